@@ -1,0 +1,71 @@
+"""Sight and control over RabbitMQ's ``x-consistent-hash`` exchange.
+
+The public names are loaded when they are first used: importing this package loads neither NumPy nor a client.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import AmqpField
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.erlang import Atom, ErlangMap, phash2
+    from rabbit_chx.publishing import AsyncPublisher, Publisher
+    from rabbit_chx.routing import (
+        ConsistentHashExchange,
+        ExchangeRef,
+        HashRing,
+        ModulusHashExchange,
+        Release,
+        jump_consistent_hash,
+    )
+
+_HOMES = {
+    "AmqpField": "rabbit_chx.amqp",
+    "AsyncPublisher": "rabbit_chx.publishing",
+    "Atom": "rabbit_chx.erlang",
+    "Broker": "rabbit_chx.broker",
+    "ConsistentHashExchange": "rabbit_chx.routing",
+    "ErlangMap": "rabbit_chx.erlang",
+    "ExchangeRef": "rabbit_chx.routing",
+    "HashRing": "rabbit_chx.routing",
+    "ModulusHashExchange": "rabbit_chx.routing",
+    "Publisher": "rabbit_chx.publishing",
+    "Release": "rabbit_chx.routing",
+    "jump_consistent_hash": "rabbit_chx.routing",
+    "phash2": "rabbit_chx.erlang",
+}
+
+__all__ = [
+    "AmqpField",
+    "AsyncPublisher",
+    "Atom",
+    "Broker",
+    "ConsistentHashExchange",
+    "ErlangMap",
+    "ExchangeRef",
+    "HashRing",
+    "ModulusHashExchange",
+    "Publisher",
+    "Release",
+    "jump_consistent_hash",
+    "phash2",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("rabbit-chx")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

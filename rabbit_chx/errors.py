@@ -1,0 +1,164 @@
+"""What can go wrong, as one tree. The branch says whose fault it is.
+
+::
+
+    RabbitChxError
+    ├── InputError            (also ValueError)       the caller gave something that cannot work
+    │   ├── UriError                                  an AMQP URI that cannot be followed
+    │   ├── RowError                                  a key or body that AMQP cannot carry
+    │   ├── EmptyRingError                            a question to a ring that has no buckets
+    │   └── NotDeterminedError                        what no rule of that release decides: read the broker
+    ├── BrokerRefusedError                            the broker answered, and the answer is no
+    │   ├── AccessRefusedError                        wrong password, or no permission
+    │   ├── NotFoundError                             no such vhost, exchange or queue
+    │   ├── MismatchError                             it exists, but is not what was asked for
+    │   ├── RingSourceError                           the ring could not be read
+    │   └── ChannelClosedError                        the broker answers such a message by closing
+    ├── UnreachableError      (also ConnectionError)  nobody answers, or no longer
+    │   ├── ConnectionLostError                       the connection ended while it was in use
+    │   ├── BrokerTimeoutError (also TimeoutError)    the broker is there and does not go on
+    │   └── NoBrokerError                             no broker for tests could be had
+    ├── PublishError                                  rows that were not confirmed; carries the report
+    └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
+
+The message alone is enough to act on: it names the thing, the value and the remedy.
+Attributes carry the same for programs. No message holds a password.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.report import PublishReport
+
+__all__ = [
+    "AccessRefusedError",
+    "BrokerRefusedError",
+    "BrokerTimeoutError",
+    "ChannelClosedError",
+    "ConnectionLostError",
+    "EmptyRingError",
+    "InputError",
+    "MismatchError",
+    "MissingExtraError",
+    "NoBrokerError",
+    "NotDeterminedError",
+    "NotFoundError",
+    "PublishError",
+    "RabbitChxError",
+    "RingSourceError",
+    "RowError",
+    "UnreachableError",
+    "UriError",
+]
+
+
+class RabbitChxError(Exception):
+    """Root of the tree.
+
+    Attributes:
+        exchange: the exchange concerned, where there is one.
+        queue: the queue concerned, where there is one.
+        reply_code: the AMQP reply code (404, 406, ...), where the broker gave one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        exchange: str | None = None,
+        queue: str | None = None,
+        reply_code: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.exchange = exchange
+        self.queue = queue
+        self.reply_code = reply_code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exception's own __reduce__ forgets keyword arguments; Spark pickles what a task raises.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(cls: type[RabbitChxError], args: tuple[Any, ...], state: dict[str, Any]) -> RabbitChxError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class InputError(RabbitChxError, ValueError):
+    """The caller gave something that cannot work."""
+
+
+class UriError(InputError):
+    """An AMQP URI that cannot be followed."""
+
+
+class RowError(InputError):
+    """A routing key or a body that AMQP cannot carry."""
+
+
+class EmptyRingError(InputError):
+    """A question to a ring that has no buckets: nothing is bound to the exchange."""
+
+
+class NotDeterminedError(InputError):
+    """No rule of that release decides the answer, so nobody can know it without reading the broker."""
+
+
+class BrokerRefusedError(RabbitChxError):
+    """The broker answered, and the answer is no."""
+
+
+class AccessRefusedError(BrokerRefusedError):
+    """The user name or password is wrong, or the user lacks a permission (403)."""
+
+
+class NotFoundError(BrokerRefusedError):
+    """There is no such vhost, exchange or queue (404)."""
+
+
+class MismatchError(BrokerRefusedError):
+    """It exists, but is not what was asked for: another type, other properties (406)."""
+
+
+class RingSourceError(BrokerRefusedError):
+    """The true ring could not be read."""
+
+
+class ChannelClosedError(BrokerRefusedError):
+    """The broker answers such a message by closing the channel, or the connection."""
+
+
+class UnreachableError(RabbitChxError, ConnectionError):
+    """Nobody answers at the address, or no longer."""
+
+
+class ConnectionLostError(UnreachableError):
+    """The connection ended while it was in use."""
+
+
+class BrokerTimeoutError(UnreachableError, TimeoutError):
+    """The broker is there and does not go on within the time that it was given."""
+
+
+class NoBrokerError(UnreachableError):
+    """A broker for tests could not be had; the message says what was tried."""
+
+
+class PublishError(RabbitChxError):
+    """Rows that were not confirmed. `report` says how many, and of what kind.
+
+    Attributes:
+        report: the :class:`~rabbit_chx.publishing.report.PublishReport` up to the error.
+    """
+
+    def __init__(self, message: str, report: PublishReport, **about: Any) -> None:  # noqa: ANN401
+        super().__init__(message, **about)
+        self.report = report
+
+
+class MissingExtraError(RabbitChxError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
