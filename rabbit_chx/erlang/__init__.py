@@ -1,0 +1,7 @@
+"""Erlang, bit for bit: what the broker computes with."""
+
+from rabbit_chx.erlang.exs1024 import exs1024_outputs, exs1024_uniform
+from rabbit_chx.erlang.hashing import hash_binary, phash2
+from rabbit_chx.erlang.terms import Atom, ErlangMap, Term
+
+__all__ = ["Atom", "ErlangMap", "Term", "exs1024_outputs", "exs1024_uniform", "hash_binary", "phash2"]

@@ -1,0 +1,60 @@
+"""Erlang's ``exs1024`` generator, bit for bit.
+
+Mirrors erlang/otp ``lib/stdlib/src/rand.erl``, ``exs1024_seed/1``, ``exs1024_next/1`` and ``uniform_s/1``
+(OTP 25; the old algorithms keep their sequences in later releases). It is not ``exs1024s``: the float is made
+of all 64 bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["exs1024_outputs", "exs1024_uniform"]
+
+MASK_21 = (1 << 21) - 1
+MASK_64 = (1 << 64) - 1
+PRIMES = (2097131, 2097133, 2097143)
+SEED_MULTIPLIER = 2685821657736338717
+OUTPUT_MULTIPLIER = 1181783497276652981
+WORDS = 16
+
+
+def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
+    """The generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end.
+
+    Args:
+        seed: three integers of any size and sign; only 21 bits of each matter.
+    """
+    words = _seed_words(seed)
+    position = 0
+    while True:
+        s0 = words[position]
+        position = position + 1 & 15
+        s1 = words[position]
+        s1 ^= s1 << 31 & MASK_64
+        word = s0 ^ s0 >> 30 ^ s1 ^ s1 >> 11
+        words[position] = word
+        yield word * OUTPUT_MULTIPLIER & MASK_64
+
+
+def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
+    """The floats that ``rand:uniform_s/1`` makes of the outputs, 0.0 to 1.0, without end."""
+    return (output / 2.0**64 for output in exs1024_outputs(seed))
+
+
+def _seed_words(seed: tuple[int, int, int]) -> list[int]:
+    x, y, z = (
+        ((element & MASK_21) + 1) * prime & MASK_21 for element, prime in zip(seed, PRIMES, strict=True)
+    )
+    word = x << 43 | y << 22 | z << 1 | 1
+    words = []
+    for _ in range(WORDS):
+        word ^= word >> 12
+        word ^= word << 25 & MASK_64
+        word ^= word >> 27
+        words.append(word * SEED_MULTIPLIER & MASK_64)
+    words.reverse()
+    return words

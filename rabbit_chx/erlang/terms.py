@@ -1,0 +1,141 @@
+"""Erlang terms as Python values.
+
+===========================  ======================================
+Python                       Erlang
+===========================  ======================================
+``bytes``, ``str`` (UTF-8)   binary
+``int`` (any size)           integer
+``float`` (finite)           float
+``True``, ``False``          the atoms ``true``, ``false``
+``None``                     the atom ``undefined``
+:class:`Atom`                atom
+``tuple``, ``list``          tuple, proper list
+``dict``, :class:`ErlangMap` map
+===========================  ======================================
+
+Pids, ports, references, functions and bitstrings that are no binaries never reach an exchange: there is
+nothing for them here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+__all__ = ["Atom", "ErlangMap", "Term", "utf8"]
+
+MAX_ATOM_CHARACTERS = 255
+
+
+def utf8(text: str) -> bytes:
+    """The UTF-8 bytes of a text.
+
+    Raises:
+        InputError: the text holds half a surrogate pair, which has no UTF-8.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{text[:40]!r} holds half of a surrogate pair and has no UTF-8: give its bytes"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """An Erlang atom.
+
+    Attributes:
+        name: up to 255 characters, as in Erlang.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise InputError(f"an atom's name is text, not {self.name!r}: give a str")
+        if len(self.name) > MAX_ATOM_CHARACTERS:
+            raise InputError(f"the atom {self.name[:20]!r}... has {len(self.name)} characters: at most 255")
+        utf8(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class ErlangMap:
+    """An Erlang map given as pairs, for keys that a ``dict`` cannot hold or cannot tell apart (1 and 1.0).
+
+    Attributes:
+        pairs: ``(key, value)`` pairs in any order, no key twice.
+    """
+
+    pairs: tuple[tuple[Any, Any], ...]
+
+    def __init__(self, pairs: Iterable[tuple[Term, Term]]) -> None:
+        """Takes any iterable of pairs.
+
+        Raises:
+            InputError: an item is no pair, or a key comes twice.
+        """
+        items = tuple(tuple(pair) for pair in pairs)
+        for item in items:
+            if len(item) != 2:
+                raise InputError(f"a map is made of (key, value) pairs, not {item!r}")
+        object.__setattr__(self, "pairs", items)
+        refuse_same_key_twice(self)
+
+
+Term: TypeAlias = (
+    bytes | str | bool | int | float | Atom | ErlangMap | tuple[Any, ...] | list[Any] | dict[Any, Any] | None
+)
+
+ATOMS_OF_PYTHON = {True: Atom("true"), False: Atom("false"), None: Atom("undefined")}
+
+
+def pairs_of(term: dict[Any, Any] | ErlangMap) -> tuple[tuple[Any, Any], ...]:
+    """The pairs of a map."""
+    return term.pairs if isinstance(term, ErlangMap) else tuple(term.items())
+
+
+def refuse_same_key_twice(term: dict[Any, Any] | ErlangMap) -> None:
+    """Python tells ``"a"`` from ``b"a"`` and ``None`` from ``Atom("undefined")``; Erlang does not.
+
+    Raises:
+        InputError: two keys are one and the same Erlang term.
+    """
+    seen = set()
+    for key, _ in pairs_of(term):
+        identity = _identity(key)
+        if identity in seen:
+            raise InputError(f"the map has the key {key!r} twice: a key stands once in an Erlang map")
+        seen.add(identity)
+
+
+def _identity(term: Term) -> Hashable:
+    """A value that is equal for two terms if Erlang's ``=:=`` holds."""
+    match term:
+        case bytes() | Atom():
+            return term
+        case str():
+            return utf8(term)
+        case bool() | None:
+            return ATOMS_OF_PYTHON[term]
+        case tuple() | list():
+            return (type(term).__name__, *map(_identity, term))
+        case dict() | ErlangMap():
+            return frozenset((_identity(key), _identity(value)) for key, value in pairs_of(term))
+        case int() | float():
+            return (type(term).__name__, term)
+        case _:
+            raise not_a_term(term)
+
+
+def not_a_term(value: object) -> InputError:
+    """The error for a Python value that stands for no Erlang term."""
+    return InputError(
+        f"{value!r} ({type(value).__name__}) is no Erlang term: give bytes, str, int, float, bool, None, "
+        "Atom, tuple, list, dict or ErlangMap"
+    )

@@ -1,0 +1,139 @@
+"""phash2: answers, maps, and what is no term."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.erlang import Atom, ErlangMap, phash2
+from rabbit_chx.errors import InputError
+
+# Answers of OTP 25.
+ANSWERS = [
+    (b"", 13708901),
+    (b"a", 112802447),
+    ("key-1", 5452885),
+    (b"0123456789ab", 115360506),
+    ("0123456789abc", 67923675),
+    ("é", 87215157),
+    (None, 45914356),
+    (Atom("undefined"), 45914356),
+    (True, 506293),
+    (False, 7111573),
+    ((Atom("longstr"), b"a"), 65711459),
+    ((Atom("signedint"), -5), 39932925),
+    ((Atom("long"), 134217728), 117666136),
+    ((Atom("long"), -(2**63)), 112631110),
+    ((Atom("bool"), True), 32030443),
+    ((Atom("double"), 1.5), 115320697),
+    (1.5, 10380315),
+    (0.0, 20875736),
+    (-0.0, 20875736),
+    ((2, 314), 28881931),
+    ((Atom("array"), [(Atom("longstr"), "a")]), 130437836),
+    ((Atom("table"), []), 80606520),
+    (("k", Atom("longstr"), "v"), 37084577),
+    (["a"], 53691870),
+    (["a", "b"], 3094894),
+    ([], 113427502),
+    (5, 5878562),
+    (-5, 115015680),
+]
+
+
+@pytest.mark.parametrize(("term", "expected"), ANSWERS)
+def test_answers_of_the_broker(term: Any, expected: int) -> None:
+    assert phash2(term) == expected
+
+
+def test_a_bool_in_a_list_is_an_atom_and_no_byte() -> None:
+    assert phash2([True]) == phash2([Atom("true")]) != phash2([1])
+
+
+def test_order_in_a_map_does_not_matter() -> None:
+    assert phash2({"a": 1, "b": 2}) == phash2({"b": 2, "a": 1}) == phash2(ErlangMap([("b", 2), ("a", 1)]))
+
+
+def test_a_map_may_have_keys_that_python_cannot_hash_or_tell_apart() -> None:
+    both = ErlangMap([(1, "x"), (1.0, "y"), (True, "z"), ([1], ErlangMap([([], [])]))])
+    assert phash2(both) == phash2(ErlangMap(reversed(both.pairs)))
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [("a", 1), (b"a", 2)],
+        [(None, 1), (Atom("undefined"), 2)],
+        [([("x",)], 1), ([(b"x",)], 2)],
+        [({"k": True}, 1), (ErlangMap([(b"k", Atom("true"))]), 2)],
+    ],
+)
+def test_a_key_stands_once(pairs: list[Any]) -> None:
+    with pytest.raises(InputError, match="twice"):
+        ErlangMap(pairs)
+
+
+def test_a_dict_too_has_each_erlang_key_once() -> None:
+    with pytest.raises(InputError, match="twice"):
+        phash2({"a": 1, b"a": 2})
+
+
+def test_deep_terms_need_no_recursion() -> None:
+    deep: Any = ()
+    for depth in range(50_000):
+        deep = (deep,) if depth % 2 else [deep]
+    assert 0 <= phash2(deep) < 2**27
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, object(), 1j, float("nan"), float("inf"), bytearray(b"a"), "\ud800", [object()]]
+)
+def test_what_is_no_term_is_refused(value: Any) -> None:
+    with pytest.raises(InputError):
+        phash2(value)
+
+
+@pytest.mark.parametrize("range_", [0, -1, 2**32 + 1, True, 1.5])
+def test_a_range_out_of_range_is_refused(range_: Any) -> None:
+    with pytest.raises(InputError, match="range"):
+        phash2(b"a", range_)
+
+
+@pytest.mark.parametrize("name", ["a" * 256, 7, "\udfff"])
+def test_what_is_no_atom_is_refused(name: Any) -> None:
+    with pytest.raises(InputError):
+        Atom(name)
+
+
+def test_a_pair_has_two_sides() -> None:
+    with pytest.raises(InputError, match="pairs"):
+        ErlangMap([(1, 2, 3)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("value", [Atom("true"), ErlangMap([([], 1)])])
+def test_terms_can_be_pickled(value: Atom | ErlangMap) -> None:
+    assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301
+
+
+@given(st.text(), st.integers(1, 2**32))
+def test_text_is_its_bytes_and_a_range_is_a_modulus(text: str, range_: int) -> None:
+    assert phash2(text) == phash2(text.encode())
+    assert phash2(text, range_) == phash2(text, 2**32) % range_
+
+
+def test_the_hash_loads_no_numpy() -> None:
+    code = (
+        "import sys, rabbit_chx.erlang, rabbit_chx.routing as r;"
+        "r.HashRing.from_bindings([('q', 1), ('p', 2)]).destination_for('k');"
+        "print(sorted({'numpy', 'pyarrow', 'pika', 'rabbit_chx.routing.arrays'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
