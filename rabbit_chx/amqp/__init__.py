@@ -1,0 +1,23 @@
+"""AMQP 0-9-1 without I/O, and the values of AMQP 1.0."""
+
+from __future__ import annotations
+
+from rabbit_chx.amqp.amqp10 import Amqp10Type, Amqp10Value
+from rabbit_chx.amqp.clients import Client, Sender, field_for
+from rabbit_chx.amqp.fields import AmqpField, FieldType
+from rabbit_chx.amqp.secret import Secret
+from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSettings
+
+__all__ = [
+    "Amqp10Type",
+    "Amqp10Value",
+    "AmqpField",
+    "AuthMechanism",
+    "Client",
+    "ConnectionSettings",
+    "FieldType",
+    "Secret",
+    "Sender",
+    "TlsSettings",
+    "field_for",
+]

@@ -1,0 +1,255 @@
+"""What pika and aio-pika put on the wire for a bare Python value.
+
+====================  ==============================  ==================================================
+Python                pika 1.4.4                      aio-pika (pamqp 4.0.1)
+====================  ==============================  ==================================================
+``str``               longstr                         longstr
+``bytes``             binary                          refused
+``bytearray``         refused                         binary
+``bool``              bool                            bool
+``int``               signedint, else long            byte, short, unsignedshort, signedint, unsignedint,
+                                                      long: the first that holds it
+``pika.compat.long``  long                            as ``int``
+``float``             refused                         float: rounded to 32 bits
+``Decimal``           decimal, normalized first       decimal as written: 1.50 is (2, 150)
+``datetime``          timestamp, rounded down         timestamp, cut off
+``struct_time``       refused                         timestamp
+``list``              array                           array
+``dict``              table in the dict's order       table sorted by name, names cut to 128 bytes
+``None``              void                            void
+====================  ==============================  ==================================================
+
+A naive datetime means UTC in both. What a client refuses is refused here, in words. Mirrors pika 1.4.4,
+``pika/data.py``, ``encode_value``, and pamqp 4.0.1, ``pamqp/encode.py``, ``encode_table_value``, as they are unless
+``pamqp.encode.support_deprecated_rabbitmq`` was called. Neither is imported.
+"""
+
+from __future__ import annotations
+
+import calendar
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from time import struct_time
+from typing import Any, Literal, TypeAlias
+
+from rabbit_chx.amqp.fields import (
+    INTEGER_RANGES,
+    AmqpField,
+    FieldType,
+    pairs_of,
+    shortstr,
+    shown,
+    too_deep,
+)
+from rabbit_chx.errors import InputError
+
+__all__ = [
+    "INTEGER_TYPES", "PAMQP_NAME_BYTES", "Client", "Headers", "Sender", "Table", "check_client", "field_for", "field_of_type",
+    "table_for",
+]  # fmt: skip
+
+Client: TypeAlias = Literal["pika", "aio-pika"]
+#: Who sends a message: a client of AMQP 0-9-1, or any of AMQP 1.0.
+Sender: TypeAlias = Client | Literal["amqp-1.0"]
+Headers: TypeAlias = Mapping[str, Any] | Mapping[bytes, Any] | Iterable[tuple[str | bytes, Any]]
+#: A header table as it is on the wire: no bare value anywhere.
+Table: TypeAlias = tuple[tuple[bytes, AmqpField], ...]
+
+#: The type that a client gives an int: the first whose range holds it.
+INTEGER_TYPES: dict[Client, tuple[FieldType, ...]] = {
+    "pika": ("signedint", "long"),
+    "aio-pika": ("byte", "short", "unsignedshort", "signedint", "unsignedint", "long"),
+}
+
+#: To what pamqp cuts a name in a dict.
+PAMQP_NAME_BYTES = 128
+SIGNED_32 = INTEGER_RANGES["signedint"]
+LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
+
+
+def check_client(client: str) -> None:
+    """Refuses a name that is no client's of AMQP 0-9-1.
+
+    Raises:
+        InputError: it is neither ``pika`` nor ``aio-pika``.
+    """
+    if not isinstance(client, str) or client not in INTEGER_TYPES:
+        raise InputError(
+            f"there is no client {client!r:.60} here: give 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
+        )
+
+
+def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
+    """The field that a client puts on the wire for a value; an AmqpField is one already.
+
+    Args:
+        value: a bare Python value or an AmqpField; bare values inside are encoded too.
+        client: ``pika`` or ``aio-pika``.
+
+    Raises:
+        InputError: that client cannot encode the value.
+    """
+    check_client(client)
+    try:
+        return _field(value, client)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
+    """The field of a value: a bare one gets that type; without one, the type that the client gives it.
+
+    Raises:
+        InputError: it is no value of that type, or the client cannot encode what is inside.
+    """
+    if type_ is None or isinstance(value, AmqpField):
+        return field_for(value, client)
+    return field_for(AmqpField(type_, value), client)
+
+
+def table_for(table: Headers, client: Client = "pika") -> Table:
+    """The header table that a client puts on the wire.
+
+    Args:
+        table: a mapping, in the order and with the names that the client makes of a dict; or pairs, which stand as
+            they are, a name twice included.
+        client: ``pika`` or ``aio-pika``.
+
+    Raises:
+        InputError: that client cannot encode a name or a value, or it is no table.
+    """
+    check_client(client)
+    pairs = pairs_of(table)
+    if isinstance(table, Mapping):
+        pairs = _named_by_client(pairs, client)
+    return tuple((shortstr(name, "the header name"), field_for(value, client)) for name, value in pairs)
+
+
+def _field(value: Any, client: Client) -> AmqpField:  # noqa: ANN401
+    if isinstance(value, AmqpField):
+        return _with_fields_inside(value, client)
+    for type_, encode in _ENCODERS[client]:
+        if isinstance(value, type_):
+            return encode(value, client)
+    raise _refusal(value, client, f"it has no encoding for {type(value).__name__}")
+
+
+def _with_fields_inside(field: AmqpField, client: Client) -> AmqpField:
+    if field.type == "array":
+        return _array(field.value, client)
+    if field.type == "table":
+        return AmqpField("table", [(name, _field(item, client)) for name, item in field.value])
+    return field
+
+
+def _plain(type_: FieldType) -> _Encoder:
+    return lambda value, _: AmqpField(type_, value)
+
+
+def _integer(value: int, client: Client) -> AmqpField:
+    types = ("long",) if client == "pika" and _is_pika_long(value) else INTEGER_TYPES[client]
+    number = int(value)  # a range looks for an int alone at once, and for a kind of it one by one
+    for type_ in types:
+        if number in INTEGER_RANGES[type_]:
+            return AmqpField(type_, number)
+    raise _refusal(value, client, "it needs more than 64 bits")
+
+
+def _is_pika_long(value: int) -> bool:
+    """Mirrors that pika reads an ``l`` as an int of its own kind, and sends that as an ``l`` again."""
+    return any((base.__module__, base.__name__) == ("pika.compat", "long") for base in type(value).__mro__)
+
+
+def _decimal(value: Decimal, client: Client) -> AmqpField:
+    """Mirrors that pika makes the scale as small as it can; pamqp takes the one that was written.
+
+    Both send 32 bits with a sign, which the server reads without one.
+    """
+    try:
+        number = value.normalize() if client == "pika" else value
+    except ArithmeticError:
+        number = Decimal("NaN")
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int):
+        raise _refusal(value, client, "AMQP has neither infinities nor NaN")
+    if number and not -255 <= number.adjusted() <= 10:
+        raise _refusal(value, client, "AMQP has 32 bits and 255 decimals")
+    scale = max(-exponent, 0)
+    if scale > 255:
+        raise _refusal(value, client, "AMQP has at most 255 decimals")
+    unscaled = int(number.scaleb(scale)) if number else 0
+    if unscaled not in SIGNED_32:
+        raise _refusal(value, client, "its digits need more than 32 bits")
+    return AmqpField("decimal", (scale, unscaled & 0xFFFFFFFF))
+
+
+def _array(value: Iterable[Any], client: Client) -> AmqpField:
+    return AmqpField("array", [_field(item, client) for item in value])
+
+
+def _table(value: dict[Any, Any], client: Client) -> AmqpField:
+    pairs = _named_by_client(list(value.items()), client)
+    return AmqpField("table", [(name, _field(item, client)) for name, item in pairs])
+
+
+def _datetime(value: datetime, client: Client) -> AmqpField:
+    if client == "pika":
+        return _seconds(calendar.timegm(value.utctimetuple()), value, client)
+    aware = value if value.utcoffset() is not None else value.replace(tzinfo=UTC)
+    return _seconds(int(aware.timestamp()), value, client)
+
+
+def _struct_time(value: struct_time, client: Client) -> AmqpField:
+    return _seconds(calendar.timegm(value), value, client)
+
+
+def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
+    if seconds < 0:
+        raise _refusal(value, client, "AMQP's time begins with 1970")
+    return AmqpField("timestamp", seconds)
+
+
+def _named_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
+    """The pairs of a dict in the order, and with the names, that a client sends."""
+    if client == "pika":
+        return [(shortstr(name, "the name in a table"), item) for name, item in pairs]
+    for name, _ in pairs:
+        if not isinstance(name, str):
+            raise _refusal(name, client, "a name in a table is a str")
+    return [(_cut_by_pamqp(name), item) for name, item in sorted(pairs, key=lambda pair: pair[0])]
+
+
+def _cut_by_pamqp(name: str) -> bytes:
+    try:
+        data = name.encode()
+    except UnicodeEncodeError:
+        raise _refusal(name, "aio-pika", "it holds half of a surrogate pair") from None
+    return data[:PAMQP_NAME_BYTES].decode(errors="ignore").encode()
+
+
+def _refusal(value: object, client: Client, why: str) -> InputError:
+    return InputError(f"{LIBRARIES[client]} cannot send {shown(value)}: {why}; give an AmqpField")
+
+
+_Encoder: TypeAlias = Callable[[Any, Client], AmqpField]
+
+_BOTH: tuple[tuple[type, _Encoder], ...] = (
+    (str, _plain("longstr")),
+    (bool, _plain("bool")),
+    (int, _integer),
+    (Decimal, _decimal),
+    (datetime, _datetime),
+    (list, _array),
+    (dict, _table),
+    (type(None), _plain("void")),
+)
+_ENCODERS: dict[Client, tuple[tuple[type, _Encoder], ...]] = {
+    "pika": (*_BOTH, (bytes, _plain("binary"))),
+    "aio-pika": (
+        *_BOTH,
+        (float, _plain("float")),
+        (bytearray, lambda value, _: AmqpField("binary", bytes(value))),
+        (struct_time, _struct_time),
+    ),
+}

@@ -1,0 +1,299 @@
+"""Field values of AMQP 0-9-1: what stands in a header table, with its wire type.
+
+=================  =====  ==========================================================================
+type               tag    value
+=================  =====  ==========================================================================
+``longstr``        S      bytes, or str as its UTF-8
+``binary``         x      likewise
+``byte``           b      int, -2^7 to 2^7 - 1
+``unsignedbyte``   B      int, 0 to 2^8 - 1
+``short``          s      int, -2^15 to 2^15 - 1
+``unsignedshort``  u      int, 0 to 2^16 - 1
+``signedint``      I      int, -2^31 to 2^31 - 1
+``unsignedint``    i      int, 0 to 2^32 - 1
+``long``           l, L   int, -2^63 to 2^63 - 1
+``bool``           t      bool
+``double``         d      finite float
+``float``          f      finite float, rounded to 32 bits
+``decimal``        D      ``(scale, unscaled)``: 0 to 2^8 - 1 and 0 to 2^32 - 1, as the server reads them
+``timestamp``      T      int, seconds since 1970, 0 to 2^64 - 1
+``void``           V      None
+``array``          A      list of fields
+``table``          F      dict or pairs of name and field, in the order of the wire
+=================  =====  ==========================================================================
+
+The names are the server's own. Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``,
+``parse_table/1`` and ``parse_array/1`` (the same in v3.7.8 and v4.3.6), which reads neither infinities nor NaN.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from time import struct_time
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = [
+    "INTEGER_RANGES", "AmqpField", "FieldType", "bytes_of", "pairs_of", "shortstr", "shown", "too_deep",
+]  # fmt: skip
+
+FieldType: TypeAlias = Literal[
+    "longstr", "binary", "byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long",
+    "bool", "double", "float", "decimal", "timestamp", "void", "array", "table",
+]  # fmt: skip
+
+FIELD_TYPES: tuple[FieldType, ...] = get_args(FieldType)
+MAX_LONGSTR_BYTES = (1 << 32) - 1
+
+#: Which values each type of whole number has, seconds of a timestamp included.
+INTEGER_RANGES: dict[str, range] = {
+    "byte": range(-(1 << 7), 1 << 7),
+    "unsignedbyte": range(1 << 8),
+    "short": range(-(1 << 15), 1 << 15),
+    "unsignedshort": range(1 << 16),
+    "signedint": range(-(1 << 31), 1 << 31),
+    "unsignedint": range(1 << 32),
+    "long": range(-(1 << 63), 1 << 63),
+    "timestamp": range(1 << 64),
+}
+
+# What a client may be able to send; which of it, and as what, is for the client to say.
+BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time, dict, list, type(None))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AmqpField:
+    """A field value with its wire type.
+
+    Arrays and tables may hold bare Python values beside fields; these become what a client puts on the wire for
+    them, when it is known which client (:func:`rabbit_chx.amqp.clients.field_for`). Two fields are equal if
+    they are the same on the wire of every client: ``AmqpField("byte", 5)`` is not ``AmqpField("long", 5)``, and a
+    bare dict in another order is another one.
+
+    Attributes:
+        type: the wire type, by the server's name.
+        value: text and bytes as bytes, arrays as a tuple, tables as a tuple of ``(name bytes, value)`` pairs.
+
+    Raises:
+        InputError: there is no such type, or the value is none of that type, or it is nested too deep for Python.
+    """
+
+    type: FieldType
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        if self.type not in FIELD_TYPES:
+            raise InputError(f"{self.type!r} is no AMQP field type: give one of {', '.join(FIELD_TYPES)}")
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        try:
+            object.__setattr__(self, "value", _value_of(self.type, self.value))
+        except RecursionError:
+            raise too_deep() from None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AmqpField):
+            return NotImplemented
+        return self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        if self.type == "array":
+            return (self.type, *map(_typed, self.value))
+        if self.type == "table":
+            return (self.type, *((name, _typed(item)) for name, item in self.value))
+        return (self.type, _typed(self.value))
+
+
+def too_deep() -> InputError:
+    """The error for a value that Python cannot follow to its end."""
+    return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
+
+
+def shortstr(text: str | bytes, what: str) -> bytes:
+    """The bytes of a short string: a name in a table, a routing key, a message id.
+
+    Args:
+        text: bytes, or str as its UTF-8.
+        what: names the thing in the error.
+
+    Raises:
+        InputError: neither text nor bytes, or more than 255 bytes.
+    """
+    data = bytes_of(text, what)
+    if len(data) > MAX_SHORTSTR:
+        raise InputError(f"{what} {text[:40]!r}... has {len(data)} bytes: AMQP carries at most 255")
+    return data
+
+
+def shown(value: object) -> str:
+    """A value for a message: not all of a long one, and an integer that Python does not print by its size."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return f"an integer of {value.bit_length()} bits"
+    return f"{value!r:.60}"
+
+
+def bytes_of(text: object, what: str) -> bytes:
+    """The bytes of text, which is str (its UTF-8) or bytes.
+
+    Args:
+        text: what was given.
+        what: names the thing in the error.
+
+    Raises:
+        InputError: neither text nor bytes.
+    """
+    if isinstance(text, bytes):
+        return bytes(text)
+    if not isinstance(text, str):
+        raise InputError(f"{what} is {text!r:.60}: give str or bytes")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{what} {text!r:.60} holds half of a surrogate pair: give its bytes") from None
+
+
+def _typed(item: Any) -> tuple[type, Any]:  # noqa: ANN401
+    """What tells values apart that Python calls equal, and the wire does not: 1, 1.0 and True, 1.5 and 1.50."""
+    if isinstance(item, dict):
+        return type(item), tuple((_typed(name), _typed(value)) for name, value in item.items())
+    if isinstance(item, (list, tuple)):
+        return type(item), tuple(map(_typed, item))
+    if isinstance(item, Decimal):
+        return type(item), item.as_tuple()
+    if isinstance(item, float):
+        return type(item), item.hex()
+    return type(item), bytes(item) if isinstance(item, bytearray) else item
+
+
+def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
+    if type_ in INTEGER_RANGES:
+        return _integer(type_, value)
+    return _READERS[type_](value)
+
+
+def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
+    allowed = INTEGER_RANGES[type_]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"a field of type {type_} holds an int, not {value!r:.60}")
+    number = int(value)  # a range looks for an int alone at once, and for a kind of it one by one
+    if number not in allowed:
+        raise InputError(f"{shown(number)} is no {type_}: that goes from {allowed[0]} to {allowed[-1]}")
+    return number
+
+
+def _longstr(value: Any) -> bytes:  # noqa: ANN401
+    data = bytes_of(value, "a field of type longstr or binary")
+    if len(data) > MAX_LONGSTR_BYTES:
+        raise InputError(f"a field of {len(data)} bytes is too long: AMQP carries less than 4 GiB")
+    return data
+
+
+def _bool(value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, bool):
+        raise InputError(f"a field of type bool holds True or False, not {value!r:.60}")
+    return value
+
+
+def _double(value: Any) -> float:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"a field of type double or float holds a float, not {value!r:.60}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InputError("the integer is too large for a field of type double or float") from None
+    if not math.isfinite(number):
+        raise InputError(f"RabbitMQ cannot read {number} in a field: give a finite float")
+    return number
+
+
+def _float(value: Any) -> float:  # noqa: ANN401
+    number = _double(value)
+    try:
+        rounded: float = struct.unpack(">f", struct.pack(">f", number))[0]
+    except OverflowError:
+        raise InputError(f"{number} does not fit into 32 bits: give a field of type double") from None
+    return rounded
+
+
+def _decimal(value: Any) -> tuple[int, int]:  # noqa: ANN401
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise InputError(
+            f"a field of type decimal holds (scale, unscaled), as (2, 314) for 3.14, not {value!r:.60}"
+        )
+    for number, bits in zip(value, (8, 32), strict=True):
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << bits:
+            raise InputError(
+                f"{value!r:.60} is no decimal: the scale goes to 255 and the unscaled value to 4294967295, both from "
+                "0; what a client sends as -1 the server reads as 4294967295"
+            )
+    return int(value[0]), int(value[1])
+
+
+def _void(value: Any) -> None:  # noqa: ANN401
+    if value is not None:
+        raise InputError(f"a field of type void holds nothing, not {value!r:.60}: give None")
+
+
+def _array(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    if not isinstance(value, (list, tuple)):
+        raise InputError(f"a field of type array holds a list, not {value!r:.60}")
+    return tuple(map(_item, value))
+
+
+def _table(value: Any) -> tuple[tuple[bytes, Any], ...]:  # noqa: ANN401
+    return tuple((shortstr(name, "the name in a table"), _item(item)) for name, item in pairs_of(value))
+
+
+def _item(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, AmqpField):
+        return value
+    if not isinstance(value, BARE):
+        raise InputError(
+            f"no client can send {value!r:.60} ({type(value).__name__}) in a table: give an AmqpField"
+        )
+    if isinstance(value, list):
+        return AmqpField("array", value)  # so does every client, and the copy is ours
+    return deepcopy(value) if isinstance(value, (dict, bytearray)) else value
+
+
+def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """The pairs of a table, given as a mapping or as pairs, in order.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if isinstance(table, Mapping):
+        return list(table.items())
+    if isinstance(table, (str, bytes)) or not hasattr(table, "__iter__"):
+        raise InputError(f"{table!r:.60} is no table: give a dict, or pairs of name and value")
+    pairs = list(table)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(f"{pair!r:.60} is no pair of name and value: give a dict, or pairs")
+    return [(name, item) for name, item in pairs]
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "longstr": _longstr,
+    "binary": _longstr,
+    "bool": _bool,
+    "double": _double,
+    "float": _float,
+    "decimal": _decimal,
+    "void": _void,
+    "array": _array,
+    "table": _table,
+}

@@ -1,0 +1,175 @@
+"""The few frames that a publisher sees by the hundred thousand, as bytes.
+
+AMQP 0-9-1, sections 2.3.5 and 4.2.3: a frame is ``type:u8 channel:u16 size:u32 payload end:u8``.
+A message is three of them: the method basic.publish, the content header, the body.
+Everything rarer goes through pamqp (see `publishing.session`).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+__all__ = [
+    "CONFIRM",
+    "CONFIRM_SIZE",
+    "FRAME_END",
+    "FRAME_MAX",
+    "FRAME_OVERHEAD",
+    "HEARTBEAT_FRAME",
+    "MAX_PROPERTIES",
+    "MAX_SHORTSTR",
+    "METHOD_ACK",
+    "METHOD_FRAME",
+    "METHOD_NACK",
+    "METHOD_RETURN",
+    "Frame",
+    "Return",
+    "body_head",
+    "body_size",
+    "header_head",
+    "next_frame",
+    "parse_return",
+    "publish_head",
+    "split_body",
+]
+
+METHOD_FRAME: Final = 1
+HEADER_FRAME: Final = 2
+BODY_FRAME: Final = 3
+HEARTBEAT: Final = 8
+
+FRAME_END: Final = b"\xce"
+#: Bytes of a frame that are not payload.
+FRAME_OVERHEAD: Final = 8
+#: Largest frame that we agree to, in bytes: the broker's own default; larger ones gain nothing.
+FRAME_MAX: Final = 131_072
+#: Longest routing key or exchange name, in bytes.
+MAX_SHORTSTR: Final = 255
+#: Most bytes of a message's property flags and values: they go in one frame, after 12 bytes of class, weight and body size.
+MAX_PROPERTIES: Final = FRAME_MAX - FRAME_OVERHEAD - 12
+HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+
+BASIC: Final = 60
+#: Class and method, as they stand at the head of a method frame's payload.
+METHOD_PUBLISH: Final = BASIC << 16 | 40
+METHOD_RETURN: Final = BASIC << 16 | 50
+METHOD_ACK: Final = BASIC << 16 | 80
+METHOD_NACK: Final = BASIC << 16 | 120
+
+#: A whole basic.ack or basic.nack frame: type, channel, size, class and method, delivery tag, bits, end.
+CONFIRM: Final = struct.Struct(">BHIIQBB")
+#: The size field of such a frame.
+CONFIRM_SIZE: Final = 13
+
+_FRAME_TYPES: Final = frozenset({METHOD_FRAME, HEADER_FRAME, BODY_FRAME, HEARTBEAT})
+_FRAME_HEADER: Final = struct.Struct(">BHI")
+_PUBLISH_HEAD: Final = struct.Struct(">BHIIHB")
+_HEADER_HEAD: Final = struct.Struct(">BHIHH")
+_BODY_SIZE: Final = struct.Struct(">Q")
+
+
+class Frame(NamedTuple):
+    """One frame as it came: its type, its channel, its payload, and the offset just behind it."""
+
+    type: int
+    channel: int
+    payload: bytes
+    end: int
+
+
+class Return(NamedTuple):
+    """A basic.return: why a message came back, and its routing key. It carries no delivery tag."""
+
+    code: int
+    text: str
+    key: bytes
+
+
+def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
+    """The frame that begins at `start`, or None where it is not wholly there yet.
+
+    Raises:
+        ValueError: it is no frame: of no known type, longer than `largest` bytes, or without its end mark.
+    """
+    if len(buffer) - start < FRAME_OVERHEAD:
+        return None
+    frame_type, channel, size = _FRAME_HEADER.unpack_from(buffer, start)
+    if frame_type not in _FRAME_TYPES:
+        raise ValueError(f"{buffer[start : start + 8]!r} is no AMQP frame")
+    if size + FRAME_OVERHEAD > largest:
+        raise ValueError(f"an AMQP frame of {size} bytes, but {largest} were agreed on")
+    payload = start + _FRAME_HEADER.size
+    end = payload + size
+    if len(buffer) <= end:
+        return None
+    if buffer[end : end + 1] != FRAME_END:
+        raise ValueError(f"an AMQP frame of {size} bytes does not end with its end mark")
+    return Frame(frame_type, channel, buffer[payload:end], end + 1)
+
+
+def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:
+    """A basic.publish frame up to its routing key, which is to follow."""
+    size = 9 + len(exchange) + key_length  # class, method, reserved, two lengths, bits
+    head = _PUBLISH_HEAD.pack(METHOD_FRAME, channel, size, METHOD_PUBLISH, 0, len(exchange))
+    return head + exchange + bytes([key_length])
+
+
+def header_head(channel: int, properties_length: int, *, mandatory: bool) -> bytes:
+    """The end of the publish frame, which holds `mandatory`, and the content header up to the body's length.
+
+    A whole message is ``publish_head + key + header_head + body length as u64 + properties + body_head + body +
+    FRAME_END``. An empty body has no body frame, and `body_head` is then empty, so that this holds for every length.
+
+    Args:
+        channel: the channel's number.
+        properties_length: of the property flags and values, in bytes.
+        mandatory: whether the broker shall return a message that it cannot route.
+    """
+    return (
+        (b"\x01" if mandatory else b"\x00")
+        + FRAME_END
+        + _HEADER_HEAD.pack(HEADER_FRAME, channel, 12 + properties_length, BASIC, 0)
+    )
+
+
+def body_head(channel: int, body_length: int, chunk: int) -> bytes:
+    """The end of the content header, and the header of the first body frame.
+
+    Args:
+        channel: the channel's number.
+        body_length: of the whole body, in bytes.
+        chunk: the largest payload of one body frame, in bytes.
+    """
+    if not body_length:
+        return b""
+    return FRAME_END + _FRAME_HEADER.pack(BODY_FRAME, channel, min(body_length, chunk))
+
+
+def body_size(body_length: int) -> bytes:
+    """A body's length, as it stands in the content header."""
+    return _BODY_SIZE.pack(body_length)
+
+
+def split_body(channel: int, body: bytes, chunk: int) -> bytes:
+    """A body too long for one frame, with the frame borders inside it; the first header is not part of it."""
+    view = memoryview(body)
+    parts: list[bytes | memoryview] = [view[:chunk]]
+    for start in range(chunk, len(body), chunk):
+        piece = view[start : start + chunk]
+        parts += (FRAME_END, _FRAME_HEADER.pack(BODY_FRAME, channel, len(piece)), piece)
+    return b"".join(parts)
+
+
+def parse_return(payload: bytes) -> Return:
+    """Read the payload of a basic.return; the key may hold any bytes."""
+    (code,) = struct.unpack_from(">H", payload, 4)
+    text, at = _shortstr(payload, 6)
+    _exchange, at = _shortstr(payload, at)
+    key, _ = _shortstr(payload, at)
+    return Return(code, text.decode(errors="replace"), key)
+
+
+def _shortstr(payload: bytes, at: int) -> tuple[bytes, int]:
+    end = at + 1 + payload[at]
+    return payload[at + 1 : end], end

@@ -1,0 +1,63 @@
+"""Reply codes of AMQP 0-9-1 (section 1.2) and the broker's words, as errors of this library."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    ConnectionLostError,
+    MismatchError,
+    NotFoundError,
+    RabbitChxError,
+)
+
+__all__ = ["error_for"]
+
+
+class _Meaning(NamedTuple):
+    code: int
+    words: str  # a regular expression; names within the broker's text stand in quotes, so '.*' spans them
+    kind: type[RabbitChxError]
+    remedy: str
+
+
+#: The first that fits counts. The words are those of rabbitmq-server 3.8 to 4.3.
+_MEANINGS = (
+    _Meaning(320, "", ConnectionLostError, "connect anew once the broker is back; look at its log"),
+    _Meaning(403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
+    _Meaning(403, "access to .* refused", AccessRefusedError, "give the user the permission: rabbitmqctl set_permissions"),
+    _Meaning(403, "", AccessRefusedError, "check user name, password and auth_mechanism"),
+    _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
+    _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
+    _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it anew"),
+    _Meaning(406, "", MismatchError, "correct what it names"),
+    _Meaning(530, "limit .* is reached", BrokerRefusedError, "close connections, or raise the limit"),
+    _Meaning(530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "give the user permissions on the vhost"),
+    _Meaning(530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
+    _Meaning(541, "", BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
+)  # fmt: skip
+
+
+def error_for(
+    code: int, text: str, *, where: str, exchange: str | None = None, queue: str | None = None
+) -> RabbitChxError:
+    """The error for a channel or connection that the broker closed.
+
+    Args:
+        code: the AMQP reply code.
+        text: the broker's own words, which name the object.
+        where: the broker's address without password.
+        exchange: the exchange in question, where the caller knows it.
+        queue: the queue in question, where the caller knows it.
+    """
+    kind: type[RabbitChxError] = BrokerRefusedError
+    remedy = "look at the broker's log"
+    for meaning in _MEANINGS:
+        if meaning.code == code and re.search(meaning.words, text, re.DOTALL):
+            kind, remedy = meaning.kind, meaning.remedy
+            break
+    message = f"{where}: the broker answered {code} {text.strip().rstrip('.')}: {remedy}"
+    return kind(message, exchange=exchange, queue=queue, reply_code=code)

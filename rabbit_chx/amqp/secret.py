@@ -1,0 +1,54 @@
+"""A password that does not show itself."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Secret"]
+
+_MASK = "***"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secret:
+    """Holds a password; `repr`, `str` and formatting show ``***`` only.
+
+    Pickling keeps the password, so that a process that works for us can log in; but it does not stand in the
+    pickle in clear, which logs and tracebacks of others show now and then. That is no encryption.
+
+    Raises:
+        InputError: the value is not text.
+    """
+
+    _value: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self._value, str):
+            raise InputError(f"a Secret holds text, not {type(self._value).__name__}")
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Secret], tuple[bytes]]:
+        return _unpickled, (base64.b85encode(self._value.encode("utf-8", "surrogatepass")),)
+
+    def reveal(self) -> str:
+        """The password itself, for the moment that it is sent."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret('{_MASK}')"
+
+    def __str__(self) -> str:
+        return _MASK
+
+    def __format__(self, spec: str) -> str:
+        return format(_MASK, spec)
+
+
+def _unpickled(covered: bytes) -> Secret:
+    return Secret(base64.b85decode(covered).decode("utf-8", "surrogatepass"))

@@ -1,0 +1,132 @@
+"""What it takes to reach a broker, as values. Opening sockets and files is the work of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import quote
+
+from rabbit_chx.amqp.secret import Secret
+from rabbit_chx.errors import InputError
+
+__all__ = ["AuthMechanism", "ConnectionSettings", "TlsSettings"]
+
+AuthMechanism = Literal["PLAIN", "EXTERNAL"]
+
+MIN_FRAME_MAX = 4096
+MAX_TIMEOUT_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How to speak TLS with the broker. Names of files are not looked at here.
+
+    Attributes:
+        ca_file: PEM file of the authorities to trust; None for those of the system.
+        cert_file: PEM file of our own certificate, for brokers that ask for one.
+        key_file: PEM file of its key; None where the key is in `cert_file`.
+        key_password: the password of that key.
+        verify: whether the broker's certificate must be good. Switch it off for tests only.
+        server_name: the name to ask for (SNI) and to find in the certificate; None for the host.
+        check_server_name: False sends no name and compares none; the chain is still verified.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: Secret | None = None
+    verify: bool = True
+    server_name: str | None = None
+    check_server_name: bool = True
+
+    def __post_init__(self) -> None:
+        if self.key_password is not None:
+            _require_secret("key_password", self.key_password)
+        if self.key_file is not None and self.cert_file is None:
+            raise InputError("a key file without a certificate file: give certfile as well")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSettings:
+    """One broker, one vhost, one user.
+
+    Attributes:
+        host: name or address; IPv6 without brackets.
+        port: TCP port; 5672, or 5671 with TLS, by custom.
+        vhost: the virtual host, decoded.
+        username: for PLAIN; EXTERNAL takes the name from our certificate.
+        password: for PLAIN.
+        tls: None for plain TCP.
+        heartbeat_s: seconds to ask for; 0 switches heartbeats off, None leaves it to the program.
+        connection_timeout_s: seconds until the connection must be open.
+        channel_max: most channels per connection; None for what the broker allows.
+        frame_max: largest frame in bytes, 4096 or more; None for what the broker allows.
+        auth_mechanisms: SASL mechanisms in order of preference; the first that the broker offers is taken.
+        connection_name: shown by the management page.
+
+    Raises:
+        InputError: a value outside of its range; the message names it.
+    """
+
+    host: str = "localhost"
+    port: int = 5672
+    vhost: str = "/"
+    username: str = "guest"
+    password: Secret = field(default=Secret("guest"))
+    tls: TlsSettings | None = None
+    heartbeat_s: int | None = None
+    connection_timeout_s: float = 10.0
+    channel_max: int | None = None
+    frame_max: int | None = None
+    auth_mechanisms: tuple[AuthMechanism, ...] = ("PLAIN",)
+    connection_name: str | None = None
+
+    def __post_init__(self) -> None:
+        _require_secret("password", self.password)
+        if not self.host:
+            raise InputError("host is empty: give a name or an address")
+        _require_range("port", self.port, 1, 65535)
+        _require_range("heartbeat_s", self.heartbeat_s, 0, 65535)
+        _require_range("channel_max", self.channel_max, 1, 65535)
+        _require_range("frame_max", self.frame_max, MIN_FRAME_MAX, 2**32 - 1)
+        if not 0 < self.connection_timeout_s <= MAX_TIMEOUT_S:
+            raise InputError(
+                f"connection_timeout_s is {self.connection_timeout_s}: "
+                f"more than 0 and at most {MAX_TIMEOUT_S:.0f} seconds are possible"
+            )
+        if len(self.vhost.encode()) > 255:
+            raise InputError("the vhost is longer than 255 bytes: AMQP cannot carry that")
+        if "\0" in self.username or "\0" in self.password.reveal():
+            raise InputError("user name or password holds a NUL: PLAIN cannot carry that")
+        if not self.auth_mechanisms or set(self.auth_mechanisms) - {"PLAIN", "EXTERNAL"}:
+            raise InputError(f"auth_mechanisms is {self.auth_mechanisms!r}: give PLAIN, EXTERNAL or both")
+
+    @classmethod
+    def from_uri(cls, text: str) -> ConnectionSettings:
+        """Follow an AMQP URI; see :func:`rabbit_chx.amqp.uri.parse_uri` for its rules.
+
+        Raises:
+            UriError: the text cannot be followed. No part of a password is in the message.
+        """
+        from rabbit_chx.amqp.uri import parse_uri
+
+        return parse_uri(text)
+
+    @property
+    def masked_url(self) -> str:
+        """The address with ``***`` for the password: fit for messages and logs."""
+        scheme = "amqp" if self.tls is None else "amqps"
+        host = f"[{quote(self.host, safe=':')}]" if ":" in self.host else quote(self.host, safe="")
+        return (
+            f"{scheme}://{quote(self.username, safe='')}:***@{host}:{self.port}/{quote(self.vhost, safe='')}"
+        )
+
+
+def _require_secret(name: str, value: object) -> None:
+    if not isinstance(value, Secret):
+        raise InputError(f"{name} must be a Secret, so that it is never shown: wrap it as Secret(...)")
+
+
+def _require_range(name: str, value: int | None, low: int, high: int) -> None:
+    if value is not None and not low <= value <= high:
+        raise InputError(f"{name} is {value}: {low} to {high} is possible")

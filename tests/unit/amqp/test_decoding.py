@@ -1,0 +1,95 @@
+"""Header tables read from the wire."""
+
+from __future__ import annotations
+
+import struct
+from decimal import Decimal
+from typing import Any
+
+import pika
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pika.data import encode_table  # type: ignore[import-untyped]
+
+from rabbit_chx.amqp.clients import table_for
+from rabbit_chx.amqp.decoding import headers_in, parse_table
+from rabbit_chx.amqp.fields import AmqpField
+from rabbit_chx.errors import InputError
+
+VALUES = st.recursive(
+    st.one_of(
+        st.text(max_size=20),
+        st.binary(max_size=20),
+        st.booleans(),
+        st.none(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.sampled_from([Decimal("3.14"), Decimal(0), Decimal(100)]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+TABLES = st.dictionaries(st.text(max_size=20), VALUES, max_size=6)
+
+
+def encoded(table: dict[str, Any]) -> bytes:
+    pieces: list[bytes] = []
+    encode_table(pieces, table)
+    return b"".join(pieces)
+
+
+@given(TABLES)
+def test_what_pika_writes_is_read_with_its_types(table: dict[str, Any]) -> None:
+    assert parse_table(encoded(table)[4:]) == table_for(table)
+
+
+@given(TABLES, st.none() | st.text(max_size=20), st.none() | st.text(max_size=20))
+def test_the_headers_among_other_properties(
+    table: dict[str, Any], content_type: str | None, encoding: str | None
+) -> None:
+    properties = pika.BasicProperties(
+        content_type=content_type, content_encoding=encoding, headers=table, message_id="m", timestamp=7
+    )
+    assert headers_in(b"".join(properties.encode())) == table_for(table)
+
+
+def test_a_message_without_headers() -> None:
+    assert headers_in(b"".join(pika.BasicProperties(message_id="m").encode())) == ()
+
+
+@pytest.mark.parametrize(
+    ("tag", "content", "field"),
+    [
+        (b"b", b"\xff", AmqpField("byte", -1)),
+        (b"B", b"\xff", AmqpField("unsignedbyte", 255)),
+        (b"s", b"\xff\xfe", AmqpField("short", -2)),
+        (b"u", b"\xff\xfe", AmqpField("unsignedshort", 65534)),
+        (b"i", b"\xff\xff\xff\xff", AmqpField("unsignedint", 2**32 - 1)),
+        (b"l", b"\xff" * 8, AmqpField("long", -1)),
+        (b"L", b"\xff" * 8, AmqpField("long", -1)),
+        (b"d", struct.pack(">d", 1.5), AmqpField("double", 1.5)),
+        (b"f", struct.pack(">f", 1.5), AmqpField("float", 1.5)),
+        (b"T", struct.pack(">Q", 2**63), AmqpField("timestamp", 2**63)),
+        (b"x", b"\0\0\0\1\xff", AmqpField("binary", b"\xff")),
+    ],
+)
+def test_types_that_pika_does_not_write(tag: bytes, content: bytes, field: AmqpField) -> None:
+    assert parse_table(b"\1h" + tag + content) == ((b"h", field),)
+
+
+def test_equal_names_are_both_there() -> None:
+    assert parse_table(b"\1hV\1ht\1") == ((b"h", AmqpField("void")), (b"h", AmqpField("bool", True)))
+
+
+@pytest.mark.parametrize("data", [b"\1h", b"\1hS\0\0\0\5abc", b"\1hI\0", b"\1hS\0", b"\1hZ\0\0\0\0", b"\1h?"])
+def test_bytes_that_are_no_table(data: bytes) -> None:
+    with pytest.raises(InputError, match="no header table"):
+        parse_table(data)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"\x20\0", b"\x80\0"])
+def test_bytes_that_are_no_properties(data: bytes) -> None:
+    with pytest.raises(InputError, match="no message properties"):
+        headers_in(data)

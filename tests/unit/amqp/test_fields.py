@@ -1,0 +1,211 @@
+"""Field values: types, ranges, and being values."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from copy import deepcopy
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.amqp import AmqpField, field_for
+from rabbit_chx.amqp.clients import table_for
+from rabbit_chx.errors import InputError
+
+RANGES = {
+    "byte": (-(2**7), 2**7 - 1),
+    "unsignedbyte": (0, 2**8 - 1),
+    "short": (-(2**15), 2**15 - 1),
+    "unsignedshort": (0, 2**16 - 1),
+    "signedint": (-(2**31), 2**31 - 1),
+    "unsignedint": (0, 2**32 - 1),
+    "long": (-(2**63), 2**63 - 1),
+    "timestamp": (0, 2**64 - 1),
+}
+
+
+class Level(IntEnum):
+    """A kind of int."""
+
+    HIGH = 2**40
+
+
+def field(type_: str, value: Any = None) -> AmqpField:
+    return AmqpField(type_, value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("type_", RANGES)
+def test_integers_have_ranges(type_: str) -> None:
+    low, high = RANGES[type_]
+    assert (field(type_, low).value, field(type_, high).value) == (low, high)
+    for outside in (low - 1, high + 1, 10**5000):
+        with pytest.raises(InputError, match=f"is no {type_}: that goes from {low} to {high}"):
+            field(type_, outside)
+    for wrong in (True, 1.0, "1", None):
+        with pytest.raises(InputError, match="holds an int"):
+            field(type_, wrong)
+
+
+def test_a_kind_of_int_is_an_int() -> None:
+    assert type(field("long", Level.HIGH).value) is int
+
+
+@pytest.mark.parametrize("type_", ["longstr", "binary"])
+def test_text_is_its_utf_8(type_: str) -> None:
+    assert field(type_, "é").value == b"\xc3\xa9"
+    assert field(type_, "é") == field(type_, b"\xc3\xa9")
+    for wrong in (5, None, bytearray(b"a"), "\ud800"):
+        with pytest.raises(InputError):
+            field(type_, wrong)
+
+
+def test_float_is_rounded_to_32_bits() -> None:
+    assert field("float", 0.1).value == 0.10000000149011612
+    assert field("double", 0.1).value == 0.1
+    assert field("double", 2).value == 2.0
+    assert field("float", 1e-46).value == 0.0
+    with pytest.raises(InputError, match="32 bits"):
+        field("float", 1e39)
+
+
+@pytest.mark.parametrize("type_", ["double", "float"])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, True, "1.5", None, 10**400])
+def test_floats_are_finite(type_: str, wrong: object) -> None:
+    with pytest.raises(InputError):
+        field(type_, wrong)
+
+
+@pytest.mark.parametrize(
+    ("type_", "wrong"),
+    [
+        ("bool", 1),
+        ("bool", "true"),
+        ("void", 0),
+        ("void", False),
+        ("decimal", 3.14),
+        ("decimal", (2,)),
+        ("decimal", (256, 1)),
+        ("decimal", (2, -1)),
+        ("decimal", (2, 2**32)),
+        ("decimal", (True, 1)),
+        ("array", "ab"),
+        ("array", {"a": 1}),
+        ("array", [object()]),
+        ("array", [(1, 2)]),
+        ("table", "ab"),
+        ("table", 5),
+        ("table", ["ab"]),
+        ("table", {5: "v"}),
+        ("table", {"n" * 256: "v"}),
+        ("table", {"k": {1, 2}}),
+    ],
+)
+def test_values_of_another_type_are_refused(type_: str, wrong: object) -> None:
+    with pytest.raises(InputError):
+        field(type_, wrong)
+
+
+@pytest.mark.parametrize("type_", ["string", "int", "", "LONGSTR", None, ["longstr"]])
+def test_types_that_do_not_exist_are_refused(type_: Any) -> None:
+    with pytest.raises(InputError, match="no AMQP field type"):
+        AmqpField(type_, "a")
+
+
+def test_tables_keep_their_order() -> None:
+    table = field("table", [("b", field("void")), (b"a", 1), ("b", "again")])
+    assert table.value == ((b"b", field("void")), (b"a", 1), (b"b", "again"))
+    assert field("table", {"b": 1, "a": 2}) == field("table", [("b", 1), ("a", 2)])
+    assert field("table", {"b": 1, "a": 2}) != field("table", {"a": 2, "b": 1})
+
+
+def test_equal_is_what_is_the_same_on_the_wire() -> None:
+    assert field("byte", 5) != field("long", 5)
+    assert field("longstr", "a") != field("binary", "a")
+    assert field("array", [1]) != field("array", [True])
+    assert field("array", [1]) == field("array", (1,)) != field("array", [1.0])
+    assert field("table", {"k": 1}) != field("table", {"k": True})
+    assert field("byte", 5) != 5
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"a": 1}, {"a": True}),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"a": [1]}, {"a": [1.0]}),
+        ({"a": {"b": 0}}, {"a": {"b": False}}),
+        (Decimal("1.5"), Decimal("1.50")),
+        (0.0, -0.0),
+    ],
+)
+def test_bare_values_are_told_apart_as_the_wire_does(one: Any, other: Any) -> None:
+    assert field("array", [one]) != field("array", [other])
+    assert field("table", {"k": one}) != field("table", {"k": other})
+    again = field("array", [deepcopy(one)])
+    assert field("array", [one]) == again
+    assert hash(field("array", [one])) == hash(again)
+
+
+def test_doubles_of_both_zeros_differ_on_the_wire() -> None:
+    assert field("double", 0.0) != field("double", -0.0)
+    assert field("double", 1) == field("double", 1.0)
+
+
+def test_fields_are_hashable() -> None:
+    fields = [
+        field("array", [1, ["a"], {"k": bytearray(b"b")}, field("table", {"k": None})]) for _ in range(2)
+    ]
+    assert len({*fields, field("void")}) == 2
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    cyclic: list[Any] = []
+    cyclic.append(cyclic)
+    table: dict[str, Any] = {}
+    table["t"] = table
+    built = field("array", [])
+    for _ in range(5_000):
+        built = field("array", [built])
+    for value in (cyclic, nested(5_000), table, built):
+        with pytest.raises(InputError, match="nested too deep, or holds itself"):
+            field_for(value)
+        with pytest.raises(InputError, match="nested too deep, or holds itself"):
+            table_for({"k": value})
+    with pytest.raises(InputError, match="nested too deep, or holds itself"):
+        field("array", cyclic)
+    assert field_for(nested(100)).type == "array"
+
+
+def test_a_field_does_not_change() -> None:
+    inside, items = {"k": [1]}, [bytearray(b"a"), ["x"]]
+    table, array = field("table", [("d", inside)]), field("array", items)
+    before = repr(table), repr(array)
+    inside["k"].append(2)
+    items[0] += b"b"  # type: ignore[operator]
+    items[1].append("y")  # type: ignore[attr-defined]
+    assert (repr(table), repr(array)) == before
+    with pytest.raises(AttributeError):
+        table.value = ()  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(table)) == table  # noqa: S301
+
+
+@given(st.sampled_from(sorted(RANGES)), st.integers(-(2**70), 2**70))
+def test_an_integer_is_taken_if_and_only_if_its_type_holds_it(type_: str, value: int) -> None:
+    low, high = RANGES[type_]
+    if low <= value <= high:
+        assert field(type_, value).value == value
+    else:
+        with pytest.raises(InputError):
+            field(type_, value)

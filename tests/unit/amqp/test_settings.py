@@ -1,0 +1,99 @@
+"""Secrets and settings as values."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+
+from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
+from rabbit_chx.errors import InputError
+
+SETTINGS = ConnectionSettings(
+    host="::1",
+    port=5671,
+    vhost="a/b",
+    username="us er",
+    password=Secret("c4nary"),
+    tls=TlsSettings(cert_file="c.pem", key_file="k.pem", key_password=Secret("c4nary-too")),
+    auth_mechanisms=("EXTERNAL", "PLAIN"),
+    connection_name="nightly load",
+)
+
+
+@pytest.mark.parametrize("text", ["{0}", "{0!r}", "{0!s}", "{0:>10}"])
+def test_a_secret_is_masked_however_it_is_formatted(text: str) -> None:
+    assert text.format(Secret("c4nary")).strip() in {"***", "Secret('***')"}
+
+
+def test_a_secret_reveals_compares_and_travels() -> None:
+    secret = Secret("c4nary")
+
+    assert secret.reveal() == "c4nary"
+    assert secret == Secret("c4nary")
+    assert secret != Secret("other")
+    assert len({secret, Secret("c4nary")}) == 1
+    assert pickle.loads(pickle.dumps(secret)) == secret  # noqa: S301
+    assert copy.deepcopy(secret) == secret
+
+
+def test_a_secret_of_something_else_does_not_show_it() -> None:
+    with pytest.raises(InputError, match="not bytes") as caught:
+        Secret(b"c4nary")  # type: ignore[arg-type]
+
+    assert "c4nary" not in str(caught.value)
+
+
+def test_settings_show_no_password() -> None:
+    assert "c4nary" not in f"{SETTINGS!r} {SETTINGS}"
+    assert SETTINGS.masked_url == "amqps://us%20er:***@[::1]:5671/a%2Fb"
+
+
+def test_settings_travel_by_pickle() -> None:
+    assert pickle.loads(pickle.dumps(SETTINGS)) == SETTINGS  # noqa: S301
+
+
+def test_settings_are_values() -> None:
+    with pytest.raises(FrozenInstanceError):
+        SETTINGS.port = 1  # type: ignore[misc]
+    assert replace(SETTINGS, port=1).port == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"password": "c4nary"}, "password must be a Secret"),
+        ({"host": ""}, "host is empty"),
+        ({"port": 0}, "port is 0"),
+        ({"heartbeat_s": -1}, "heartbeat_s is -1"),
+        ({"channel_max": 65536}, "channel_max is 65536"),
+        ({"frame_max": 4095}, "frame_max is 4095"),
+        ({"connection_timeout_s": 0.0}, "connection_timeout_s is 0.0"),
+        ({"connection_timeout_s": float("nan")}, "connection_timeout_s is nan"),
+        ({"connection_timeout_s": float("inf")}, "connection_timeout_s is inf"),
+        ({"vhost": "é" * 128}, "255 bytes"),
+        ({"username": "a\0b"}, "NUL"),
+        ({"password": Secret("c4nary\0")}, "NUL"),
+        ({"auth_mechanisms": ()}, "PLAIN, EXTERNAL or both"),
+        ({"auth_mechanisms": ("AMQPLAIN",)}, "PLAIN, EXTERNAL or both"),
+    ],
+)
+def test_settings_out_of_range(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        ConnectionSettings(**values)
+
+    assert "c4nary" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [({"key_password": "c4nary"}, "key_password must be a Secret"), ({"key_file": "k.pem"}, "certfile")],
+)
+def test_tls_settings_that_cannot_work(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        TlsSettings(**values)
+
+    assert "c4nary" not in str(caught.value)
