@@ -1,0 +1,31 @@
+"""What the broker does with a message."""
+
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef
+from rabbit_chx.routing.consistent_hash import ConsistentHashExchange, Explanation, HashedOn
+from rabbit_chx.routing.jump import bucket_of_seed, jump_consistent_hash, seed_of
+from rabbit_chx.routing.modulus_hash import ModulusHashExchange
+from rabbit_chx.routing.release import NEWEST, Release, RuleRow, rule_rows
+from rabbit_chx.routing.ring import HashRing, Provenance
+from rabbit_chx.routing.sharding import shard_names
+from rabbit_chx.routing.super_stream import SuperStream
+
+__all__ = [
+    "NEWEST",
+    "Binding",
+    "ConsistentHashExchange",
+    "Destination",
+    "ExchangeRef",
+    "Explanation",
+    "HashRing",
+    "HashedOn",
+    "ModulusHashExchange",
+    "Provenance",
+    "Release",
+    "RuleRow",
+    "SuperStream",
+    "bucket_of_seed",
+    "jump_consistent_hash",
+    "rule_rows",
+    "seed_of",
+    "shard_names",
+]

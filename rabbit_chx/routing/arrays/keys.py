@@ -1,0 +1,255 @@
+"""What holds keys: lists, NumPy arrays and pyarrow arrays, as spans of a buffer, and their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from rabbit_chx.amqp.fields import bytes_of
+from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, hashed_spans
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rabbit_chx.routing.arrays.binaries import UInt32s
+
+__all__ = [
+    "SeedOfNull",
+    "hashed_parts",
+    "hashes",
+    "is_arrow",
+    "is_null",
+    "null_error",
+    "pieces",
+    "refuse_nulls",
+]
+
+#: Finds what a null is hashed to, asked only where there is one; None where nulls are refused.
+SeedOfNull: TypeAlias = Callable[[], int] | None
+
+ARROW_KINDS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+PANDAS_NULLS = ("NAType", "NaTType")
+
+
+def hashes(
+    keys: Iterable[Any], initial: int = 0, *, seed_of_null: SeedOfNull = None, longest: int | None = None
+) -> UInt32s:
+    """The 32-bit phash2 of each key: modulo 2^27 it is phash2's default answer.
+
+    Args:
+        keys: as :meth:`HashRing.indices` takes them.
+        initial: the hash of what stands before each key inside a term.
+        seed_of_null: finds the hash of a null; None refuses nulls.
+        longest: how many bytes a key may have; None for any number.
+    """
+    parts = list(hashed_parts(keys, initial, seed_of_null=seed_of_null, longest=longest))
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+
+def hashed_parts(
+    keys: Iterable[Any], initial: int = 0, *, seed_of_null: SeedOfNull = None, longest: int | None = None
+) -> Iterator[UInt32s]:
+    """The hashes of the keys, a chunk at a time; see `hashes`."""
+    if is_arrow(keys):
+        yield from _hashed_arrow(keys, initial, seed_of_null, longest)
+        return
+    if isinstance(keys, np.ndarray) and keys.ndim == 1 and keys.dtype.kind not in "SUOT":
+        raise InputError(f"a NumPy array of type {keys.dtype} holds no keys: give one of str or bytes")
+    for first, piece in pieces(keys):
+        hashed, null = _hashed_list(piece, first, initial, longest)
+        if null:
+            if seed_of_null is None:
+                raise null_error(first + null[0])
+            hashed[null] = seed_of_null()
+        yield hashed
+
+
+def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
+    """The values as lists of Python's own, a chunk at a time, each with the position of its first one.
+
+    Raises:
+        InputError: it is nothing that holds values in a row.
+    """
+    unordered_or_more = (
+        isinstance(values, (str, bytes, Mapping, AbstractSet)) or getattr(values, "ndim", 1) != 1
+    )
+    if unordered_or_more or not hasattr(values, "__iter__") or (is_arrow(values) and not _is_column(values)):
+        raise InputError(f"{values!r:.60} is no array of keys: give a list, even of one")
+    if isinstance(values, np.ndarray) or is_arrow(values):
+        for first in range(0, len(values), CHUNK_KEYS):
+            part = values[first : first + CHUNK_KEYS]
+            yield first, part.to_pylist() if is_arrow(values) else part.tolist()
+        return
+    iterator, first = iter(values), 0
+    while piece := list(islice(iterator, CHUNK_KEYS)):
+        if hasattr(values, "tolist"):  # of pandas, whose columns give NumPy's own numbers
+            yield first, [value.item() if isinstance(value, np.generic) else value for value in piece]
+        else:
+            yield first, piece
+        first += len(piece)
+
+
+def is_arrow(values: object) -> bool:
+    """Whether pyarrow made it; pyarrow may be absent."""
+    return type(values).__module__.partition(".")[0] == "pyarrow"
+
+
+def _is_column(values: object) -> bool:
+    """Tells a pyarrow Array or ChunkedArray from a Table or a Scalar."""
+    return hasattr(values, "null_count")
+
+
+def is_null(value: object) -> bool:
+    """Whether a value says that there is none: None, NaN, or pandas' NA or NaT."""
+    if value is None:
+        return True
+    if isinstance(value, (float, np.floating)):
+        return bool(value != value)  # noqa: PLR0124 - NaN
+    return type(value).__name__ in PANDAS_NULLS and type(value).__module__.startswith("pandas.")
+
+
+def null_error(position: int) -> RowError:
+    """The error for a null, which says where it stands."""
+    return RowError(
+        f"the value at position {position} is null: drop such rows, or say with fill_null what they count as"
+    )
+
+
+def _hashed_list(keys: list[Any], first: int, initial: int, longest: int | None) -> tuple[UInt32s, list[int]]:
+    """The hashes of a piece, and the places of the nulls in it, whose hashes mean nothing."""
+    null: list[int] = []
+    kinds = set(map(type, keys))
+    if not kinds <= {str, bytes}:
+        null = [place for place, key in enumerate(keys) if is_null(key)]
+        if null:
+            keys = [b"" if is_null(key) else key for key in keys]
+            kinds = set(map(type, keys))
+    data, offsets = _spans_of_list(keys, kinds, first)
+    if longest is not None:
+        _refuse_long(np.diff(offsets), longest, first)
+    return next(hashed_spans(data, offsets, initial)), null
+
+
+def _spans_of_list(
+    keys: list[Any], kinds: set[type], first: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """One buffer of all keys, and where each begins in it; one offset more than there are keys."""
+    if kinds == {str} and (text := "".join(keys)).isascii():
+        data = text.encode()
+    else:
+        if kinds != {bytes}:
+            keys = [_bytes_of(first + place, key) for place, key in enumerate(keys)]
+        data = b"".join(keys)
+    offsets = np.zeros(len(keys) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)), out=offsets[1:])
+    return np.frombuffer(data, np.uint8), offsets
+
+
+def _bytes_of(position: int, key: object) -> bytes:
+    try:
+        return bytes_of(key, f"the key at position {position}")
+    except InputError as error:
+        raise RowError(str(error)) from None
+
+
+def _hashed_arrow(
+    keys: Any,  # noqa: ANN401 - pyarrow may be absent
+    initial: int,
+    seed_of_null: SeedOfNull,
+    longest: int | None,
+    first: int = 0,
+) -> Iterator[UInt32s]:
+    """Hashes a pyarrow Array or ChunkedArray; `first` is the position of its first key in the whole."""
+    if hasattr(keys, "chunks"):
+        for chunk in keys.chunks:
+            yield from _hashed_arrow(chunk, initial, seed_of_null, longest, first)
+            first += len(chunk)
+        return
+    if not hasattr(keys, "buffers"):
+        raise InputError(f"a pyarrow {type(keys).__name__} holds no keys: give an Array or a ChunkedArray")
+    if hasattr(keys, "dictionary") and keys.dictionary.null_count:
+        keys = keys.dictionary_decode()
+    if seed_of_null is None:
+        refuse_nulls(keys, first)
+    start = 0
+    for part in _hashed_array(keys, initial, longest, first):
+        if keys.null_count and seed_of_null:
+            null = keys.slice(start, len(part)).is_null().to_numpy(zero_copy_only=False)
+            if null.any():
+                part[null] = seed_of_null()
+        yield part
+        start += len(part)
+
+
+def _hashed_array(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
+    """Hashes a pyarrow Array; the hash of a null means nothing."""
+    if hasattr(keys, "dictionary"):
+        yield from _hashed_dictionary(keys, initial, longest, first)
+        return
+    for start in range(0, max(len(keys), 1), CHUNK_KEYS):
+        data, offsets = _spans_of_arrow(keys.slice(start, CHUNK_KEYS))
+        if longest is not None:
+            _refuse_long(np.diff(offsets), longest, first + start)
+        yield from hashed_spans(data, offsets, initial)
+
+
+def _hashed_dictionary(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
+    values = np.concatenate([*_hashed_array(keys.dictionary, initial, None, 0), np.zeros(1, np.uint32)])
+    sizes = np.append(0 if longest is None else np.diff(_spans_of_arrow(keys.dictionary)[1]), 0)
+    for start in range(0, len(keys), CHUNK_KEYS):
+        places = keys.indices.slice(start, CHUNK_KEYS).fill_null(0).to_numpy(zero_copy_only=False)
+        if longest is not None:
+            _refuse_long(sizes[places], longest, first + start)
+        yield values[places]
+
+
+def _refuse_long(sizes: NDArray[Any], longest: int, first: int) -> None:
+    if sizes.max(initial=0) <= longest:
+        return
+    place = int((sizes > longest).argmax())
+    raise RowError(
+        f"the key at position {first + place} has {sizes[place]} bytes: AMQP carries at most {longest}, in a routing "
+        "key as in an id"
+    )
+
+
+def refuse_nulls(keys: Any, first: int = 0) -> None:  # noqa: ANN401
+    """Refuses a pyarrow Array with nulls, by the position of the first one in the whole."""
+    if keys.null_count:
+        raise null_error(first + int(keys.is_null().to_numpy(zero_copy_only=False).argmax()))
+
+
+def _without_views(keys: Any) -> Any:  # noqa: ANN401
+    kind = str(keys.type)
+    try:
+        return keys.cast("large_" + kind.removesuffix("_view"))
+    except NotImplementedError:
+        raise InputError(f"this pyarrow cannot read {kind}: cast to string or binary, or update it") from None
+
+
+def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:  # noqa: ANN401
+    kind = str(keys.type)
+    if kind not in ARROW_KINDS and not kind.startswith("fixed_size_binary"):
+        raise InputError(f"an Arrow array of {kind} holds no keys: cast it to string or binary")
+    if not len(keys):
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    if kind.startswith("fixed_size_binary"):
+        places = np.arange(keys.offset, keys.offset + len(keys) + 1, dtype=np.int64)
+        return _bytes_in(keys.buffers()[1]), places * keys.type.byte_width
+    if kind == "null":
+        keys = keys.cast("string")
+    if kind.endswith("_view"):
+        keys = _without_views(keys)
+    width = np.int64 if str(keys.type).startswith("large_") else np.int32
+    _, offsets, data = keys.buffers()
+    return _bytes_in(data), np.frombuffer(offsets, width)[keys.offset : keys.offset + len(keys) + 1]
+
+
+def _bytes_in(buffer: Any) -> NDArray[np.uint8]:  # noqa: ANN401
+    """The bytes of an Arrow buffer, which may be absent where all keys are empty."""
+    return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)

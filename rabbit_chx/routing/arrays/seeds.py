@@ -1,0 +1,146 @@
+"""Seeds to buckets: the walk of many seeds at once, and what all 2^21 of them say about a ring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
+from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS
+from rabbit_chx.routing.arrays.keys import hashed_parts
+from rabbit_chx.routing.tables import SEEDS, open_table
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from rabbit_chx.routing.arrays.binaries import UInt32s
+    from rabbit_chx.routing.arrays.keys import SeedOfNull
+
+__all__ = ["all_buckets", "buckets_of_seeds", "indices", "indices_of_seeds", "share_moved", "shares"]
+
+CHUNK_SEEDS = 1 << 14
+SEED_MASK = np.uint32(SEEDS - 1)
+
+
+def indices(
+    keys: Iterable[Any], index_of_bucket: array[int], buckets: int, seed_of_null: SeedOfNull = None
+) -> NDArray[np.int32]:
+    """The destination index of each key.
+
+    Args:
+        keys: list of str or bytes, NumPy array or pyarrow array, as in :meth:`HashRing.indices`.
+        index_of_bucket: for each bucket its index into the ring's destinations, -1 for a hole.
+        buckets: the bucket count that routing uses.
+        seed_of_null: finds the hash of a null; None refuses nulls.
+
+    Raises:
+        RowError: a key is null or neither text nor bytes; the message has its position.
+        InputError: the whole is nothing that holds keys.
+    """
+    index = _as_int32(index_of_bucket)
+    hashed = hashed_parts(keys, seed_of_null=seed_of_null)
+    parts = [index[buckets_of_seeds(part & SEED_MASK, buckets)] for part in hashed]
+    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+
+def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) -> NDArray[np.int32]:
+    """The destination index of each seed; only 21 bits of each matter."""
+    index = _as_int32(index_of_bucket)
+    found = np.empty(len(seeds), np.int32)
+    for start in range(0, len(seeds), CHUNK_KEYS):
+        part = seeds[start : start + CHUNK_KEYS] & SEED_MASK
+        found[start : start + CHUNK_KEYS] = index[buckets_of_seeds(part, buckets)]
+    return found
+
+
+def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:
+    """The bucket of each of the 2^21 seeds, read-only."""
+    found = buckets_of_seeds(np.arange(SEEDS, dtype=np.uint32), buckets)
+    found.flags.writeable = False
+    return found
+
+
+def shares(index_of_bucket: array[int], buckets: int, destinations: int) -> list[float]:
+    """The share of the seeds that each destination has, and last the share of holes."""
+    index = _as_int32(index_of_bucket)
+    counts = np.bincount(all_buckets(buckets), minlength=buckets)
+    seeds = np.zeros(destinations + 1, np.int64)
+    np.add.at(seeds, index[:buckets], counts)  # the index of a hole, -1, is the last place
+    return [count / SEEDS for count in seeds.tolist()]
+
+
+def share_moved(one: array[int], other: array[int]) -> float:
+    """The share of the seeds whose destination differs.
+
+    Args:
+        one: the destination of each bucket, as a number that means the same in both rings; -1 for a hole.
+        other: likewise.
+    """
+    differs = _destination_of_all_seeds(one) != _destination_of_all_seeds(other)
+    return int(np.count_nonzero(differs)) / SEEDS
+
+
+def _destination_of_all_seeds(number_of_bucket: array[int]) -> NDArray[np.int32]:
+    buckets = len(number_of_bucket) - number_of_bucket.count(-1)
+    if not buckets:
+        return np.full(SEEDS, -1, np.int32)
+    numbers: NDArray[np.int32] = _as_int32(number_of_bucket)[all_buckets(buckets)]
+    return numbers
+
+
+def _as_int32(numbers: array[int]) -> NDArray[np.int32]:
+    return np.frombuffer(numbers, np.int32)
+
+
+def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger[Any]]:
+    """The bucket of each seed, from the table; seeds that it has not met yet are walked first."""
+    table = open_table(buckets)
+    cells = np.frombuffer(table.cells, f"u{table.cells.itemsize}")
+    found = cells[seeds]
+    missing = found == table.unfilled
+    if missing.any():
+        fresh = seeds[missing]  # repeats cost less than finding them: at most one chunk meets them unfilled
+        for start in range(0, len(fresh), CHUNK_SEEDS):
+            part = fresh[start : start + CHUNK_SEEDS]
+            cells[part] = _walk(part, buckets)
+        found = cells[seeds]
+    return found
+
+
+def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
+    """The bucket of each seed, as :func:`rabbit_chx.routing.jump.bucket_of_seed` walks to it."""
+    words = _seed_words(seeds.astype(np.uint64))
+    bucket = np.zeros(len(seeds))
+    walking = np.arange(len(seeds))
+    position = 0
+    while len(walking):
+        s0 = words[position, walking]
+        position = (position + 1) % WORDS
+        s1 = words[position, walking]
+        s1 ^= s1 << np.uint64(31)
+        s1 ^= s1 >> np.uint64(11)
+        word = s0 ^ (s0 >> np.uint64(30)) ^ s1
+        words[position, walking] = word
+        uniform = (word * np.uint64(OUTPUT_MULTIPLIER)).astype(np.float64) * 2.0**-64
+        following = (bucket[walking] + 1.0) / uniform
+        on = following < buckets
+        walking = walking[on]
+        bucket[walking] = np.floor(following[on])
+    return bucket
+
+
+def _seed_words(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The generator's 16 words for each seed, as ``rand:seed_s(exs1024, {K, K, K})`` makes them."""
+    x, y, z = ((seeds + np.uint64(1)) * np.uint64(prime) & np.uint64(SEED_MASK) for prime in PRIMES)
+    word = x << np.uint64(43) | y << np.uint64(22) | z << np.uint64(1) | np.uint64(1)
+    words = np.empty((WORDS, len(seeds)), np.uint64)
+    for position in reversed(range(WORDS)):
+        word ^= word >> np.uint64(12)
+        word ^= word << np.uint64(25)
+        word ^= word >> np.uint64(27)
+        words[position] = word * np.uint64(SEED_MULTIPLIER)
+    return words

@@ -1,0 +1,170 @@
+"""What is bound to an exchange: destinations, and binding keys that are weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.release import WEIGHT_IS_CAPPED, Release
+
+__all__ = [
+    "Binding",
+    "Destination",
+    "ExchangeRef",
+    "binding_key",
+    "check_destination",
+    "listed",
+    "order_of_binding",
+    "order_of_destination",
+    "weight_of",
+]
+
+T = TypeVar("T")
+
+MAX_BINDING_WEIGHT = 10_000
+_MAX_WEIGHT_BITS = 1000
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ExchangeRef:
+    """An exchange as a destination. It never equals a str, which is a queue.
+
+    Attributes:
+        name: the exchange's name.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _check_name("exchange", self.name)
+
+    def __str__(self) -> str:
+        return f"exchange {self.name}"
+
+
+Destination: TypeAlias = str | ExchangeRef
+Binding: TypeAlias = tuple[Destination, str]
+
+
+def check_destination(destination: object) -> Destination:
+    """The destination, if it is one.
+
+    Raises:
+        InputError: it is neither a queue's name nor an ExchangeRef, or AMQP cannot carry the name.
+    """
+    if isinstance(destination, ExchangeRef):
+        return destination
+    if not isinstance(destination, str):
+        raise InputError(
+            f"{destination!r} is no destination: give a queue's name as str, or ExchangeRef(name)"
+        )
+    _check_name("queue", destination)
+    return destination
+
+
+def _check_name(kind: str, name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{name!r} names no {kind}: give its name as non-empty text")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise InputError(f"the {kind} name {name!r:.60} has no UTF-8: half of a surrogate pair") from None
+    if size > MAX_SHORTSTR:
+        raise InputError(f"the {kind} name {name[:40]!r}... has {size} bytes: AMQP carries at most 255")
+
+
+def binding_key(weight: int | str) -> str:
+    """The binding key of a weight; 7 is the key ``7``, and not the same as ``007``.
+
+    Raises:
+        InputError: it is neither an int nor text, or of hundreds of digits.
+    """
+    if not _is_key(weight):
+        raise InputError(f"the binding key {weight!r:.60} is neither int nor text: give an int or str")
+    if isinstance(weight, int) and weight.bit_length() > _MAX_WEIGHT_BITS:
+        raise InputError(
+            "a weight of hundreds of digits: a binding key has at most 255 bytes; give a smaller one"
+        )
+    return weight if isinstance(weight, str) else str(weight)
+
+
+def weight_of(destination: Destination, weight: int | str, release: Release | None = None) -> int:
+    """How many buckets a binding stands for.
+
+    Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the
+    key has to please ``list_to_integer/1``, be above 0 and, by release, not above 10,000.
+
+    Args:
+        destination: whose binding it is, for the error.
+        weight: an int or the binding key's text.
+        release: by whose rules a new binding is refused; None for a binding that stands already.
+
+    Raises:
+        InputError: the broker would refuse the binding.
+    """
+    name = _named(destination)
+    key = binding_key(weight) if _is_key(weight) else ""
+    if len(key) > MAX_SHORTSTR or not _INTEGER.fullmatch(key):
+        raise InputError(
+            f"{name} is bound with the weight {weight!r:.60}: a weight is a whole number above 0, as int or text",
+            queue=_queue(destination),
+        )
+    buckets = int(key)
+    if buckets < 1:
+        raise InputError(
+            f"{name} is bound with the weight {weight!r}: it must be at least 1; to send it nothing, unbind it",
+            queue=_queue(destination),
+        )
+    if release and release.follows(WEIGHT_IS_CAPPED) and buckets > MAX_BINDING_WEIGHT:
+        raise InputError(
+            f"{name} is bound with the weight {weight!r}: RabbitMQ {release.version} takes at most 10000; "
+            "divide all weights by the same number",
+            queue=_queue(destination),
+        )
+    return buckets
+
+
+def _is_key(weight: object) -> bool:
+    return isinstance(weight, (int, str)) and not isinstance(weight, bool)
+
+
+def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
+    """The values as a tuple.
+
+    Args:
+        values: any iterable but text.
+        wanted: what to give, for the error.
+
+    Raises:
+        InputError: it is no list of anything.
+    """
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InputError(f"{values!r:.60} is no list: give {wanted}")
+    return tuple(values)
+
+
+def _queue(destination: Destination) -> str | None:
+    return destination if isinstance(destination, str) else None
+
+
+def _named(destination: Destination) -> str:
+    return f"queue {destination!r}" if isinstance(destination, str) else f"exchange {destination.name!r}"
+
+
+def order_of_destination(destination: Destination) -> tuple[str, bytes]:
+    """Sorts destinations of one vhost as Erlang sorts ``#resource{}``: exchanges, then queues, each by its bytes."""
+    if isinstance(destination, ExchangeRef):
+        return "exchange", destination.name.encode()
+    return "queue", destination.encode()
+
+
+def order_of_binding(binding: Binding) -> tuple[bytes, tuple[str, bytes]]:
+    """Sorts bindings of one exchange as Erlang sorts ``#binding{}`` without arguments: by key, then destination."""
+    destination, key = binding
+    return key.encode(), order_of_destination(destination)

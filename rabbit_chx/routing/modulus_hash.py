@@ -1,0 +1,120 @@
+"""The ``x-modulus-hash`` exchange: the hash of all routing keys modulo the number of bindings.
+
+Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``, ``route/3``
+(until 4.2), and ``deps/rabbit/src/rabbit_exchange_type_modulus_hash.erl``, ``route/3`` (v4.3.0 to v4.3.6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rabbit_chx.amqp.fields import shortstr
+from rabbit_chx.erlang import phash2
+from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.routing.bindings import (
+    Destination,
+    binding_key,
+    check_destination,
+    listed,
+    order_of_binding,
+    order_of_destination,
+)
+from rabbit_chx.routing.release import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED, Release, check_release
+from rabbit_chx.routing.sent import message_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rabbit_chx.amqp.clients import Headers, Sender
+
+__all__ = ["ModulusHashExchange"]
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class ModulusHashExchange:
+    """An exchange of type ``x-modulus-hash``, by the rules of a release.
+
+    A binding is one place, so a destination that is bound with two keys has two.
+
+    Attributes:
+        name: the exchange's name.
+        destinations: of each binding, in the order that the release counts in; where that order cannot be known, in
+            the order given.
+        release: whose rules apply.
+    """
+
+    name: str
+    destinations: tuple[Destination, ...]
+    release: Release
+
+    def __init__(
+        self, name: str, bindings: Iterable[tuple[Destination, int | str]], release: Release | None = None
+    ) -> None:
+        """An exchange with its bindings.
+
+        Args:
+            name: the exchange's name.
+            bindings: ``(destination, binding key)`` in any order; the same pair again is the same binding. Bindings
+                have no arguments.
+            release: whose rules apply; the newest if None.
+
+        Raises:
+            InputError: something is no binding.
+        """
+        shortstr(name, "the exchange's name")
+        release = check_release(release)
+        distinct = dict.fromkeys(map(_checked, listed(bindings, "(destination, binding key) pairs")))
+        if release.follows(MODULUS_BY_BINDING_KEY):
+            destinations = tuple(destination for destination, _ in sorted(distinct, key=order_of_binding))
+        elif release.follows(MODULUS_UNORDERED):
+            destinations = tuple(destination for destination, _ in distinct)
+        else:
+            destinations = tuple(
+                sorted((destination for destination, _ in distinct), key=order_of_destination)
+            )
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "destinations", destinations)
+        object.__setattr__(self, "release", release)
+
+    def route(
+        self,
+        routing_key: str | bytes = "",
+        headers: Headers | None = None,
+        properties: object = None,
+        *,
+        cc: Iterable[str | bytes] = (),
+        bcc: Iterable[str | bytes] = (),
+        client: Sender = "pika",
+    ) -> Destination | None:
+        """The destination of a message; None where nothing is bound.
+
+        Everything is as in :meth:`ConsistentHashExchange.route`, but for CC and BCC: they are hashed with the routing
+        key. The message goes to one destination all the same.
+
+        Raises:
+            InputError: the client cannot send such a message, or something is given twice.
+            NotDeterminedError: the release counts its bindings in an order that cannot be known.
+            ChannelClosedError: CC or BCC is no array.
+        """
+        message = message_of(
+            routing_key, headers, properties, cc=cc, bcc=bcc, client=client, release=self.release
+        )
+        if not self.destinations:
+            return None
+        if self.release.follows(MODULUS_UNORDERED) and len(set(self.destinations)) > 1:
+            raise NotDeterminedError(
+                f"{MODULUS_UNORDERED.about} {self.name!r} on RabbitMQ {self.release}: "
+                f"{MODULUS_UNORDERED.says}; use 4.3 or x-consistent-hash, or send probes",
+                exchange=self.name,
+            )
+        return self.destinations[phash2(list(message.routing_keys)) % len(self.destinations)]
+
+
+def _checked(pair: tuple[Destination, int | str]) -> tuple[Destination, str]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise InputError(f"{pair!r:.60} is no binding: give (destination, binding key) pairs")
+    destination, key = pair
+    shortstr(binding_key(key), "the binding key")
+    return check_destination(destination), binding_key(key)

@@ -1,0 +1,410 @@
+"""The ring of an ``x-consistent-hash`` exchange as a value: who has which bucket, and who gets which key.
+
+Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``:
+``route/3``, ``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and
+``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from rabbit_chx.amqp.fields import bytes_of
+from rabbit_chx.erlang import Term, hash_binary
+from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
+from rabbit_chx.routing import ring_json
+from rabbit_chx.routing.bindings import (
+    Binding,
+    Destination,
+    binding_key,
+    check_destination,
+    listed,
+    weight_of,
+)
+from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
+from rabbit_chx.routing.release import (
+    NEWEST,
+    UNBIND_SHIFTS_BY_WEIGHT,
+    UNSORTED_ENDS,
+    Release,
+)
+from rabbit_chx.routing.replay import MAX_BUCKETS, Replay
+from rabbit_chx.routing.restart import bindings_added_by_restart
+from rabbit_chx.routing.ring_json import PROVENANCES
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["HashRing", "Provenance"]
+
+Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
+
+SMALL_MAP_KEYS = 32
+SHOWN_RUNS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HashRing:
+    """The ring of one exchange. A value: `bind` and `unbind` return another ring.
+
+    Make one with `from_bindings`, `from_buckets` or `from_json`. Two rings are equal if their buckets and
+    their release are.
+
+    Attributes:
+        buckets: the destination of each bucket number, in order; None at a hole.
+        release: whose rules apply.
+        provenance: ``read`` from a broker, ``replayed`` from what was bound, or ``assumed``.
+        bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, those without a
+            bucket too; None where they are not known.
+        destinations: those that have buckets, in ring order.
+    """
+
+    buckets: tuple[Destination | None, ...]
+    release: Release
+    provenance: Provenance
+    bindings: tuple[Binding, ...] | None = None
+    destinations: tuple[Destination, ...] = field(init=False)
+    _bucket_count: int = field(init=False)
+    _index_of_bucket: array[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.release, Release):
+            raise InputError(f"the release is {self.release!r:.40}: give a Release, such as Release('4.3.6')")
+        if self.provenance not in PROVENANCES:
+            raise InputError(
+                f"the provenance is {self.provenance!r:.40}: give one of {', '.join(PROVENANCES)}"
+            )
+        if len(self.buckets) > MAX_BUCKETS:
+            raise InputError(f"a ring of {len(self.buckets)} buckets is too large: give smaller weights")
+        held = dict.fromkeys(self.buckets)
+        held.pop(None, None)
+        destinations = tuple(destination for destination in held if destination is not None)
+        numbers: dict[Destination | None, int] = {name: n for n, name in enumerate(destinations)}
+        numbers[None] = -1
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        object.__setattr__(self, "destinations", destinations)
+        object.__setattr__(self, "_bucket_count", len(self.buckets) - self.buckets.count(None))
+        object.__setattr__(self, "_index_of_bucket", array("i", map(numbers.__getitem__, self.buckets)))
+
+    @classmethod
+    def from_bindings(
+        cls,
+        bindings: Iterable[tuple[Destination, int | str]],
+        release: Release | None = None,
+        provenance: Literal["replayed", "assumed"] = "replayed",
+    ) -> HashRing:
+        """The ring that these bindings make, in bind order.
+
+        Args:
+            bindings: ``(destination, weight)`` pairs; a weight is an int or the binding key's text. The same
+                pair again is the same binding.
+            release: whose rules apply; the newest if None.
+            provenance: ``replayed`` if the order is known to be the true one, else ``assumed``.
+
+        Raises:
+            InputError: the broker would refuse a binding.
+        """
+        if provenance not in ("replayed", "assumed"):
+            raise InputError(f"bindings make a ring that is replayed or assumed, not {provenance!r:.40}")
+        empty = cls((), NEWEST if release is None else release, provenance, ())
+        replay = Replay([], {}, empty.release)
+        for pair in listed(bindings, "(destination, weight) pairs"):
+            if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+                raise InputError(f"{pair!r:.60} is no binding: give (destination, weight) pairs")
+            replay.bind(*pair)
+        return cls(tuple(replay.buckets), replay.release, provenance, tuple(replay.bindings))
+
+    @classmethod
+    def from_buckets(cls, buckets: Iterable[Destination | None], release: Release | None = None) -> HashRing:
+        """The ring as it was read from a broker.
+
+        Args:
+            buckets: the destination of bucket 0, 1 and so on; None at a hole.
+            release: whose rules apply; the newest if None.
+
+        Raises:
+            InputError: something is no destination.
+        """
+        given = listed(buckets, "one destination for each bucket")
+        for destination, _ in groupby(given):
+            if destination is not None:
+                check_destination(destination)
+        return cls(given, NEWEST if release is None else release, "read")
+
+    @property
+    def bucket_count(self) -> int:
+        """How many buckets routing counts: holes do not count, though they keep their numbers."""
+        return self._bucket_count
+
+    def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
+        """The ring after a bind.
+
+        Where the ring does not know its bindings, the binding is taken to be new.
+
+        Raises:
+            InputError: the broker would refuse the binding.
+        """
+        if self.bindings is not None and (destination, binding_key(weight)) in self.bindings:
+            return self
+        replay = Replay(list(self.buckets), dict.fromkeys(self.bindings or ()), self.release)
+        replay.bind(destination, weight)
+        return self._changed(replay.buckets, replay.bindings)
+
+    def unbind(self, destination: Destination, weight: int | str | None = None) -> HashRing:
+        """The ring after an unbind; the ring itself where nothing was bound.
+
+        Every release takes all buckets of the destination away, whichever of its bindings goes.
+
+        Args:
+            destination: the queue or exchange.
+            weight: of the one binding that goes; None: all bindings of the destination go, in bind order (as
+                when the queue is deleted). Where the ring does not know its bindings, the binding is taken to
+                exist if the destination has buckets.
+
+        Raises:
+            InputError: no broker takes such a weight, or the outcome depends on a weight that is not known.
+            NotDeterminedError: the outcome depends on the order of a map inside the broker (3.7.8 and 3.7.9), or on
+                buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
+        """
+        check_destination(destination)
+        key = None if weight is None else binding_key(weight)
+        if weight is not None:
+            weight_of(destination, weight)
+        if self.bindings is None:
+            if destination not in self.destinations:
+                return self
+            gone: list[Binding] = [] if key is None else [(destination, key)]
+            return self._changed(self._without(destination, gone), {})
+        gone = [b for b in self.bindings if b[0] == destination and key in (None, b[1])]
+        if not gone:
+            return self
+        kept = {binding: None for binding in self.bindings if binding not in gone}
+        return self._changed(self._without(destination, gone), kept)
+
+    def delete_destination(self, destination: Destination) -> HashRing:
+        """The ring after the queue or exchange was deleted, which removes all of its bindings.
+
+        Raises:
+            InputError: as in `unbind`.
+            NotDeterminedError: which of its bindings goes first decides the outcome, and the broker has no rule for it
+                (before 3.8.24 and 3.9.9, bound with different weights).
+        """
+        weights = {weight_of(*binding) for binding in self.bindings or () if binding[0] == destination}
+        if len(weights) > 1 and self.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
+            raise NotDeterminedError(
+                f"deleting {destination!s} on RabbitMQ {self.release.version} moves buckets by one of its weights "
+                f"{sorted(weights)}, and which one cannot be known: read the ring again"
+            )
+        return self.unbind(destination)
+
+    def delete_exchange(self) -> HashRing:
+        """The ring of the exchange that takes its name later: neither buckets nor bindings."""
+        return HashRing((), self.release, "replayed" if self.provenance == "read" else self.provenance, ())
+
+    def restarted(self) -> HashRing:
+        """The ring after a full restart of a single node, of a durable exchange and durable destinations.
+
+        It is assumed where the release's store is not known, or where the ring stays but its bindings are not known: one
+        whose buckets an unbind took would come back at the end. On 4.3 exclusive and transient queues keep their buckets
+        while their bindings go, so such a ring has to be read.
+
+        Raises:
+            NotDeterminedError: the broker rebuilds the ring in an order that nobody can compute (Mnesia, but for
+                3.8.4 to 3.8.9), or of bindings that are not known.
+        """
+        keeps, added = bindings_added_by_restart(self)
+        bound = dict.fromkeys(self.bindings or ())
+        replay = Replay(list(self.buckets) if keeps else [], bound, self.release)
+        for binding in added:
+            replay.restore(*binding)
+        restarted = self._changed(replay.buckets, bound)
+        known = self.release.store_known and not (keeps and self.bindings is None)
+        return restarted if known else replace(restarted, provenance="assumed")
+
+    def with_release(self, release: Release) -> HashRing:
+        """The same buckets under the rules of another release: an assumption."""
+        return replace(self, release=release, provenance="assumed")
+
+    def destination_for(self, key: str | bytes) -> Destination | None:
+        """The destination of a routing key; None where its bucket is a hole.
+
+        Args:
+            key: text (its UTF-8 bytes) or bytes. A number in a header is hashed otherwise: see
+                `destination_for_term` and :class:`ConsistentHashExchange`.
+
+        Raises:
+            EmptyRingError: the ring has no buckets.
+            InputError: the key is neither text nor bytes.
+        """
+        if type(key) is str:
+            try:
+                data = key.encode()
+            except UnicodeEncodeError:
+                raise InputError(
+                    f"the key {key!r:.60} holds half of a surrogate pair: give its bytes"
+                ) from None
+        elif isinstance(key, bytes):
+            data = key
+        elif isinstance(key, str):
+            return self.destination_for(str(key))
+        else:
+            raise InputError(f"the key {key!r:.60} is neither str nor bytes: a routing key is text")
+        self._refuse_empty()
+        return self.buckets[bucket_of_seed(hash_binary(data) & SEED_MASK, self._bucket_count)]
+
+    def destination_for_term(self, term: Term) -> Destination | None:
+        """The destination of an Erlang term, as the server hashes it; None where its bucket is a hole.
+
+        Raises:
+            EmptyRingError: the ring has no buckets.
+            InputError: the value is no Erlang term.
+        """
+        self._refuse_empty()
+        return self.buckets[jump_consistent_hash(term, self._bucket_count)]
+
+    def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
+        """The destination of each of many keys, as an index into `destinations`; -1 for a hole.
+
+        Args:
+            keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or
+                ChunkedArray of strings or binaries, plain, large, view, fixed-size or dictionary.
+            fill_null: the key that a null counts as; without it, nulls are refused. None, NaN and pandas' NA and NaT
+                are nulls.
+
+        Memory beyond the keys: 8 bytes for each key, half of them the answer, the table of the bucket count (2 to 8 MiB,
+        shared), and scratch for 32,768 keys at a time: a few MiB, and their bytes, as Python objects too where they
+        stand in a NumPy array. Each value of an Arrow dictionary costs 16 bytes more, once; a dictionary that itself
+        holds a null is decoded as a whole.
+
+        Raises:
+            EmptyRingError: the ring has no buckets.
+            RowError: a key is null or neither text nor bytes; the message has its position.
+            InputError: the whole is nothing that holds keys, or `fill_null` is no key.
+        """
+        from rabbit_chx.routing import arrays
+
+        self._refuse_empty()
+        hash_of_null = None
+        if fill_null is not None:
+            hash_of_null = partial(hash_binary, bytes_of(fill_null, "fill_null"))
+        return arrays.indices(keys, self._index_of_bucket, self._bucket_count, hash_of_null)
+
+    def indices_of_seeds(self, seeds: NDArray[np.uint32]) -> NDArray[np.int32]:
+        """The destination of each of many seeds, as in `indices`; of each seed 21 bits count.
+
+        Raises:
+            EmptyRingError: the ring has no buckets.
+        """
+        from rabbit_chx.routing import arrays
+
+        self._refuse_empty()
+        return arrays.indices_of_seeds(seeds, self._index_of_bucket, self._bucket_count)
+
+    def shares(self) -> dict[Destination | None, float]:
+        """The exact share of the 2^21 seeds that each destination has; holes, if keys reach any, under None."""
+        from rabbit_chx.routing import arrays
+
+        if not self._bucket_count:
+            return {}
+        *shares, holes = arrays.shares(self._index_of_bucket, self._bucket_count, len(self.destinations))
+        result: dict[Destination | None, float] = dict(zip(self.destinations, shares, strict=True))
+        return result | {None: holes} if holes else result
+
+    def share_moved(self, other: HashRing) -> float:
+        """The exact share of the 2^21 seeds whose destination differs in the other ring.
+
+        A hole and an empty ring are the destination None.
+
+        Raises:
+            InputError: the other is no ring.
+        """
+        from rabbit_chx.routing import arrays
+
+        if not isinstance(other, HashRing):
+            raise InputError(f"{other!r:.60} is no ring: give a HashRing")
+
+        names = dict.fromkeys((*self.destinations, *other.destinations))
+        numbers: dict[Destination | None, int] = {name: n for n, name in enumerate(names)}
+        numbers[None] = -1
+        one, two = (array("i", map(numbers.__getitem__, ring.buckets)) for ring in (self, other))
+        return arrays.share_moved(one, two)
+
+    def to_json(self) -> str:
+        """The ring as JSON text; :mod:`rabbit_chx.routing.ring_json` describes it."""
+        return ring_json.dumps(self.buckets, self.release, self.provenance, self.bindings)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> HashRing:
+        """The ring of a `to_json`.
+
+        Raises:
+            InputError: the text is no ring, or of a later format.
+        """
+        return cls(*ring_json.loads(text))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HashRing):
+            return NotImplemented
+        return (self.buckets, self.release) == (other.buckets, other.release)
+
+    def __hash__(self) -> int:
+        return hash((self.buckets, self.release))
+
+    def __repr__(self) -> str:
+        runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(self.buckets)]
+        shown = ", ".join(runs[:SHOWN_RUNS]) + (", ..." if len(runs) > SHOWN_RUNS else "")
+        return (
+            f"<HashRing {self.provenance}, {self.release}, {len(self.buckets)} buckets: {shown or 'empty'}>"
+        )
+
+    def _refuse_empty(self) -> None:
+        if not self._bucket_count:
+            raise EmptyRingError(
+                "the ring has no buckets: bind a queue to the exchange, or read its ring again"
+            )
+
+    def _changed(self, buckets: list[Destination | None], bindings: Iterable[Binding]) -> HashRing:
+        return HashRing(
+            tuple(buckets),
+            self.release,
+            "replayed" if self.provenance == "read" else self.provenance,
+            None if self.bindings is None else tuple(bindings),
+        )
+
+    def _without(self, destination: Destination, gone: list[Binding]) -> list[Destination | None]:
+        """The buckets after the first of the `gone` bindings went: it takes all there are."""
+        buckets = list(self.buckets)
+        held = buckets.count(destination)
+        if not held:
+            return buckets
+        shift = self._shift(destination, held, gone)
+        first = buckets.index(destination)
+        end = len(buckets) - buckets[::-1].index(destination)
+        # Buckets of others between the first and the last are lost; those behind move down by the shift.
+        buckets[first:end] = [None] * (end - first - shift)
+        return buckets
+
+    def _shift(self, destination: Destination, held: int, gone: list[Binding]) -> int:
+        about = f"unbinding {destination!s} on RabbitMQ {self.release.version}"
+        if held > SMALL_MAP_KEYS and self.release.follows(UNSORTED_ENDS):
+            raise NotDeterminedError(
+                f"{about}, which mistakes the ends of its {held} buckets: read the ring again"
+            )
+        if not self.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
+            return held
+        if not gone:
+            raise InputError(
+                f"{about} depends on the binding's weight, which a ring read lacks: give the weight"
+            )
+        shift = weight_of(*gone[0])
+        if shift > held:
+            raise NotDeterminedError(
+                f"{about} moves buckets by {shift}, over others, as it holds only {held}: read the ring again"
+            )
+        return shift

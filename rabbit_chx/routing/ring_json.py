@@ -1,0 +1,108 @@
+"""A ring as JSON text.
+
+::
+
+    {
+      "format": "rabbit-chx/ring",
+      "format_version": 1,
+      "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
+      "provenance": "read",                                 read, replayed or assumed
+      "buckets": ["q1", {"exchange": "slot-7"}, null],      text is a queue, null a hole
+      "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]]      in bind order; null where not known
+    }
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, check_destination, weight_of
+from rabbit_chx.routing.release import Release
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing.ring import Provenance
+
+__all__ = ["dumps", "loads"]
+
+FORMAT = "rabbit-chx/ring"
+FORMAT_VERSION = 1
+PROVENANCES = ("read", "replayed", "assumed")
+
+
+def dumps(
+    buckets: tuple[Destination | None, ...],
+    release: Release,
+    provenance: Provenance,
+    bindings: tuple[Binding, ...] | None,
+) -> str:
+    """JSON text of a ring's parts, on one line."""
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "release": {
+                "version": release.version,
+                "store": release.store,
+                "store_known": release.store_known,
+            },
+            "provenance": provenance,
+            "buckets": [_written(bucket) for bucket in buckets],
+            "bindings": bindings if bindings is None else [[_written(name), key] for name, key in bindings],
+        }
+    )
+
+
+def loads(
+    text: str | bytes,
+) -> tuple[tuple[Destination | None, ...], Release, Provenance, tuple[Binding, ...] | None]:
+    """The parts of a ring: buckets, release, provenance, bindings.
+
+    Raises:
+        InputError: the text is no ring, or of a later format.
+    """
+    try:
+        ring = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"this is no ring: {error}; give the text that to_json made") from None
+    if not isinstance(ring, dict) or ring.get("format") != FORMAT:
+        raise InputError(f"this JSON is no ring: it lacks the format {FORMAT!r}; give what to_json made")
+    if ring.get("format_version") != FORMAT_VERSION:
+        raise InputError(
+            f"the ring has format version {ring.get('format_version')!r}, this library reads "
+            f"{FORMAT_VERSION}: use the library that wrote it, or a newer one"
+        )
+    try:
+        release = ring["release"]
+        if ring["provenance"] not in PROVENANCES:
+            raise InputError(f"the ring's provenance {ring['provenance']!r} is none of {PROVENANCES}")
+        if not isinstance(ring["buckets"], list):
+            raise InputError("the ring's buckets are no list: write it again with to_json")
+        return (
+            tuple(None if bucket is None else _read(bucket) for bucket in ring["buckets"]),
+            Release(release["version"], release["store"] if release["store_known"] else None),
+            ring["provenance"],
+            None if ring["bindings"] is None else tuple(map(_read_binding, ring["bindings"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the ring's JSON is damaged ({error!r}): write it again with to_json") from None
+
+
+def _written(destination: Destination | None) -> str | dict[str, str] | None:
+    return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
+
+
+def _read(written: Any) -> Destination:  # noqa: ANN401 - JSON
+    return ExchangeRef(written["exchange"]) if isinstance(written, dict) else check_destination(written)
+
+
+def _read_binding(written: Any) -> Binding:  # noqa: ANN401 - JSON
+    name, key = written
+    destination = _read(name)
+    if not isinstance(key, str):
+        raise InputError(f"the binding {written!r} has no text as its key: write it again with to_json")
+    weight_of(destination, key)
+    return destination, key

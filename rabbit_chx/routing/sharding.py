@@ -1,0 +1,46 @@
+"""The queues that rabbitmq_sharding makes for a policy with ``shards-per-node``.
+
+Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``, ``make_queue_name/3``, and
+``rabbit_sharding_shard.erl``, ``ensure_sharded_queues/1`` (v3.8.0 to v4.3.6).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.amqp.fields import shortstr
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.bindings import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["shard_names"]
+
+
+def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
+    """The names of an exchange's shards, in the order that an ``x-modulus-hash`` exchange counts them in.
+
+    All are bound with one key, so the order is that of the names: by node, then by number as text, 10 before 2.
+    Shards of an earlier, larger policy stay bound, and are the caller's to add.
+
+    Args:
+        exchange: the sharded exchange.
+        nodes: the running nodes, as ``rabbit@host``.
+        shards_per_node: of the policy, 0 or more.
+
+    Raises:
+        InputError: no such number, something is no name, or a shard's is longer than 255 bytes.
+    """
+    if isinstance(shards_per_node, bool) or not isinstance(shards_per_node, int) or shards_per_node < 0:
+        raise InputError(f"shards-per-node is {shards_per_node!r:.60}: give a whole number, 0 or more")
+    known = listed(nodes, "the names of the nodes, even of one")
+    for name in (exchange, *known):
+        if not isinstance(name, str):
+            raise InputError(f"{name!r:.60} names no exchange or node: give str")
+    names = [
+        f"sharding: {exchange} - {node} - {number}"
+        for node in dict.fromkeys(known)
+        for number in range(shards_per_node)
+    ]
+    return tuple(sorted(names, key=lambda name: shortstr(name, "the shard")))

@@ -1,0 +1,132 @@
+"""Super streams: which partition a routing key goes to. The client decides that, not the broker.
+
+Mirrors rabbitmq-stream-java-client ``HashRoutingStrategy.java`` and ``RoutingKeyRoutingStrategy.java``; rstream 1.1.1,
+the official client for Python, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes otherwise; and rabbitmq-server ``deps/rabbitmq_stream/src/rabbit_stream_utils.erl``,
+``sort_partitions/1`` (v3.11.0 to v4.3.6).
+"""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rabbit_chx.amqp.fields import bytes_of, shortstr
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.bindings import listed
+from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["SuperStream"]
+
+SEED = 104729  # the 10,000th prime
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class SuperStream:
+    """The partitions of a super stream.
+
+    Attributes:
+        partitions: the streams, in the order that the broker gives to clients.
+        binding_keys: the key that each is bound with.
+    """
+
+    partitions: tuple[str, ...]
+    binding_keys: tuple[str, ...]
+
+    def __init__(self, partitions: Iterable[str], binding_keys: Iterable[str] | None = None) -> None:
+        """A super stream.
+
+        Args:
+            partitions: the streams' names, in the broker's order.
+            binding_keys: the key of each; None for ``0``, ``1`` and so on, as the broker makes them.
+
+        Raises:
+            InputError: there are no partitions, or not as many keys, or one is no text.
+        """
+        names = listed(partitions, "the names of the streams, even of one")
+        if binding_keys is None:
+            binding_keys = map(str, range(len(names)))
+        keys = listed(binding_keys, "the binding key of each partition")
+        if not names:
+            raise InputError("a super stream has at least one partition: give the names of its streams")
+        if len(keys) != len(names):
+            raise InputError(f"{len(names)} partitions have {len(keys)} binding keys: give one for each")
+        for name, key in zip(names, keys, strict=True):
+            _check_text(name, "the partition's name")
+            _check_text(key, "the binding key")
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        object.__setattr__(self, "partitions", names)
+        object.__setattr__(self, "binding_keys", keys)
+
+    @classmethod
+    def from_bindings(cls, bindings: Iterable[tuple[str, str, int | None]]) -> SuperStream:
+        """A super stream by the bindings of its exchange.
+
+        Args:
+            bindings: ``(stream, binding key, order)``, order being the binding's argument
+                ``x-stream-partition-order``, or None: those without stand last, in the order given.
+
+        Raises:
+            InputError: something is no such binding.
+        """
+        known = listed(bindings, "(stream, binding key, order) of each")
+        for binding in known:
+            _check_binding(binding)
+        ordered = sorted(known, key=lambda binding: (binding[2] is None, binding[2] or 0))
+        return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
+
+    def partition_for(self, routing_key: str | bytes, client: Literal["java", "rstream"] = "java") -> str:
+        """The partition of a routing key by its hash, unsigned, modulo the partitions.
+
+        Producers of both kinds at one super stream put the same key into different partitions.
+
+        Args:
+            routing_key: text (or its UTF-8 bytes), of any length.
+            client: whose producer it is: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes UTF-16 with its
+                byte order mark, as little-endian machines have it, by 128-bit murmur3.
+
+        Raises:
+            InputError: the key is neither text nor bytes, or there is no such client.
+        """
+        data = bytes_of(routing_key, "the routing key")
+        if client == "java":
+            hash_ = murmur3_x86_32(data, SEED)
+        elif client == "rstream":
+            hash_ = murmur3_x64_128(_utf_16(data), SEED)
+        else:
+            raise InputError(f"there is no client {client!r} of super streams here: give 'java' or 'rstream'")
+        return self.partitions[hash_ % len(self.partitions)]
+
+    def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
+        """The partitions of a routing key where the client routes by binding key: those bound with it.
+
+        Raises:
+            InputError: it is neither text nor bytes.
+        """
+        wanted = bytes_of(routing_key, "the routing key")
+        bound = zip(self.partitions, self.binding_keys, strict=True)
+        return tuple(name for name, key in bound if key.encode() == wanted)
+
+
+def _check_text(text: str, what: str) -> None:
+    if not isinstance(text, str):
+        raise InputError(f"{what} is {text!r:.60}: give str")
+    shortstr(text, what)
+
+
+def _check_binding(binding: object) -> None:
+    if not isinstance(binding, (tuple, list)) or len(binding) != 3:
+        raise InputError(f"{binding!r:.60} is no binding: give (stream, binding key, order)")
+    order = binding[2]
+    if order is not None and (isinstance(order, bool) or not isinstance(order, int)):
+        raise InputError(f"the order of {binding[0]!r:.60} is {order!r:.60}: give an int or None")
+
+
+def _utf_16(data: bytes) -> bytes:
+    try:
+        return codecs.BOM_UTF16_LE + data.decode().encode("utf-16-le")
+    except UnicodeDecodeError:
+        raise InputError(f"rstream sends text, and the routing key {data!r:.60} is not UTF-8") from None

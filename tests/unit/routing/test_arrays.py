@@ -1,0 +1,246 @@
+"""Arrays of keys route as single keys do, whatever holds them."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.erlang import hash_binary, phash2
+from rabbit_chx.errors import EmptyRingError, InputError, RowError
+from rabbit_chx.routing import ExchangeRef, HashRing, arrays
+
+RING = HashRing.from_buckets(["q1", "q2", "q2", None, ExchangeRef("x"), "q1", "q3"])
+HOSTILE = [
+    "",
+    "\0",
+    "a\0",
+    "a\0\0",
+    "é",
+    "\x7f\x80",
+    "\u2028",
+    "\ufeff",
+    "\U0001d4b3" * 63,
+    "日本語" * 7,
+    *("x" * size for size in range(50)),
+    *("ß" * size for size in range(26)),
+    "k" * 254,
+    "k" * 255,
+    "k" * 256,
+    "k" * 5_000,
+]
+# Often enough that the arrays do the work: a few keys alone are hashed one by one.
+MANY = HOSTILE * 64
+
+
+def one_by_one(ring: HashRing, keys: list[Any]) -> list[Any]:
+    return [ring.destination_for(key) for key in keys]
+
+
+def by_array(ring: HashRing, keys: Any) -> list[Any]:
+    indices = ring.indices(keys)
+    assert indices.dtype == np.int32
+    names = (*ring.destinations, None)
+    return [names[index] for index in indices]
+
+
+KINDS: dict[str, Any] = {
+    "list": list,
+    "tuple": tuple,
+    "bytes": lambda keys: [key.encode() for key in keys],
+    "mixed": lambda keys: [key if n % 2 else key.encode() for n, key in enumerate(keys)],
+    "object": lambda keys: np.array(keys, object),
+    "string": lambda keys: pa.array(keys, pa.string()),
+    "large_string": lambda keys: pa.array(keys, pa.large_string()),
+    "binary": lambda keys: pa.array([key.encode() for key in keys], pa.binary()),
+    "large_binary": lambda keys: pa.array([key.encode() for key in keys], pa.large_binary()),
+    "string_view": lambda keys: pa.array(keys, pa.string_view()),
+    "binary_view": lambda keys: pa.array([key.encode() for key in keys], pa.binary_view()),
+    "dictionary": lambda keys: pa.array(keys).dictionary_encode(),
+    "chunked": lambda keys: pa.chunked_array(
+        [pa.array(keys[:7], pa.string()), pa.array([], pa.string()), pa.array(keys[7:], pa.string())]
+    ),
+    "chunked dictionary": lambda keys: pa.chunked_array(
+        [pa.array(keys[:7]).dictionary_encode(), pa.array(keys[7:]).dictionary_encode()]
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_array_agrees_with_single_keys(kind: str) -> None:
+    assert by_array(RING, KINDS[kind](MANY)) == one_by_one(RING, HOSTILE) * 64
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slices_begin_where_they_say(kind: str) -> None:
+    keys = KINDS[kind](MANY)
+    for start, stop in ((1, 40), (5, 5), (3, len(MANY)), (len(MANY) - 1, len(MANY))):
+        assert by_array(RING, keys[start:stop]) == one_by_one(RING, MANY[start:stop])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_keys_give_no_indices(kind: str) -> None:
+    assert by_array(RING, KINDS[kind]([])) == []
+
+
+def test_fixed_width_numpy_arrays_lose_trailing_nuls_as_numpy_does() -> None:
+    words = [f"key-{n}-é" for n in range(500)]
+    assert by_array(RING, np.array(words)) == one_by_one(RING, words)
+    encoded = np.array([word.encode() for word in words])
+    assert by_array(RING, encoded) == one_by_one(RING, words)
+    assert by_array(RING, np.array([b"a\0"])) == one_by_one(RING, [b"a"])
+    assert by_array(RING, encoded[::-3]) == one_by_one(RING, words[::-3])
+
+
+def test_fixed_size_binaries() -> None:
+    keys = [bytes([n % 251] * 16) for n in range(1_000)]
+    assert by_array(RING, pa.array(keys, pa.binary(16))[3:]) == one_by_one(RING, keys[3:])
+
+
+def test_more_keys_than_a_chunk_of_even_and_of_uneven_lengths() -> None:
+    for keys in (
+        [f"{n:036d}" for n in range(70_000)],
+        [f"key-{n}" * (n % 9) for n in range(70_000)],
+    ):
+        sample = slice(None, None, 501)
+        assert arrays.hashes(pa.array(keys))[sample].tolist() == [phash2(key, 2**32) for key in keys[sample]]
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 32_767, 32_768, 32_769])
+def test_every_size_of_batch(size: int) -> None:
+    keys = [bytes([n % 256]) * (n % 30) for n in range(size)]
+    answers = {key: hash_binary(key) for key in set(keys)}
+    assert arrays.hashes(keys).tolist() == [answers[key] for key in keys]
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=40))
+def test_arrays_and_single_keys_agree(keys: list[bytes]) -> None:
+    assert by_array(RING, keys * 40) == one_by_one(RING, keys) * 40
+
+
+@given(st.lists(st.text(), min_size=1, max_size=40))
+def test_text_and_single_keys_agree(keys: list[str]) -> None:
+    assert by_array(RING, pa.array(keys * 40)) == one_by_one(RING, keys) * 40
+
+
+NULLS: dict[str, Any] = {
+    "list": list,
+    "object": lambda keys: np.array(keys, object),
+    "NaN": lambda keys: np.array([float("nan") if key is None else key for key in keys], object),
+    "pandas": lambda keys: pd.Series(keys, dtype="string"),
+    "pandas NA": lambda keys: np.array([pd.NA if key is None else key for key in keys], object),
+    "string": pa.array,
+    "large_binary": lambda keys: pa.array([key and key.encode() for key in keys], pa.large_binary()),
+    "string_view": lambda keys: pa.array(keys, pa.string_view()),
+    "dictionary": lambda keys: pa.array(keys).dictionary_encode(),
+    "null in the dictionary": lambda keys: pa.DictionaryArray.from_arrays(
+        pa.array([2 if key is None else n % 2 for n, key in enumerate(keys)]), pa.array(["a", "b", None])
+    ),
+    "chunked": lambda keys: pa.chunked_array([pa.array(keys[:2]), pa.array(keys[2:])]),
+}
+
+
+@pytest.mark.parametrize("kind", NULLS)
+def test_the_first_null_is_named(kind: str) -> None:
+    keys = NULLS[kind](["a", "b", "c", "d", None, "e", None])
+    with pytest.raises(RowError, match="position 4 "):
+        RING.indices(keys)
+    with pytest.raises(RowError, match="position 2 "):
+        RING.indices(keys[2:])
+    if kind != "null in the dictionary":
+        assert len(RING.indices(keys[:4])) == 4
+
+
+@pytest.mark.parametrize("kind", NULLS)
+def test_nulls_count_as_what_they_are_said_to(kind: str) -> None:
+    keys = ["a", "b", None, "a", None] * 20_000
+    nulls = [key is None for key in keys]
+    found = RING.indices(NULLS[kind](keys), fill_null="k" * 300)
+    assert set(found[nulls].tolist()) == set(RING.indices(["k" * 300]).tolist())
+    if kind != "null in the dictionary":
+        filled = ["k" * 300 if key is None else key for key in keys]
+        assert (found == RING.indices(filled)).all()
+
+
+@pytest.mark.parametrize("fill", [5, "\ud800", 1.5, True])
+def test_nulls_count_as_keys(fill: Any) -> None:
+    with pytest.raises(InputError, match="fill_null"):
+        RING.indices(pa.array(["a"]), fill_null=fill)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda keys: np.array(keys, object), iter])
+def test_positions_go_on_from_chunk_to_chunk(kind: Any) -> None:
+    assert by_array(RING, kind([f"é{n}" for n in range(70_000)]))[::999] == one_by_one(
+        RING, [f"é{n}" for n in range(0, 70_000, 999)]
+    )
+    keys = ["a"] * 70_000
+    keys[65_540] = "\ud800"
+    if kind is not np.array:
+        with pytest.raises(RowError, match=r"position 65540 .*half of a surrogate pair"):
+            RING.indices(kind(keys))
+
+
+@pytest.mark.parametrize("kind", ["S", "U", "object", "list"])
+def test_scratch_is_for_a_chunk_alone(kind: str) -> None:
+    texts = [f"é{n:09d}" for n in range(400_000)]
+    keys: Any = texts if kind == "list" else np.array(texts, object if kind == "object" else "U")
+    keys = np.char.encode(keys, "utf-8") if kind == "S" else keys
+    RING.indices(["a"])
+    tracemalloc.start()
+    try:
+        RING.indices(keys)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(keys) + (12 << 20)
+
+
+def test_an_unused_null_of_a_dictionary_does_no_harm() -> None:
+    keys = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1]), pa.array(["a", "b", None]))
+    assert by_array(RING, keys) == one_by_one(RING, ["a", "b", "b"])
+
+
+@pytest.mark.parametrize("key", [5, 1.5, float("nan"), True, bytearray(b"a"), ("a",), np.int64(5), "\ud800"])
+def test_what_is_no_key_is_named_by_its_position(key: Any) -> None:
+    with pytest.raises(RowError, match="position 1"):
+        RING.indices(["a", key])
+    with pytest.raises(InputError):
+        RING.destination_for(key)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        "abc",
+        b"abc",
+        {"a": 1},
+        np.array([1, 2]),
+        np.array([["a"]]),
+        np.array("a"),
+        pa.array([1, 2]),
+        pa.array([1, 2]).dictionary_encode(),
+        pa.scalar("a"),
+        pa.table({"k": ["a"]}),
+        pa.nulls(0, pa.list_(pa.string())),
+        7,
+    ],
+    ids=repr,
+)
+def test_what_holds_no_keys_is_refused(keys: Any) -> None:
+    with pytest.raises(InputError):
+        RING.indices(keys)
+
+
+def test_a_stream_of_keys_is_taken_too() -> None:
+    assert by_array(RING, (f"k{n}" for n in range(99))) == one_by_one(RING, [f"k{n}" for n in range(99)])
+
+
+def test_an_empty_ring_has_no_answer() -> None:
+    with pytest.raises(EmptyRingError):
+        HashRing.from_buckets([None]).indices(["a"])

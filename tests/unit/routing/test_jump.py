@@ -1,0 +1,118 @@
+"""The jump hash, walked and looked up."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.erlang import Atom
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import arrays, bucket_of_seed, jump_consistent_hash, seed_of, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COUNTS = (2, 3, 10, 28, 100, 1000)
+
+# Buckets of OTP 25 for the counts above.
+BUCKETS: list[tuple[Any, tuple[int, ...]]] = [
+    (b"", (0, 0, 9, 18, 45, 161)),
+    ("a", (1, 1, 6, 15, 47, 47)),
+    (["a", "b"], (1, 1, 6, 15, 47, 47)),
+    ("key-1", (1, 1, 1, 27, 64, 935)),
+    ("é", (1, 1, 8, 17, 90, 543)),
+    (None, (1, 1, 1, 1, 39, 491)),
+    (True, (0, 0, 0, 16, 34, 393)),
+    ((Atom("longstr"), "a"), (1, 2, 4, 4, 48, 121)),
+    ((Atom("signedint"), 5), (1, 1, 7, 7, 7, 796)),
+    (1.5, (0, 0, 0, 0, 86, 366)),
+    ([(Atom("longstr"), "a")], (1, 2, 4, 4, 48, 121)),
+    ("1700000000", (1, 1, 5, 13, 45, 576)),
+    (5, (0, 2, 4, 22, 65, 125)),
+    (2**21 + 5, (0, 2, 4, 22, 65, 125)),
+    (-5, (0, 2, 2, 2, 69, 69)),
+    (0, (0, 0, 4, 19, 47, 807)),
+    (-(2**63), (0, 0, 4, 19, 47, 807)),
+    (2**63 - 1, (0, 2, 6, 13, 74, 220)),
+    (1700000000000, (1, 1, 5, 23, 77, 255)),
+]
+
+
+@pytest.fixture(params=["walked", "looked up"])
+def _tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tables, "opened", {})
+    if request.param == "looked up":
+        for buckets in COUNTS:
+            tables.open_table(buckets)
+    yield
+    assert bool(tables.opened) == (request.param == "looked up")
+
+
+@pytest.mark.usefixtures("_tables")
+@pytest.mark.parametrize(("term", "expected"), BUCKETS)
+def test_buckets_of_the_server(term: Any, expected: tuple[int, ...]) -> None:
+    for _ in range(2):  # the second time each seed is known
+        assert tuple(jump_consistent_hash(term, buckets) for buckets in COUNTS) == expected
+
+
+def test_a_list_stands_for_its_head_and_the_empty_list_for_itself() -> None:
+    assert seed_of([["a", "x"], "b"]) == seed_of("a")
+    assert seed_of([[], "b"]) == seed_of([]) == 113427502 & 0x1FFFFF
+
+
+def test_with_one_bucket_nothing_is_hashed() -> None:
+    assert jump_consistent_hash(object(), 1) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("buckets", [0, -1, 1.5, True, "2", None])
+def test_a_bucket_count_is_a_number_from_1(buckets: Any) -> None:
+    with pytest.raises(InputError, match="bucket count"):
+        jump_consistent_hash("k", buckets)
+
+
+@given(st.integers(), st.integers(1, 2**40))
+def test_only_21_bits_of_an_integer_matter(value: int, buckets: int) -> None:
+    assert jump_consistent_hash(value, buckets) == jump_consistent_hash(value % 2**21, buckets)
+
+
+@given(st.binary(), st.integers(1, 2**40))
+def test_one_bucket_more_moves_keys_to_it_alone(key: bytes, buckets: int) -> None:
+    before, after = jump_consistent_hash(key, buckets), jump_consistent_hash(key, buckets + 1)
+    assert 0 <= before < buckets
+    assert after in (before, buckets)
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 255, 256, 65_535, 65_536, 1_000_000])
+def test_a_table_holds_what_is_walked(buckets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "opened", {})
+    seeds = np.random.default_rng(1).integers(0, 2**21, 2_000).astype(np.uint32)
+    walked = [bucket_of_seed(int(seed), buckets) for seed in seeds]
+    assert not tables.opened
+    assert arrays.buckets_of_seeds(seeds, buckets).tolist() == walked
+    assert [bucket_of_seed(int(seed), buckets) for seed in seeds] == walked
+
+
+def test_tables_are_few_and_the_one_least_asked_for_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "opened", {})
+    first = tables.open_table(1)
+    for buckets in range(2, tables.MAX_TABLES + 1):
+        tables.open_table(buckets)
+    assert tables.open_table(1) is first
+    tables.open_table(1000)
+    assert len(tables.opened) == tables.MAX_TABLES
+    assert tables.table_of(1) is first
+    assert tables.table_of(2) is None
+
+
+def test_threads_fill_one_table_with_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = arrays.all_buckets(37)
+    monkeypatch.setattr(tables, "opened", {})
+    seeds = np.random.default_rng(2).integers(0, 2**21, 40_000).astype(np.uint32)
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: arrays.buckets_of_seeds(seeds, 37), range(16)))
+    assert all((answer == alone[seeds]).all() for answer in answers)

@@ -1,0 +1,95 @@
+"""Which destination an x-modulus-hash exchange gives a message, by release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pika
+import pytest
+
+from rabbit_chx.erlang import phash2
+from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
+from rabbit_chx.routing import ExchangeRef, ModulusHashExchange, Release
+
+MNESIA, KHEPRI, NEW = Release("4.2.9", "mnesia"), Release("4.2.9", "khepri"), Release("4.3.6")
+BINDINGS: list[Any] = [("q1", "9"), ("q2", "10"), ("q3", "é"), (ExchangeRef("z"), "10"), ("q1", 5)]
+
+
+@pytest.mark.parametrize(
+    ("release", "order"),
+    [
+        (Release("3.7.8"), (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
+        (MNESIA, (ExchangeRef("z"), "q2", "q1", "q1", "q3")),
+        (NEW, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
+        (None, (ExchangeRef("z"), "q1", "q1", "q2", "q3")),
+    ],
+)
+def test_the_order_of_bindings(release: Release | None, order: tuple[Any, ...]) -> None:
+    x = ModulusHashExchange("m", [*BINDINGS, ("q1", "5")], release)
+    assert x.destinations == order
+    for key in ("a", "b", "c", "d", "e"):
+        assert x.route(key) == order[phash2([key]) % 5]
+
+
+def test_names_stand_by_their_bytes() -> None:
+    names = ["é", "a", "Z", "ab", "\U0001f600", "\uffff"]
+    x = ModulusHashExchange("m", [(name, "1") for name in names], NEW)
+    assert x.destinations == ("Z", "a", "ab", "é", "\uffff", "\U0001f600")
+
+
+def test_all_routing_keys_are_hashed() -> None:
+    x = ModulusHashExchange("m", [(f"q{n:03}", "1") for n in range(1000)], NEW)
+    assert x.route("a") == f"q{53691870 % 1000}"
+    expected = f"q{3094894 % 1000}"
+    assert x.route("a", cc=["b"]) == x.route("a", bcc=["b"]) == x.route("a", {"CC": ["b"]}) == expected
+    assert x.route("a", properties=pika.BasicProperties(headers={"BCC": ["b"]})) == expected
+    assert x.route("a", cc=["b"], bcc=["c"]) == f"q{phash2(['a', 'b', 'c']) % 1000:03}"
+    assert x.route("a", {"CC": ["b", b"binary", 5]}) == expected
+
+
+def test_nothing_bound() -> None:
+    assert ModulusHashExchange("m", []).route("a") is None
+    assert ModulusHashExchange("m", [], KHEPRI).route("a") is None
+
+
+def test_where_the_order_is_not_known() -> None:
+    with pytest.raises(
+        NotDeterminedError, match=r"x-modulus-hash 'm' on RabbitMQ 4\.2\.9 \(khepri\)"
+    ) as error:
+        ModulusHashExchange("m", BINDINGS, KHEPRI).route("a")
+    assert error.value.exchange == "m"
+    assert ModulusHashExchange("m", [("q1", "1"), ("q1", "2")], KHEPRI).route("a") == "q1"
+
+
+@pytest.mark.parametrize(
+    "bindings", [["q1"], [("q1",)], [(5, "1")], [("", "1")], [("q1", "k" * 256)], ["ab"]]
+)
+def test_what_is_no_binding_is_refused(bindings: Any) -> None:
+    with pytest.raises(InputError):
+        ModulusHashExchange("m", bindings)
+
+
+@pytest.mark.parametrize("key", [b"2", None, 1.5, True])
+def test_a_binding_key_is_an_int_or_text(key: Any) -> None:
+    with pytest.raises(InputError, match="neither int nor text"):
+        ModulusHashExchange("m", [("q1", key), ("q2", "a")], MNESIA)
+
+
+@pytest.mark.parametrize("bindings", [None, 5, "ab"])
+def test_bindings_are_a_list(bindings: Any) -> None:
+    with pytest.raises(InputError, match="is no list: give"):
+        ModulusHashExchange("m", bindings)
+
+
+def test_a_release_is_a_release() -> None:
+    release: Any = "4.3.6"
+    with pytest.raises(InputError, match="give a Release"):
+        ModulusHashExchange("m", [], release)
+
+
+def test_messages_are_checked_as_everywhere() -> None:
+    x = ModulusHashExchange("m", [])
+    with pytest.raises(InputError, match="CC is given twice"):
+        x.route("a", {"CC": []}, cc=["b"])
+    with pytest.raises(ChannelClosedError):
+        x.route("a", {"CC": "b"})

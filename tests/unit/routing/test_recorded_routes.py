@@ -1,0 +1,47 @@
+"""What real brokers did, release by release, without a broker: the files that tests/parity writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from routes.catalogue import scenarios_of
+from routes.recorded import MAX_BYTES, load
+from routes.scenario import CHX, predict, replay, without_trailing_holes
+
+from rabbit_chx.routing.release import NEWEST
+
+FILES = sorted((Path(__file__).parents[2] / "vectors").glob("routes-*.json.gz"))
+
+
+def test_there_is_a_file_for_every_release_that_ci_names() -> None:
+    recorded = {path.name.removeprefix("routes-").rpartition(".json")[0].rpartition(".")[0] for path in FILES}
+    assert recorded >= {"3.8", "3.10", "4.0", "4.3"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_mirror_does_what_the_broker_did(path: Path) -> None:
+    assert path.stat().st_size <= MAX_BYTES
+    _, release, routed = load(path)
+    for one in routed:
+        replayed = replay(one.scenario, release) if one.scenario.type == CHX else None
+        if replayed is not None:
+            assert one.ring is not None
+            assert without_trailing_holes(replayed) == one.ring.buckets, one.scenario.name
+        assert predict(one.scenario, one.ring, release) == one.found, one.scenario.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_file_is_whole(path: Path) -> None:
+    _, release, routed = load(path)
+    assert {one.scenario.name for one in routed} == {scenario.name for scenario in scenarios_of(release)}
+    assert sum(len(one.found) for one in routed) > 300_000
+
+
+def test_the_rules_of_another_release_would_be_noticed() -> None:
+    (path,) = (path for path in FILES if path.name.startswith("routes-3.8."))
+    routed = {one.scenario.name: one for one in load(path)[2]}["hash-header"]
+    assert routed.ring is not None
+    newest = routed.ring.with_release(NEWEST)
+    wrong = sum(a != b for a, b in zip(predict(routed.scenario, newest, NEWEST), routed.found, strict=True))
+    assert wrong > len(routed.found) / 2

@@ -1,0 +1,124 @@
+"""What becomes of a ring: restarts, and deletions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rabbit_chx.errors import EmptyRingError, NotDeterminedError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+
+# Read on real brokers before and after `docker restart`.
+MEASURED: list[Any] = [("q3", 2), ("q1", 10), ("q2", 1)]
+HOSTILE: list[Any] = [
+    ("q9", 2),
+    ("q1", 10),
+    ("q10", 1),
+    ("b", "2"),
+    ("a", "007"),
+    ("Z", "+5"),
+    ("é", 1),
+    (ExchangeRef("é"), 1),
+]
+
+
+def runs(ring: HashRing) -> list[Any]:
+    return [(name, ring.buckets.count(name)) for name in ring.destinations]
+
+
+def test_3_8_5_to_3_8_9_sort_the_bindings() -> None:
+    ring = HashRing.from_bindings(MEASURED, Release("3.8.9"))
+    assert runs(ring.restarted()) == [("q2", 1), ("q1", 10), ("q3", 2)]
+    assert ring.restarted().bindings == ring.bindings
+    assert ring.restarted().provenance == "replayed"
+    assert runs(HashRing.from_bindings(HOSTILE, Release("3.8.5")).restarted()) == [
+        ("Z", 5), ("a", 7), (ExchangeRef("é"), 1), ("q10", 1), ("é", 1), ("q1", 10), ("b", 2), ("q9", 2),
+    ]  # fmt: skip
+
+
+def test_3_8_4_forgets_the_ring() -> None:
+    ring = HashRing.from_bindings(MEASURED, Release("3.8.4")).restarted()
+    assert ring.buckets == ()
+    assert ring.bindings == (("q3", "2"), ("q1", "10"), ("q2", "1"))
+    with pytest.raises(EmptyRingError):
+        ring.destination_for("a")
+    assert ring.bind("q3", 2) == ring, "a binding that stands is not bound again"
+
+
+@pytest.mark.parametrize("release", [Release("4.3.6"), Release("4.0.5", "khepri"), Release("4.2.0")], ids=str)
+def test_khepri_keeps_the_ring(release: Release) -> None:
+    for ring in (HashRing.from_bindings(MEASURED, release), HashRing.from_buckets(["a", None, "b"], release)):
+        assert ring.restarted() == ring
+    # The store of 4.2.0 is only what a fresh broker has.
+    assert HashRing.from_bindings(MEASURED, release).restarted().provenance == (
+        "replayed" if release.store_known else "assumed"
+    )
+
+
+def test_khepri_gives_bindings_without_buckets_theirs_at_the_end() -> None:
+    ring = HashRing.from_bindings([("b", "9"), ("b", "10"), ("a", 1)], Release("4.3.6")).unbind("b", 9)
+    assert runs(ring) == [("a", 1)]
+    assert runs(ring.restarted()) == [("a", 1), ("b", 10)]
+    two = HashRing.from_bindings([("b", 2), ("b", 3), ("a", 2), ("a", 4), ("c", 1)], Release("4.3.6"))
+    assert runs(two.unbind("b", 2).unbind("a", 4).restarted()) == [("c", 1), ("a", 2), ("b", 3)]
+
+
+@pytest.mark.parametrize("version", ["3.7.8", "3.8.3", "3.8.10", "3.10.8", "3.12.14", "4.0.5"])
+def test_mnesia_does_not_determine_it(version: str) -> None:
+    ring = HashRing.from_bindings(MEASURED, Release(version))
+    with pytest.raises(NotDeterminedError, match="read the ring after the restart"):
+        ring.restarted()
+    with pytest.raises(NotDeterminedError, match="read the ring after the restart"):
+        HashRing.from_buckets(["a"], Release(version)).restarted()
+
+
+@pytest.mark.parametrize("version", ["3.7.8", "3.8.10", "3.10.8", "4.0.5"])
+def test_one_binding_has_one_order(version: str) -> None:
+    ring = HashRing.from_bindings([("a", 3)], Release(version))
+    assert ring.restarted() == ring
+    assert HashRing.from_bindings([], Release(version)).restarted().buckets == ()
+
+
+@pytest.mark.parametrize("version", ["3.7.8", "3.8.10", "3.10.8", "4.0.5"])
+def test_two_bindings_have_no_order_on_mnesia(version: str) -> None:
+    ring = HashRing.from_bindings([("a", 3), ("b", 1)], Release(version))
+    with pytest.raises(NotDeterminedError, match="in no order that can be computed"):
+        ring.restarted()
+
+
+def test_what_comes_back_on_khepri_is_assumed_where_bindings_are_not_known() -> None:
+    read = HashRing.from_buckets(["a", "b"], Release("4.3.6"))
+    assert (read.restarted().buckets, read.restarted().provenance) == (("a", "b"), "assumed")
+    emptied = HashRing.from_buckets(["a"], Release("3.8.4")).restarted()
+    assert (emptied.buckets, emptied.provenance) == ((), "replayed")
+
+
+def test_old_releases_add_both_of_two_bindings() -> None:
+    ring = HashRing.from_bindings([("a", "2"), ("b", 1), ("a", "1")], Release("3.8.9"))
+    assert ring.restarted().buckets == ("a", "b", "a", "a")
+
+
+def test_deleting_a_destination_removes_all_its_bindings() -> None:
+    ring = HashRing.from_bindings([("a", 1), ("b", 2), ("a", 3), ("c", 1)], Release("4.3.6"))
+    assert ring.delete_destination("a").buckets == ("b", "b", "c")
+    assert ring.delete_destination("a").bindings == (("b", "2"), ("c", "1"))
+    assert ring.delete_destination("z") is ring
+
+
+def test_which_binding_goes_first_decides_on_old_releases() -> None:
+    old = Release("3.8.9")
+    ring = HashRing.from_bindings([("a", 1), ("a", 3), ("c", 1)], old)
+    with pytest.raises(NotDeterminedError, match=r"by one of its weights \[1, 3\]"):
+        ring.delete_destination("a")
+    assert HashRing.from_bindings([("a", 3), ("c", 1)], old).delete_destination("a").buckets == ("c",)
+
+
+@pytest.mark.parametrize("ring", [HashRing.from_bindings(MEASURED), HashRing.from_buckets(["a"])])
+def test_deleting_the_exchange_leaves_nothing(ring: HashRing) -> None:
+    gone = ring.delete_exchange()
+    assert (gone.buckets, gone.bindings, gone.release, gone.provenance) == ((), (), ring.release, "replayed")
+
+
+def test_holes_do_not_count() -> None:
+    assert HashRing.from_buckets(["a", None, "b"]).bucket_count == 2

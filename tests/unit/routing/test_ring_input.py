@@ -1,0 +1,97 @@
+"""What a ring does with input that cannot be: one line with the remedy, and no surprise later."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from rabbit_chx import routing
+from rabbit_chx.errors import InputError, RowError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HashRing: Any = routing.HashRing  # wrong input has no types
+RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: HashRing.from_bindings([("a", 1)], provenance="read"), "replayed or assumed, not 'read'"),
+        (
+            lambda: HashRing.from_bindings([("a", 1)], release="4.3.6"),
+            r"give a Release, such as Release\('4.3.6'\)",
+        ),
+        (lambda: HashRing.from_buckets(["a"], release="4.3.6"), "give a Release"),
+        (lambda: RING.with_release("4.3.6"), "give a Release"),
+        (lambda: RING.with_release(None), "give a Release"),
+        (lambda: HashRing.from_bindings(None), r"None is no list: give \(destination, weight\) pairs"),
+        (lambda: HashRing.from_bindings([5]), "5 is no binding"),
+        (lambda: HashRing.from_bindings([("a", 10**5000)]), "hundreds of digits"),
+        (lambda: HashRing.from_buckets(5), "give one destination for each bucket"),
+        (lambda: HashRing.from_buckets("abc"), "give one destination for each bucket"),
+        (lambda: HashRing.from_json(None), "this is no ring"),
+        (lambda: HashRing.from_json("[" * 100_000), "this is no ring"),
+        (lambda: RING.share_moved("x"), "'x' is no ring: give a HashRing"),
+        (lambda: RING.indices({"a", "b"}), "no array of keys: give a list"),
+        (lambda: RING.indices({"a": 1}), "no array of keys: give a list"),
+        (lambda: RING.indices("abc"), "no array of keys: give a list"),
+        (lambda: RING.indices(np.array([["a", "b"]])), "no array of keys: give a list"),
+        (lambda: RING.indices(pd.DataFrame({"key": ["x"]})), "no array of keys: give a list"),
+    ],
+)
+def test_what_cannot_be(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+KEYS = ["a", None, "b" * 40, None, "", "c" * 300]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        list,
+        lambda keys: np.array(keys, dtype=object),
+        pa.array,
+        lambda keys: pa.array(keys, pa.large_string()),
+        lambda keys: pa.array(["x", *keys, "y"])[1:-1],
+        lambda keys: pa.chunked_array([keys[:2], keys[2:], [None]])[: len(keys)],
+        lambda keys: pa.array(keys).dictionary_encode(),
+        lambda keys: pa.DictionaryArray.from_arrays(
+            pa.array([0, 1, 2, 1, 3, 4]), pa.array(list(dict.fromkeys(keys)))
+        ),
+    ],
+    ids=[
+        "list",
+        "NumPy",
+        "string",
+        "large_string",
+        "slice",
+        "chunked",
+        "dictionary",
+        "null in the dictionary",
+    ],
+)
+def test_nulls_count_as_the_chosen_key(form: Callable[[list[str | None]], Any]) -> None:
+    expected = RING.indices([key if key is not None else "nobody" for key in KEYS]).tolist()
+    assert RING.indices(form(KEYS), fill_null="nobody").tolist() == expected
+    assert RING.indices(form(KEYS), fill_null=b"nobody").tolist() == expected
+    with pytest.raises(RowError, match="position 1"):
+        RING.indices(form(KEYS))
+
+
+def test_a_column_of_nothing_but_nulls() -> None:
+    (index,) = RING.indices(["nobody"]).tolist()
+    for keys in (
+        pa.nulls(3, pa.string()),
+        pa.nulls(3),
+        pa.nulls(3, pa.string()).dictionary_encode(),
+        [None] * 3,
+    ):
+        assert RING.indices(keys, fill_null="nobody").tolist() == [index] * 3
