@@ -1,0 +1,52 @@
+"""Exact shares and movement over all seeds, statistics, keys for a queue, releases compared. No I/O.
+
+NumPy is loaded when something is counted.
+"""
+
+from rabbit_chx.analysis.comparison import Comparison, Moved, compare_releases, compare_rings
+from rabbit_chx.analysis.finding import NoKeyFoundError, keys_for
+from rabbit_chx.analysis.matrix import MovementMatrix, Place, count_movement, movement_matrix
+from rabbit_chx.analysis.sample import Hashing, Refused
+from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
+from rabbit_chx.analysis.tails import chi_square_tail, chi_square_threshold
+from rabbit_chx.analysis.uniformity import (
+    PUBLISHED,
+    ChiSquare,
+    PublishedFigures,
+    UniformityRow,
+    chi_square,
+    chi_square_of_keys,
+    count_keys,
+    uniformity_table,
+)
+
+__all__ = [
+    "PUBLISHED",
+    "Change",
+    "ChiSquare",
+    "Comparison",
+    "Hashing",
+    "HeavyKey",
+    "Moved",
+    "MovementMatrix",
+    "NoKeyFoundError",
+    "Place",
+    "PlaceShare",
+    "PublishedFigures",
+    "Refused",
+    "SampleCounts",
+    "Simulation",
+    "UniformityRow",
+    "chi_square",
+    "chi_square_of_keys",
+    "chi_square_tail",
+    "chi_square_threshold",
+    "compare_releases",
+    "compare_rings",
+    "count_keys",
+    "count_movement",
+    "keys_for",
+    "movement_matrix",
+    "simulate",
+    "uniformity_table",
+]

@@ -1,0 +1,157 @@
+"""From where to where keys go, when one ring or one release becomes another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from rabbit_chx.analysis.sample import check_ring
+from rabbit_chx.routing import Destination
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["MovementMatrix", "Place", "count_movement", "matrix_of", "movement_matrix"]
+
+Place: TypeAlias = Destination | None
+
+
+@dataclass(frozen=True, slots=True)
+class MovementMatrix:
+    """How much goes from each destination to each destination. The place None is "no destination": a hole.
+
+    Attributes:
+        before: the destinations before, in ring order; None last, if something is there.
+        after: the destinations after, likewise.
+        amounts: by ``(from, to)``, row by row, where it is not nothing: exact shares k/2^21, which floats hold and add up
+            without an error, or whole numbers of keys.
+    """
+
+    before: tuple[Place, ...]
+    after: tuple[Place, ...]
+    amounts: Mapping[tuple[Place, Place], float]
+
+    @property
+    def moved(self) -> float:
+        """How much changes its destination."""
+        return sum(amount for _, _, amount in self.moves())
+
+    @property
+    def least(self) -> float:
+        """How much has to move in any case, for each destination to end up with as much as it does: the ideal."""
+        after = self.after_totals()
+        return sum(max(0, amount - after.get(place, 0)) for place, amount in self.before_totals().items())
+
+    def before_totals(self) -> dict[Place, float]:
+        """How much each destination has before."""
+        totals: dict[Place, float] = dict.fromkeys(self.before, 0)
+        for (source, _), amount in self.amounts.items():
+            totals[source] += amount
+        return totals
+
+    def after_totals(self) -> dict[Place, float]:
+        """How much each destination has after."""
+        totals: dict[Place, float] = dict.fromkeys(self.after, 0)
+        for (_, target), amount in self.amounts.items():
+            totals[target] += amount
+        return totals
+
+    def moves(self) -> list[tuple[Place, Place, float]]:
+        """``(from, to, how much)`` of all that changes its destination, the largest first."""
+        found = [
+            (source, target, amount) for (source, target), amount in self.amounts.items() if source != target
+        ]
+        return sorted(found, key=lambda move: -move[2])
+
+
+def movement_matrix(before: HashRing, after: HashRing) -> MovementMatrix:
+    """The exact movement between two rings, by enumerating all 2^21 seeds.
+
+    It holds for whatever has the same seed on both: routing keys, message ids, and headers as long as both
+    releases hash them alike. An empty ring has all its seeds in the place None.
+
+    Returns:
+        Shares: floats k/2^21.
+    """
+    from rabbit_chx.routing.tables import SEEDS
+
+    check_ring(before, after)
+    counted = _counted(before, _places_of_seeds(before), after, _places_of_seeds(after))
+    return matrix_of({pair: count / SEEDS for pair, count in counted.items()}, before, after)
+
+
+def count_movement(keys: Iterable[str | bytes], before: HashRing, after: HashRing) -> MovementMatrix:
+    """How many of these keys go from where to where; a key counts as often as it is given.
+
+    Args:
+        keys: as for :meth:`HashRing.indices`.
+        before: the one ring.
+        after: the other.
+
+    Returns:
+        Numbers of keys.
+
+    Raises:
+        EmptyRingError: one of the rings has no buckets.
+        RowError: a key is null or neither text nor bytes.
+    """
+    check_ring(before, after)
+    listed = list(keys) if isinstance(keys, Iterator) else keys
+    counted = _counted(before, before.indices(listed), after, after.indices(listed))
+    return matrix_of(counted, before, after)
+
+
+def matrix_of(
+    amounts: Mapping[tuple[Place, Place], float], before: HashRing, after: HashRing
+) -> MovementMatrix:
+    """The matrix of what was routed already: how much has each pair of destinations on the two rings."""
+
+    def places(ring: HashRing, reached: Iterable[Place]) -> tuple[Place, ...]:
+        return (*ring.destinations, None) if None in reached else ring.destinations
+
+    rows = places(before, {source for source, _ in amounts})
+    columns = places(after, {target for _, target in amounts})
+    row, column = ({place: n for n, place in enumerate(side)} for side in (rows, columns))
+    ordered = sorted(amounts.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]]))
+    return MovementMatrix(rows, columns, dict(ordered))
+
+
+def _places_of_seeds(ring: HashRing) -> NDArray[np.int32]:
+    """For each seed the index into the ring's destinations; -1 for a hole."""
+    import numpy as np
+
+    from rabbit_chx.routing.arrays import all_buckets
+    from rabbit_chx.routing.tables import SEEDS
+
+    number: dict[Place, int] = {place: index for index, place in enumerate(ring.destinations)}
+    buckets = len(ring.buckets) - ring.buckets.count(None)
+    if not buckets:
+        return np.full(SEEDS, -1, np.int32)
+    numbers = np.array([number.get(place, -1) for place in ring.buckets], np.int32)
+    found: NDArray[np.int32] = numbers[all_buckets(buckets)]
+    return found
+
+
+def _counted(
+    before: HashRing, sources: NDArray[np.int32], after: HashRing, targets: NDArray[np.int32]
+) -> dict[tuple[Place, Place], int]:
+    """How often each pair of indices occurs, by the destinations they stand for; -1 is no destination."""
+    import numpy as np
+
+    width = len(after.destinations) + 1
+    pairs, counts = np.unique(sources.astype(np.int64) * width + targets, return_counts=True)
+    found: dict[tuple[Place, Place], int] = {}
+    for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
+        source, target = divmod(pair + 1, width)  # a target of -1 belongs to this row, not to the one above
+        found[_place(before, source), _place(after, target - 1)] = count
+    return found
+
+
+def _place(ring: HashRing, index: int) -> Place:
+    return ring.destinations[index] if index >= 0 else None

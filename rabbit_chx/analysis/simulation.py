@@ -1,0 +1,204 @@
+"""What a ring does to a sample of keys, and what a change of the ring would move."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis.matrix import MovementMatrix, Place, matrix_of, movement_matrix
+from rabbit_chx.analysis.sample import Hashing, Refused, check_ring
+from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["Change", "HeavyKey", "PlaceShare", "SampleCounts", "Simulation", "simulate"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceShare:
+    """What a destination has of the ring.
+
+    Attributes:
+        place: the destination; None for the holes that keys reach.
+        buckets: how many buckets it has.
+        share: the exact share of the 2^21 seeds.
+        ideal: its buckets in proportion to all; for holes the share itself, as nobody wants them.
+    """
+
+    place: Place
+    buckets: int
+    share: float
+    ideal: float
+
+    @property
+    def skew(self) -> float:
+        """By what part the share differs from the ideal one: 0.01 is one percent too many."""
+        return self.share / self.ideal - 1 if self.ideal else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKey:
+    """A key that many messages have.
+
+    Attributes:
+        value: what is hashed, as it was given.
+        messages: how many have it.
+        place: where they go.
+        position: where the first of them stands in the sample, from 0 on.
+    """
+
+    value: Any
+    messages: int
+    place: Place
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SampleCounts:
+    """Where a sample goes.
+
+    Attributes:
+        messages: how many there are.
+        keys: how many distinct keys they have.
+        refused: how many messages the broker would not route, but close the channel.
+        refusal: why, for the first of them; None where there is none.
+        messages_of: messages per destination.
+        keys_of: distinct keys per destination.
+        test: distinct keys held against the exact shares; None where there are none.
+        heaviest: the keys with the most messages, the heaviest first.
+    """
+
+    messages: int
+    keys: int
+    refused: int
+    refusal: str | None
+    messages_of: dict[Place, int]
+    keys_of: dict[Place, int]
+    test: ChiSquare | None
+    heaviest: tuple[HeavyKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What another ring would move.
+
+    Attributes:
+        ring: the other ring.
+        shares: the exact movement.
+        messages: that of the sample's messages; None without a sample.
+    """
+
+    ring: HashRing
+    shares: MovementMatrix
+    messages: MovementMatrix | None
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """The outcome of :func:`simulate`.
+
+    Attributes:
+        ring: the ring.
+        places: what each destination has of it, in ring order, holes last.
+        sample: where the sample goes; None without one.
+        change: what the other ring would move; None without one.
+    """
+
+    ring: HashRing
+    places: tuple[PlaceShare, ...]
+    sample: SampleCounts | None
+    change: Change | None
+
+
+def simulate(
+    ring: HashRing,
+    values: Sequence[Any] | None = None,
+    *,
+    hashing: Hashing | None = None,
+    changed: HashRing | None = None,
+    heaviest: int = 5,
+) -> Simulation:
+    """Exact shares of a ring, where a sample goes on it, and what a change would move.
+
+    Args:
+        ring: the ring.
+        values: a sample: what is hashed of each message, once for each message.
+        hashing: how it is hashed; by routing key if None.
+        changed: the ring after a change, if one is asked about.
+        heaviest: how many of the heaviest keys to name.
+
+    Raises:
+        InputError: a value of the sample cannot be sent, or a ring is none.
+    """
+    check_ring(ring, *([] if changed is None else [changed]))
+    shares = ring.shares()
+    held = Counter(ring.buckets)
+    count = len(ring.buckets) - held[None]
+    places = tuple(
+        PlaceShare(place, held[place], share, share if place is None else held[place] / count)
+        for place, share in shares.items()
+    )
+    if values is None:
+        exact = Change(changed, movement_matrix(ring, changed), None) if changed else None
+        return Simulation(ring, places, None, exact)
+
+    hashing = hashing or Hashing()
+    identities = hashing.identities(values)
+    weights = list(Counter(identities).values())
+    positions = _first_positions(identities)
+    keys = [values[position] for position in positions]
+    outcomes = hashing.route_all(keys, ring)
+    heavy = sorted(zip(keys, weights, outcomes, positions, strict=True), key=lambda key: -key[1])[:heaviest]
+    named = (
+        HeavyKey(key, weight, place, position)
+        for key, weight, place, position in heavy
+        if not isinstance(place, Refused)
+    )
+    sample = _counts(weights, outcomes, shares, tuple(named))
+    if changed is None:
+        return Simulation(ring, places, sample, None)
+    pairs: Counter[tuple[Place, Place]] = Counter()
+    for weight, before, after in zip(weights, outcomes, hashing.route_all(keys, changed), strict=True):
+        if not isinstance(before, Refused) and not isinstance(after, Refused):
+            pairs[before, after] += weight
+    moved = Change(changed, movement_matrix(ring, changed), matrix_of(pairs, ring, changed))
+    return Simulation(ring, places, sample, moved)
+
+
+def _first_positions(identities: Sequence[Any]) -> list[int]:
+    first: dict[Any, int] = {}
+    for position, identity in enumerate(identities):
+        first.setdefault(identity, position)
+    return list(first.values())
+
+
+def _counts(
+    weights: list[int],
+    outcomes: list[Place | Refused],
+    shares: dict[Place, float],
+    heaviest: tuple[HeavyKey, ...],
+) -> SampleCounts:
+    messages_of: dict[Place, int] = dict.fromkeys(shares, 0)
+    keys_of: dict[Place, int] = dict.fromkeys(shares, 0)
+    refused, refusal = 0, None
+    for weight, outcome in zip(weights, outcomes, strict=True):
+        if isinstance(outcome, Refused):
+            refused += weight
+            refusal = refusal or outcome.reason
+            continue
+        messages_of[outcome] = messages_of.get(outcome, 0) + weight
+        keys_of[outcome] = keys_of.get(outcome, 0) + 1
+    return SampleCounts(
+        messages=sum(weights),
+        keys=len(weights),
+        refused=refused,
+        refusal=refusal,
+        messages_of=messages_of,
+        keys_of=keys_of,
+        test=chi_square(keys_of, shares) if shares and any(keys_of.values()) else None,
+        heaviest=heaviest,
+    )

@@ -1,0 +1,84 @@
+"""Movement: the laws of the matrix, and what is known of plain rings."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rabbit_chx.analysis import compare_rings, count_movement, movement_matrix
+from rabbit_chx.errors import EmptyRingError
+from rabbit_chx.routing import ExchangeRef, HashRing
+
+TEN = HashRing.from_bindings([(f"q{n}", 1) for n in range(10)])
+KEYS = [f"key-{n}" for n in range(2000)]
+
+places = st.one_of(st.none(), st.sampled_from(["a", "b", "c", ExchangeRef("a")]))
+rings = st.builds(HashRing.from_buckets, st.lists(places, max_size=8))
+
+
+@settings(max_examples=40, deadline=None)
+@given(before=rings, after=rings)
+def test_rows_and_columns_sum_to_the_exact_shares(before: HashRing, after: HashRing) -> None:
+    matrix = movement_matrix(before, after)
+    assert matrix.before_totals() == (before.shares() or {None: 1.0})
+    assert matrix.after_totals() == (after.shares() or {None: 1.0})
+    assert sum(matrix.amounts.values()) == 1.0
+
+
+@settings(max_examples=40, deadline=None)
+@given(before=rings, after=rings)
+def test_moved_is_the_share_that_the_rings_say_and_what_is_off_the_diagonal(
+    before: HashRing, after: HashRing
+) -> None:
+    matrix = movement_matrix(before, after)
+    assert matrix.moved == before.share_moved(after)
+    assert matrix.moved == sum(amount for (one, other), amount in matrix.amounts.items() if one != other)
+    assert matrix.least <= matrix.moved
+
+
+@settings(max_examples=20, deadline=None)
+@given(ring=rings)
+def test_the_matrix_of_a_ring_with_itself_is_diagonal(ring: HashRing) -> None:
+    matrix = movement_matrix(ring, ring)
+    assert {place: share for place, share in matrix.before_totals().items() if share} == {
+        place: share for (place, _), share in matrix.amounts.items()
+    }
+    assert all(source == target for source, target in matrix.amounts)
+    assert matrix.moves() == []
+
+
+@settings(max_examples=20, deadline=None)
+@given(before=rings, after=rings)
+def test_the_matrix_of_keys_counts_what_each_ring_says_of_each_key(before: HashRing, after: HashRing) -> None:
+    if not before.destinations or not after.destinations:
+        return
+    expected: dict[object, int] = {}
+    for key in KEYS[:200]:
+        pair = (before.destination_for(key), after.destination_for(key))
+        expected[pair] = expected.get(pair, 0) + 1
+    assert count_movement(KEYS[:200], before, after).amounts == expected
+    assert dict(compare_rings(KEYS[:200], before, after).matrix.amounts) == expected
+
+
+def test_adding_the_last_bucket_moves_keys_to_it_alone() -> None:
+    matrix = movement_matrix(TEN, TEN.bind("new"))
+    assert {target for _, target, _ in matrix.moves()} == {"new"}
+    assert matrix.moved == matrix.least == pytest.approx(1 / 11, rel=1e-3)
+
+
+def test_unbinding_the_first_of_ten_moves_nearly_all() -> None:
+    matrix = movement_matrix(TEN, TEN.unbind("q0"))
+    assert matrix.moved == pytest.approx(0.989, abs=5e-4)
+    assert matrix.least == TEN.shares()["q0"]
+    assert matrix.moves()[0] == ("q0", "q1", TEN.shares()["q0"])
+
+
+def test_destinations_stand_in_ring_order_and_holes_last() -> None:
+    matrix = movement_matrix(HashRing.from_buckets(["b", None, "a"]), HashRing.from_buckets(["c"]))
+    assert (matrix.before, matrix.after) == (("b", "a", None), ("c",))
+
+
+def test_keys_cannot_be_counted_on_an_empty_ring() -> None:
+    with pytest.raises(EmptyRingError):
+        count_movement(KEYS, TEN, HashRing.from_buckets([]))
