@@ -1,0 +1,69 @@
+"""A vhost that exists for as long as a block runs, and goes whatever ends the block."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import NotFoundError, RabbitChxError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rabbit_chx.broker.management import Management
+
+__all__ = ["scratch_vhost"]
+
+_REMOVAL_TRIES = 5
+_REMOVAL_PAUSE_S = 0.5
+
+
+@contextmanager
+def scratch_vhost(management: Management, user: str | None = None) -> Iterator[str]:
+    """The name of a fresh vhost; it goes with all that is in it, also where the block is interrupted.
+
+    Args:
+        management: the broker's HTTP API, with a user who may create vhosts.
+        user: who shall have all permissions in it besides the one who creates it.
+
+    Raises:
+        AccessRefusedError: the user may not create vhosts.
+        BrokerRefusedError: the broker refuses the vhost or the permissions.
+        UnreachableError: nobody answers there.
+    """
+    name = f"rabbit_chx-{secrets.token_hex(4)}"
+    try:
+        management.request("PUT", "vhosts", name)
+    except RabbitChxError:
+        raise
+    except BaseException:
+        _remove(management, name, may_still_appear=True)
+        raise
+    try:
+        if user is not None:
+            everything = dict.fromkeys(("configure", "write", "read"), ".*")
+            management.request("PUT", "permissions", name, user, body=everything)
+        yield name
+    finally:
+        _remove(management, name, may_still_appear=False)
+
+
+def _remove(management: Management, name: str, *, may_still_appear: bool) -> None:
+    """Delete the vhost, more than once if need be: a large one takes its time, and a request may have been cut short."""
+    for last in (*(False,) * (_REMOVAL_TRIES - 1), True):
+        try:
+            management.request("DELETE", "vhosts", name)
+        except NotFoundError:
+            if not may_still_appear:
+                return
+        except UnreachableError as error:
+            may_still_appear = False
+            if last:
+                raise UnreachableError(
+                    f"the temporary vhost {name!r} is left ({error}): run rabbitmqctl delete_vhost {name}"
+                ) from error  # what ended the block, if anything, stands behind it
+        else:
+            return
+        time.sleep(_REMOVAL_PAUSE_S)

@@ -1,0 +1,159 @@
+"""A copy of a ring in a vhost of its own, and where the broker puts messages that are published to it.
+
+Names decide nothing about routing, so the copy has names of its own: one queue for each run of buckets.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.broker.operations import (
+    CHX,
+    ExchangeBind,
+    ExchangeDeclare,
+    QueueBind,
+    QueueDeclare,
+    declare_ring,
+)
+from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
+from rabbit_chx.routing import ExchangeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pika
+
+    from rabbit_chx.analysis.matrix import Place
+    from rabbit_chx.broker.pika_connection import PikaConnection
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["CopiedRun", "ScratchMessage", "copied_runs", "declare_copy", "route_on_copy"]
+
+EXCHANGE = "copy"
+_MOST_BUCKETS_OF_A_BINDING = 10_000
+_PATIENCE_S = 30.0
+_BETWEEN_LOOKS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRun:
+    """Buckets in a row that have one destination.
+
+    Attributes:
+        name: of the queue of the copy, and of the exchange before it where the destination is one.
+        place: the destination that it stands for; None for a hole.
+        weight: the number of buckets.
+    """
+
+    name: str
+    place: Place
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchMessage:
+    """A message to be published, without its body."""
+
+    routing_key: str = ""
+    properties: pika.BasicProperties | None = None
+
+
+def copied_runs(ring: HashRing) -> list[CopiedRun]:
+    """The runs of the buckets that routing counts: behind a hole the numbers of the last ones are never drawn.
+
+    Raises:
+        EmptyRingError: there are none.
+    """
+    if not ring.bucket_count:
+        raise EmptyRingError(
+            "the ring has no buckets: nothing is bound to the exchange, so there is nothing to copy"
+        )
+    runs: list[CopiedRun] = []
+    for place, group in groupby(ring.buckets[: ring.bucket_count]):
+        size = len(list(group))
+        for start in range(0, size, _MOST_BUCKETS_OF_A_BINDING):
+            weight = min(_MOST_BUCKETS_OF_A_BINDING, size - start)
+            runs.append(CopiedRun(f"run-{len(runs)}", place, weight))
+    return runs
+
+
+def declare_copy(
+    connection: PikaConnection, where: str, runs: Sequence[CopiedRun], arguments: Mapping[str, str]
+) -> None:
+    """Declare an exchange with such a ring; it is deleted with its vhost.
+
+    Args:
+        connection: to the vhost of the copy.
+        where: the broker's address without password, for errors.
+        runs: of the ring, in its order.
+        arguments: of the exchange.
+    """
+    for run in runs:
+        if isinstance(run.place, ExchangeRef):
+            fanout = ExchangeDeclare(run.name, "fanout", durable=False)
+            connection.run(declare_ring(where, fanout, [_queue(run)], [QueueBind(run.name, run.name, "")]))
+    binds = [
+        ExchangeBind(run.name, EXCHANGE, str(run.weight))
+        if isinstance(run.place, ExchangeRef)
+        else QueueBind(run.name, EXCHANGE, str(run.weight))
+        for run in runs
+    ]
+    exchange = ExchangeDeclare(EXCHANGE, CHX, durable=False, arguments=arguments)
+    connection.run(declare_ring(where, exchange, [_queue(run) for run in runs], binds))
+
+
+def _queue(run: CopiedRun) -> QueueDeclare:
+    return QueueDeclare(run.name, arguments={"x-queue-type": "classic"})
+
+
+def route_on_copy(
+    connection: PikaConnection,
+    runs: Sequence[CopiedRun],
+    messages: Sequence[ScratchMessage],
+    seen: Callable[[int], None] = lambda _: None,
+) -> list[CopiedRun]:
+    """Publish messages to the copy, consume them all, and say where each one was.
+
+    Args:
+        connection: to the vhost of the copy.
+        runs: of the ring.
+        messages: what to publish.
+        seen: called now and then with the number of messages that have come.
+
+    Raises:
+        BrokerTimeoutError: for 30 s nothing has come, and not all is there.
+    """
+    found: dict[int, CopiedRun] = {}
+
+    def receive(run: CopiedRun) -> Callable[..., None]:
+        return lambda _channel, _method, _properties, body: found.__setitem__(int.from_bytes(body), run)
+
+    with connection.channel() as channel:
+        for run in runs:
+            channel.basic_consume(run.name, receive(run), auto_ack=True)
+        for number, message in enumerate(messages):
+            channel.basic_publish(EXCHANGE, message.routing_key, number.to_bytes(4), message.properties)
+            if number % _BETWEEN_LOOKS == 0:
+                connection.process(0)
+                seen(len(found))
+        _wait(connection, found, len(messages), seen)
+    return [found[number] for number in range(len(messages))]
+
+
+def _wait(
+    connection: PikaConnection, found: Mapping[int, Any], wanted: int, seen: Callable[[int], None]
+) -> None:
+    before, deadline = len(found), time.monotonic() + _PATIENCE_S
+    while len(found) < wanted:
+        connection.process(0.2)
+        seen(len(found))
+        if len(found) > before:
+            before, deadline = len(found), time.monotonic() + _PATIENCE_S
+        elif time.monotonic() > deadline:
+            raise BrokerTimeoutError(
+                f"of {wanted:,} messages {len(found):,} came, and none for {_PATIENCE_S:g} s: look at the broker's "
+                "log and alarms"
+            )

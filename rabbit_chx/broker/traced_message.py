@@ -1,0 +1,92 @@
+"""What the firehose tracer says of a message that was published. No I/O.
+
+Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_trace.erl``, ``msg_to_table/1`` and ``tap_in/6``, v3.8.0 to v4.3.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.amqp.decoding import headers_in
+from rabbit_chx.analysis.traffic import Observation
+from rabbit_chx.errors import ChannelClosedError, RingSourceError
+from rabbit_chx.routing import ConsistentHashExchange, HashRing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rabbit_chx.amqp.clients import Table
+    from rabbit_chx.routing import Release
+
+__all__ = ["Observer", "TracedMessage"]
+
+_PROPERTIES = (b"message_id", b"correlation_id", b"timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class TracedMessage:
+    """A message as the broker routed it.
+
+    Attributes:
+        exchange: what it was published to.
+        routing_key: its bytes.
+        headers: its header table, with the types of the wire, without BCC.
+        properties: message_id, correlation_id and timestamp, as far as it has them.
+        queues: those that it was given to.
+    """
+
+    exchange: str
+    routing_key: bytes
+    headers: Table
+    properties: Mapping[str, Any]
+    queues: frozenset[str]
+
+    @classmethod
+    def from_trace(cls, raw: bytes) -> TracedMessage:
+        """The message that a message of ``amq.rabbitmq.trace`` tells of.
+
+        Args:
+            raw: the bytes of the properties of the latter.
+
+        Raises:
+            RingSourceError: the tracer does not write so.
+        """
+        trace = dict(headers_in(raw))
+        try:
+            inside = dict(trace[b"properties"].value)
+            headers = inside.get(b"headers")
+            return cls(
+                trace[b"exchange_name"].value.decode(),
+                trace[b"routing_keys"].value[0].value,
+                () if headers is None else headers.value,
+                {name.decode(): inside[name].value for name in _PROPERTIES if name in inside},
+                frozenset(queue.value.decode() for queue in trace[b"routed_queues"].value),
+            )
+        except (KeyError, IndexError, AttributeError, TypeError, ValueError) as cause:
+            raise RingSourceError(
+                f"a traced message lacks what it should say ({cause!r:.80}): is amq.rabbitmq.trace written by others?"
+            ) from None
+
+
+class Observer:
+    """Makes traced messages observations: computes the seed of each by the rules of a release.
+
+    Args:
+        release: the broker's.
+        arguments: of the exchange.
+    """
+
+    def __init__(self, release: Release, arguments: Mapping[str, Any]) -> None:
+        # With a single bucket nothing is hashed, so there are two.
+        self._exchange = ConsistentHashExchange(
+            "traced", HashRing.from_buckets(("a", "b"), release), arguments
+        )
+
+    def observe(self, message: TracedMessage) -> Observation:
+        """The message's key, seed and queues."""
+        try:
+            seed = self._exchange.explain(message.routing_key, message.headers, message.properties).seed
+        except ChannelClosedError:
+            seed = None
+        return Observation(message.routing_key.decode(errors="backslashreplace"), seed, message.queues)

@@ -1,0 +1,25 @@
+"""One result, several renderers. Needs the extra `cli` (rich)."""
+
+from __future__ import annotations
+
+from rabbit_chx.report.blocks import Block, Facts, Line, Lines, Report, Table
+from rabbit_chx.report.output import ConsoleOutput, JsonOutput, Output, Record
+from rabbit_chx.report.progress import CountProgress
+from rabbit_chx.report.table import Column, printable, render_table
+
+__all__ = [
+    "Block",
+    "Column",
+    "ConsoleOutput",
+    "CountProgress",
+    "Facts",
+    "JsonOutput",
+    "Line",
+    "Lines",
+    "Output",
+    "Record",
+    "Report",
+    "Table",
+    "printable",
+    "render_table",
+]

@@ -1,0 +1,85 @@
+"""Progress of long work: a bar on a terminal, a line now and then elsewhere. It goes to stderr."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["CountProgress"]
+
+_BAR_EVERY_S = 0.25
+_LINE_EVERY_S = 5.0
+_GOODBYE_S = 5.0
+
+
+class CountProgress:
+    """Shows a count that rises to a known total, asking for it now and then in a thread of its own.
+
+    Args:
+        what: what is being done.
+        total: the count at which it is done.
+        count: called in the thread; the count now. After it has raised, it is not asked again.
+    """
+
+    def __init__(self, what: str, total: int, count: Callable[[], int]) -> None:
+        self._what = what
+        self._total = total
+        self._count = count
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"progress of {what}", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join(_GOODBYE_S)  # it may hang in `count`; the work it shows is done
+
+    def _run(self) -> None:
+        try:
+            if sys.stderr.isatty():
+                self._bar()
+            else:
+                self._lines()
+        except Exception as cause:  # noqa: BLE001  # a display must not end the work it shows
+            sys.stderr.write(f"{self._what}: no progress to show ({cause})\n")
+
+    def _bar(self) -> None:
+        try:
+            from rich import progress
+            from rich.console import Console
+        except ImportError:
+            raise MissingExtraError("a progress bar needs rich: pip install 'rabbit-chx[cli]'") from None
+        columns = (
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(bar_width=32),
+            progress.TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+            progress.TimeElapsedColumn(),
+        )
+        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+            task = bars.add_task(self._what, total=self._total)
+            while not self._stop.wait(_BAR_EVERY_S):
+                bars.update(task, completed=self._count())
+
+    def _lines(self) -> None:
+        started = time.monotonic()
+        while not self._stop.wait(_LINE_EVERY_S):
+            sys.stderr.write(
+                f"{self._what}: {self._count():,} of {self._total:,} after {time.monotonic() - started:.0f} s\n"
+            )
+            sys.stderr.flush()
