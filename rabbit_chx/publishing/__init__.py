@@ -1,0 +1,32 @@
+"""Confirmed bulk publishing: a ledger of confirms without I/O, and one socket loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.preflight import HashExchangeFacts, look_at_hash_exchange
+from rabbit_chx.publishing.publisher import Publisher
+from rabbit_chx.publishing.report import PublishReport, Returned
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.async_publisher import AsyncPublisher
+
+__all__ = [
+    "AsyncPublisher",
+    "HashExchangeFacts",
+    "Limits",
+    "PublishReport",
+    "Publisher",
+    "Retries",
+    "Returned",
+    "look_at_hash_exchange",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name == "AsyncPublisher":  # asyncio is loaded by those who use it
+        from rabbit_chx.publishing.async_publisher import AsyncPublisher
+
+        return AsyncPublisher
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

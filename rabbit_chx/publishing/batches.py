@@ -1,0 +1,210 @@
+"""Rows, in whatever form they come, in batches that the window can hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterable, Mapping, Sequence
+from contextlib import aclosing
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Iterator
+
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Batch", "async_batches", "batches"]
+
+BATCH_ROWS = 500
+BATCH_BYTES = 256 << 10
+#: A batch that a slow iterator does not fill goes with the first row that comes after this time.
+_LINGER_S = 0.1
+_NOTHING = object()
+
+#: The same rows of every column, in the order of the columns. The bodies are the second of them.
+Batch: TypeAlias = tuple[Sequence[Any], ...]
+_BODIES = 1
+
+
+def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
+    """Rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time.
+
+    Args:
+        columns: ``keys``, ``bodies`` and whatever else, in this order. Each is a list, an Arrow array, or any iterable,
+            all of equal length.
+        rows: most rows of a batch.
+
+    Raises:
+        InputError: the columns differ in length, or one is a single text.
+    """
+    for name, values in columns.items():
+        _check_column(name, values, hasattr(values, "__iter__"))
+    if all(map(_can_be_sliced, columns.values())):
+        keys, bodies = len(columns["keys"]), len(columns["bodies"])
+        if keys != bodies:
+            raise InputError(f"{keys} keys and {bodies} bodies: give one body for each key")
+        for name, values in columns.items():
+            if len(values) != keys:
+                raise InputError(f"{keys} keys and {len(values)} entries of {name}: give one for each key")
+        yield from _of_slices(tuple(columns.values()), rows)
+    else:
+        yield from _of_iterables(columns, rows)
+
+
+async def async_batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> AsyncGenerator[Batch, None]:
+    """`batches`, where a column may be an async iterable as well."""
+    if not any(isinstance(values, AsyncIterable) for values in columns.values()):
+        for batch in batches(columns, rows):
+            yield batch
+        return
+    for name, values in columns.items():
+        _check_column(name, values, isinstance(values, AsyncIterable) or hasattr(values, "__iter__"))
+    async with aclosing(_of_async_iterables(columns, rows)) as coming:
+        async for batch in coming:
+            yield batch
+
+
+def _check_column(name: str, values: object, is_iterable: bool) -> None:  # noqa: FBT001
+    if isinstance(values, (str, bytes, bytearray, Mapping)) or not is_iterable:
+        raise InputError(f"{name} is a single {type(values).__name__}: give a list of them")
+
+
+def _can_be_sliced(values: Any) -> bool:  # noqa: ANN401
+    return isinstance(values, (list, tuple)) or _is_arrow(
+        values
+    )  # a deque, for one, is a Sequence and has no slices
+
+
+def _is_arrow(values: Any) -> bool:  # noqa: ANN401
+    return hasattr(values, "to_pylist") and hasattr(values, "slice")
+
+
+def _of_slices(columns: tuple[Any, ...], rows: int) -> Iterator[Batch]:
+    bodies = columns[_BODIES]
+    # Large bodies of Arrow become objects a few at a time.
+    if _is_arrow(bodies) and bodies.nbytes > len(bodies):
+        rows = max(1, min(rows, len(bodies) * BATCH_BYTES // bodies.nbytes))
+    for start in range(0, len(bodies), rows):
+        yield from _by_size(tuple(_slice(column, start, rows) for column in columns))
+
+
+def _slice(values: Any, start: int, rows: int) -> Sequence[Any]:  # noqa: ANN401
+    some: Sequence[Any] = (
+        values.slice(start, rows).to_pylist() if _is_arrow(values) else values[start : start + rows]
+    )
+    return some
+
+
+def _by_size(batch: Batch) -> Iterator[Batch]:
+    bodies = batch[_BODIES]
+    if len(bodies) > 1 and _total_size(bodies) > BATCH_BYTES:
+        half = len(bodies) // 2
+        yield from _by_size(tuple(column[:half] for column in batch))
+        yield from _by_size(tuple(column[half:] for column in batch))
+    else:
+        yield batch
+
+
+def _values(values: Any) -> Iterable[Any]:  # noqa: ANN401
+    if _is_arrow(values):
+        return chain.from_iterable(
+            _slice(values, start, BATCH_ROWS) for start in range(0, len(values), BATCH_ROWS)
+        )
+    rows: Iterable[Any] = values
+    return rows
+
+
+def _of_iterables(columns: Mapping[str, Any], rows: int) -> Iterator[Batch]:
+    gathered = _Gathered(rows)
+    for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):
+        if _is_ragged(row):
+            if gathered.rows:
+                yield gathered.take()
+            raise InputError(_unequal(columns, row))
+        if gathered.add(row):
+            yield gathered.take()
+    if gathered.rows:
+        yield gathered.take()
+
+
+async def _of_async_iterables(columns: Mapping[str, Any], rows: int) -> AsyncGenerator[Batch, None]:
+    gathered = _Gathered(rows)
+    iterators = [
+        aiter(values) if isinstance(values, AsyncIterable) else _Awaitable(_values(values))
+        for values in columns.values()
+    ]
+    while True:
+        row = tuple([await anext(iterator, _NOTHING) for iterator in iterators])
+        if all(value is _NOTHING for value in row):
+            break
+        if _is_ragged(row):
+            if gathered.rows:
+                yield gathered.take()
+            raise InputError(_unequal(columns, row))
+        if gathered.add(row):
+            yield gathered.take()
+    if gathered.rows:
+        yield gathered.take()
+
+
+class _Awaitable:
+    """An iterator that can be awaited, beside those that must be."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self._values = iter(values)
+
+    def __aiter__(self) -> _Awaitable:
+        return self
+
+    async def __anext__(self) -> Any:  # noqa: ANN401
+        for value in self._values:
+            return value
+        raise StopAsyncIteration
+
+
+class _Gathered:
+    """Rows that came one by one, until they are a batch."""
+
+    def __init__(self, most: int) -> None:
+        self.rows: list[tuple[Any, ...]] = []
+        self._most = most
+        self._size = 0
+        self._due = 0.0
+
+    def add(self, row: tuple[Any, ...]) -> bool:
+        """Whether they are a batch now: by their number or size, or because they have waited for long."""
+        now = time.monotonic()
+        if not self.rows:
+            self._size, self._due = 0, now + _LINGER_S
+        self.rows.append(row)
+        self._size += _size(row[_BODIES])
+        return len(self.rows) >= self._most or self._size >= BATCH_BYTES or now >= self._due
+
+    def take(self) -> Batch:
+        """The rows as columns; none are left."""
+        rows, self.rows = self.rows, []
+        return tuple(zip(*rows, strict=True))
+
+
+def _is_ragged(row: tuple[Any, ...]) -> bool:
+    return (
+        row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(value is _NOTHING for value in row))
+    )
+
+
+def _unequal(columns: Mapping[str, Any], row: tuple[Any, ...]) -> str:
+    ended = [name for name, value in zip(columns, row, strict=True) if value is _NOTHING]
+    if set(ended) & {"keys", "bodies"}:
+        return "there are more keys than bodies, or the reverse: give one body for each key"
+    return f"there are more keys than entries of {ended[0]}: give one for each key"
+
+
+def _total_size(bodies: Sequence[Any]) -> int:
+    try:
+        return sum(map(len, bodies))
+    except TypeError:
+        return sum(map(_size, bodies))
+
+
+def _size(body: Any) -> int:  # noqa: ANN401
+    return len(body) if isinstance(body, (bytes, str, bytearray)) else 0  # the encoder refuses what has none

@@ -1,0 +1,152 @@
+"""The ledger of publisher confirms: which of the published messages the broker has answered for. No I/O.
+
+The broker numbers the messages of a confirming channel 1, 2, 3, ... (the delivery tag) and answers in any
+order, one by one or for all tags up to one (`multiple`). rabbitmq-server v4.3.0, rabbit_channel.erl,
+send_confirms_and_nacks/1: a `multiple` ack never covers a message that is rejected, and an answer covers
+only what is still open.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Ledger", "Part"]
+
+What = TypeVar("What")
+
+
+class Part(NamedTuple, Generic[What]):
+    """Some messages of a batch.
+
+    Attributes:
+        batch: what `Ledger.publish` was given for it.
+        places: which of its messages, from 0, in order.
+    """
+
+    batch: What
+    places: list[int]
+
+
+class _Batch(NamedTuple, Generic[What]):
+    last: int  # tag of its last message
+    messages: int
+    size: int
+    what: What
+
+
+class Ledger(Generic[What]):
+    """Counts what was sent, acked, nacked and is still open, on one channel.
+
+    Attributes:
+        sent: messages published so far; the last delivery tag.
+        nacked: messages that the broker refused.
+        open_bytes: bytes on the wire of the batches that have an open message.
+        refused: the nacked messages that nobody has taken out of this list yet.
+    """
+
+    __slots__ = ("_ahead", "_batches", "_low", "nacked", "open_bytes", "refused", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.nacked = 0
+        self.open_bytes = 0
+        self._low = 0  # every tag up to this one is answered
+        self._ahead: set[int] = set()  # answered tags above it
+        self._batches: deque[_Batch[What]] = deque()  # those with an open message, oldest first
+        self.refused: list[Part[What]] = []
+
+    @property
+    def answered(self) -> int:
+        """Messages that were acked or nacked."""
+        return self._low + len(self._ahead)
+
+    @property
+    def acked(self) -> int:
+        """Messages that were acked. The broker acks what it returned, too."""
+        return self.answered - self.nacked
+
+    @property
+    def open(self) -> int:
+        """Messages that are not answered yet."""
+        return self.sent - self.answered
+
+    def publish(self, messages: int, size: int, what: What) -> None:
+        """Take down a batch of so many messages and bytes; `what` stands for it in the answers."""
+        self.sent += messages
+        self.open_bytes += size
+        self._batches.append(_Batch(self.sent, messages, size, what))
+
+    def left(self) -> list[Part[What]]:
+        """The messages that are not answered, by batch, oldest first."""
+        return list(self._open_through(self.sent))
+
+    def ack(self, tag: int, *, multiple: bool) -> None:
+        """Take down a basic.ack.
+
+        Raises:
+            ValueError: the tag was never published.
+        """
+        if tag > self.sent:
+            raise ValueError(f"the broker confirmed delivery tag {tag}, but only {self.sent} were published")
+        if multiple:
+            self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 stands for all
+        elif tag == self._low + 1:
+            self._raise_low(tag)
+        elif tag > self._low:
+            self._ahead.add(tag)
+
+    def nack(self, tag: int, *, multiple: bool) -> None:
+        """Take down a basic.nack.
+
+        Raises:
+            ValueError: the tag was never published.
+        """
+        before = self.answered
+        if multiple:
+            parts = list(self._open_through(tag or self.sent))
+        else:
+            parts = list(self._open_through(tag, tag - 1))
+        self.ack(tag, multiple=multiple)  # answered all the same
+        self.nacked += self.answered - before
+        for part in parts:
+            if self.refused and self.refused[-1].batch is part.batch:
+                self.refused[-1].places.extend(part.places)
+            else:
+                self.refused.append(part)
+
+    def _open_through(self, tag: int, after: int = 0) -> Iterator[Part[What]]:
+        """The open messages above the tag `after`, up to `tag`, by batch."""
+        after = max(after, self._low)
+        for batch in self._batches:
+            first = batch.last - batch.messages + 1
+            if first > tag:
+                return
+            if batch.last <= after:
+                continue
+            tags = range(max(first, after + 1), min(batch.last, tag) + 1)
+            if places := [one - first for one in tags if one not in self._ahead]:
+                yield Part(batch.what, places)
+
+    def _answer_through(self, tag: int) -> None:
+        if tag <= self._low:
+            return
+        ahead = self._ahead
+        if len(ahead) <= tag - self._low:
+            self._ahead = {answered for answered in ahead if answered > tag}
+        else:
+            ahead.difference_update(range(self._low + 1, tag + 1))
+        self._raise_low(tag)
+
+    def _raise_low(self, tag: int) -> None:
+        ahead = self._ahead
+        while tag + 1 in ahead:
+            tag += 1
+            ahead.remove(tag)
+        self._low = tag
+        batches = self._batches
+        while batches and batches[0].last <= tag:
+            self.open_bytes -= batches.popleft().size

@@ -1,0 +1,101 @@
+"""How long a wait may last: as long as something moves, and the broker does not block us for too long."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.limits import Limits
+    from rabbit_chx.publishing.session import Session
+
+__all__ = ["InterruptedLinkError", "Link", "Patience", "StallError"]
+
+_log = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """A connection, whoever moves its bytes."""
+
+    @property
+    def session(self) -> Session:
+        """The protocol's side."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that the socket has taken, heartbeats left out."""
+
+    @property
+    def backlog(self) -> bool:
+        """Whether bytes wait for the socket to take them."""
+
+
+class StallError(BrokerTimeoutError):
+    """The broker answers nothing, and has not said that it blocks us."""
+
+
+class InterruptedLinkError(ConnectionLostError):
+    """Ctrl-C or the like came while the connection was at work."""
+
+
+class Patience:
+    """Watches one wait. No clock: whoever waits tells the time.
+
+    Args:
+        limits: how long is too long.
+        now: seconds of a clock that only goes forward.
+    """
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._limits = limits
+        self._moved = now
+        self._progress: tuple[object, int, int] | None = None
+        self._blocked_since: float | None = None
+        self._looked_at = now
+
+    def look(self, link: Link, now: float) -> float:
+        """See whether to go on waiting.
+
+        Args:
+            link: the connection that is waited for.
+            now: the time.
+
+        Returns:
+            Seconds since the last look for which the broker has blocked us.
+
+        Raises:
+            StallError: messages are open, and nothing has moved for `Limits.confirm_timeout_s`.
+            BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`.
+        """
+        session = link.session
+        if session.blocked is not None:
+            return self._stay_blocked(session, session.blocked, now)
+        ledger = session.ledger
+        progress = (link, link.bytes_sent, ledger.answered)
+        if progress != self._progress or not (ledger.open or link.backlog):
+            self._progress, self._moved = progress, now
+        elif now - self._moved >= self._limits.confirm_timeout_s:
+            raise StallError(
+                f"{session.where}: the broker has answered nothing for {now - self._moved:.0f} s, and "
+                f"{ledger.open} messages are open: look at its alarms and log, "
+                "or raise the confirm timeout"
+            )
+        if self._blocked_since is None:
+            return 0.0
+        self._blocked_since = None
+        return now - self._looked_at
+
+    def _stay_blocked(self, session: Session, reason: str, now: float) -> float:
+        if self._blocked_since is None:
+            self._blocked_since = self._looked_at = now
+            _log.warning("%s: the broker blocks publishers: %s", session.where, reason)
+        self._moved = now
+        if now - self._blocked_since >= self._limits.blocked_timeout_s:
+            raise BrokerTimeoutError(
+                f"{session.where}: the broker has blocked publishers ({reason}) "
+                f"for {now - self._blocked_since:.0f} s: clear its alarm, or raise the blocked timeout"
+            )
+        seconds, self._looked_at = now - self._looked_at, now
+        return seconds

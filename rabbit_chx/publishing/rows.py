@@ -1,0 +1,102 @@
+"""Rows as columns of bytes: what AMQP can carry, and whoever gave it may change theirs afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from rabbit_chx.errors import RowError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Rows", "as_bytes"]
+
+_SHOWN_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A batch of messages, checked and in bytes; kept until the broker has answered for all of it.
+
+    Attributes:
+        keys: routing keys.
+        bodies: as many bodies.
+        properties: of each row the property flags and values; None where all have the publisher's.
+        exchanges: of each row the exchange; None where all go to the publisher's.
+    """
+
+    keys: Sequence[bytes]
+    bodies: Sequence[bytes]
+    properties: Sequence[bytes] | None = None
+    exchanges: Sequence[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def pick(self, places: Sequence[int]) -> Rows:
+        """The rows at these places, in their order."""
+        if len(places) == len(self.keys):
+            return self
+        return Rows(
+            [self.keys[i] for i in places],
+            [self.bodies[i] for i in places],
+            self.properties and [self.properties[i] for i in places],
+            self.exchanges and [self.exchanges[i] for i in places],
+        )
+
+
+def as_bytes(
+    values: Sequence[str | bytes], what: str, first_row: int, longest: int | None = None
+) -> Sequence[bytes]:
+    """A column of text as bytes: str is its UTF-8.
+
+    Args:
+        values: one per row.
+        what: names the column in errors.
+        first_row: number of the first of these rows, for errors.
+        longest: most bytes of a value; None for any length.
+
+    Raises:
+        RowError: a value is missing, no text, or too long.
+    """
+    data = _as_bytes(values, what, first_row)
+    if longest is not None and max(map(len, data), default=0) > longest:
+        _refuse_long(data, what, first_row, longest)
+    return data
+
+
+def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Sequence[bytes]:
+    kinds = set(map(type, values))
+    if kinds <= {bytes}:
+        return values  # type: ignore[return-value]  # the kinds say so
+    if kinds == {str}:
+        with contextlib.suppress(UnicodeEncodeError):  # the loop below finds out which
+            return list(map(str.encode, values))  # type: ignore[arg-type]
+    return [_checked(value, what, first_row + i) for i, value in enumerate(values)]
+
+
+def _checked(value: object, what: str, row: int) -> bytes:
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as cause:
+            raise RowError(
+                f"row {row}: the {what} is no valid Unicode text ({cause.reason} at character {cause.start}); "
+                "give the bytes that are meant"
+            ) from None
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    if value is None:
+        raise RowError(f"row {row}: the {what} is missing (None); fill it, or leave the row out")
+    raise RowError(f"row {row}: the {what} is of type {type(value).__name__}; give a str or bytes")
+
+
+def _refuse_long(values: Sequence[bytes], what: str, first_row: int, longest: int) -> NoReturn:
+    row, value = next((i, value) for i, value in enumerate(values) if len(value) > longest)
+
+    raise RowError(
+        f"row {first_row + row}: the {what} {value[:_SHOWN_BYTES]!r}... is {len(value)} bytes long; "
+        f"AMQP allows {longest}: shorten it, or use its hash"
+    )

@@ -1,0 +1,102 @@
+"""The counts of one report, over all the connections that its rows took."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.publishing.report import PublishReport
+
+if TYPE_CHECKING:
+    from rabbit_chx.errors import PublishError
+    from rabbit_chx.publishing.patience import Link
+    from rabbit_chx.publishing.report import Returned
+
+__all__ = ["Tally"]
+
+
+class Tally:
+    """Counts from one flush to the next.
+
+    Attributes:
+        nacked: rows that were refused for good.
+        republished: messages sent again over a new connection.
+        reconnects: connections opened in place of a lost one.
+        blocked_s: seconds for which the broker asked publishers to wait.
+        final: the report that ended them.
+        error: what was raised with it, if anything.
+    """
+
+    def __init__(self) -> None:
+        self.final: PublishReport | None = None
+        self.error: PublishError | None = None
+        self.rows = 0
+        self.nacked = 0
+        self.republished = 0
+        self.reconnects = 0
+        self.blocked_s = 0.0
+        self._first_row_at: float | None = None
+        self._samples: list[Returned] = []
+        # Of the connections that are lost:
+        self._confirmed = 0
+        self._returned = 0
+        self._bytes_sent = 0
+        # Of the present one, as it was when these counts began:
+        self._acked_before = 0
+        self._returned_before = 0
+        self._bytes_before = 0
+
+    def begin(self, rows: int, now: float) -> None:
+        """Count rows that are handed over."""
+        self.rows += rows
+        if self._first_row_at is None:
+            self._first_row_at = now
+
+    def take_up(self, link: Link | None) -> None:
+        """Count from now on what happens on this connection."""
+        if link is None:
+            return
+        self._acked_before = link.session.ledger.acked
+        self._returned_before = link.session.returned
+        self._bytes_before = link.bytes_sent
+        link.session.samples = self._samples
+
+    def leave(self, link: Link) -> None:
+        """Keep the counts of a connection that is lost; its open rows are to be sent again.
+
+        A return carries no delivery tag. So of a message that came back while its ack was lost, only the
+        number is known: it is then taken off the confirms of this connection, which may be too few, and
+        never too many.
+        """
+        acked, returned = self._here(link)
+        self._confirmed += max(0, acked - returned)
+        self._returned += min(acked, returned)
+        self._bytes_sent += link.bytes_sent - self._bytes_before
+
+    def report(self, link: Link | None, now: float) -> PublishReport:
+        """The counts as known now.
+
+        Args:
+            link: the present connection; None between two.
+            now: the time.
+        """
+        acked, returned = self._here(link) if link else (0, 0)
+        # A returned message is acked right after it came back: not yet, perhaps.
+        confirmed = self._confirmed + max(0, acked - returned)
+        returned += self._returned
+        return PublishReport(
+            rows=self.rows,
+            confirmed=confirmed,
+            returned=returned,
+            nacked=self.nacked,
+            unknown=self.rows - confirmed - returned - self.nacked,
+            republished=self.republished,
+            reconnects=self.reconnects,
+            bytes_sent=self._bytes_sent + (link.bytes_sent - self._bytes_before if link else 0),
+            seconds=now - self._first_row_at if self._first_row_at is not None else 0.0,
+            blocked_seconds=self.blocked_s,
+            samples=tuple(self._samples),
+        )
+
+    def _here(self, link: Link) -> tuple[int, int]:
+        ledger = link.session.ledger
+        return ledger.acked - self._acked_before, link.session.returned - self._returned_before

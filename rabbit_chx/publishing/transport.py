@@ -1,0 +1,197 @@
+"""A connected socket, plain or TLS, that never blocks once it is open."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, UnreachableError
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings, TlsSettings
+
+__all__ = ["Transport", "lost", "no_answer", "no_tls", "server_name", "tls_context"]
+
+_RECEIVE_BYTES = 1 << 18
+
+
+def tls_context(tls: TlsSettings) -> ssl.SSLContext:
+    """The `ssl.SSLContext` for these settings; reads the certificate files.
+
+    Raises:
+        InputError: a file is missing, unreadable, or no certificate or key.
+    """
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except OSError as cause:  # ssl.SSLError is one
+        raise InputError(f"the CA certificates in {tls.ca_file!r} cannot be used: {cause}") from None
+    if not (tls.verify and tls.check_server_name):
+        context.check_hostname = False
+    if not tls.verify:
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert_file is not None:
+        password = tls.key_password.reveal() if tls.key_password else None
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file, password=password or "")
+        except OSError as cause:
+            raise InputError(
+                f"the client certificate {tls.cert_file!r} with the key {tls.key_file!r} cannot be used: {cause}"
+            ) from None
+    return context
+
+
+class Transport:
+    """A non-blocking byte stream to a broker.
+
+    Args:
+        settings: where to, and how.
+        deadline: `time.monotonic()` at which connecting has failed.
+
+    Raises:
+        UnreachableError: nobody answers there, or TLS cannot be agreed on.
+        InputError: the TLS files cannot be used.
+    """
+
+    def __init__(self, settings: ConnectionSettings, deadline: float) -> None:
+        self._where = settings.masked_url
+        context = tls_context(settings.tls) if settings.tls else None
+        sock = _connect(settings, deadline)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if context and settings.tls:
+                sock = _wrap(sock, context, settings, settings.tls, deadline)
+            sock.setblocking(False)
+        except BaseException:
+            sock.close()
+            raise
+        self._socket = sock
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sock, selectors.EVENT_READ)
+        self._watching_writes = False
+
+    def wait(self, timeout_s: float, *, to_write: bool) -> None:
+        """Wait until there is something to read or, if `to_write`, room to write."""
+        if to_write != self._watching_writes:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if to_write else 0)
+            self._selector.modify(self._socket, events)
+            self._watching_writes = to_write
+        self._selector.select(timeout_s)
+
+    def receive(self) -> bytes:
+        """What has come, or b"" where nothing has.
+
+        Raises:
+            ConnectionLostError: the peer closed or reset the connection.
+        """
+        try:
+            data = self._socket.recv(_RECEIVE_BYTES)
+            if data and isinstance(self._socket, ssl.SSLSocket):
+                while self._socket.pending():  # a selector does not see what TLS has already decoded
+                    data += self._socket.recv(_RECEIVE_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+            return b""
+        except OSError as cause:
+            raise lost(self._where, cause) from None
+        if not data:
+            raise lost(self._where)
+        return data
+
+    def send(self, data: memoryview) -> int:
+        """Send what the socket takes now; how many bytes that were.
+
+        Raises:
+            ConnectionLostError: the peer closed or reset the connection.
+        """
+        try:
+            return self._socket.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+            return 0
+        except OSError as cause:
+            raise lost(self._where, cause) from None
+
+    def close(self) -> None:
+        """Close the socket; may be called again."""
+        self._selector.close()
+        self._socket.close()
+
+
+def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
+    try:
+        addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as cause:
+        raise no_answer(settings, cause) from None
+    problem: OSError | None = None
+    for i, (family, kind, protocol, _, address) in enumerate(addresses):
+        # Each address gets its share, so that one that swallows packets leaves time for the next.
+        share = (deadline - time.monotonic()) / (len(addresses) - i)
+        sock = None
+        try:
+            sock = socket.socket(family, kind, protocol)  # fails for IPv6 where the machine has none
+            sock.settimeout(max(share, 0.001))
+            sock.connect(address)
+        except OSError as cause:
+            problem = cause
+            if sock is not None:
+                sock.close()
+        else:
+            return sock
+    raise no_answer(settings, problem)
+
+
+def _wrap(
+    sock: socket.socket,
+    context: ssl.SSLContext,
+    settings: ConnectionSettings,
+    tls: TlsSettings,
+    deadline: float,
+) -> ssl.SSLSocket:
+    sock.settimeout(max(deadline - time.monotonic(), 0.001))
+    try:
+        return context.wrap_socket(sock, server_hostname=server_name(settings, tls))
+    except OSError as cause:
+        raise no_tls(settings, cause) from None
+
+
+def server_name(settings: ConnectionSettings, tls: TlsSettings) -> str | None:
+    """The name to ask for and to find in the certificate; None for neither."""
+    return (tls.server_name or settings.host) if tls.check_server_name else None
+
+
+def lost(where: str, cause: Exception | None = None) -> ConnectionLostError:
+    """The error for a connection that ended; without a cause, the broker's side closed it."""
+    why = cause or "the broker's side closed it; look at its log"
+    return ConnectionLostError(f"{where}: the connection was lost: {why}")
+
+
+def no_answer(settings: ConnectionSettings, cause: Exception | None) -> UnreachableError:
+    """The error for a connection that could not be opened."""
+    where = settings.masked_url
+    if isinstance(cause, (socket.gaierror, UnicodeError)):
+        return UnreachableError(
+            f"{where}: the host name cannot be resolved ({cause}): check the host in the URL"
+        )
+    if isinstance(cause, TimeoutError):
+        return BrokerTimeoutError(
+            f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
+        )
+    return UnreachableError(
+        f"{where}: nobody answers there ({cause}): check host and port, and that the broker runs"
+    )
+
+
+def no_tls(settings: ConnectionSettings, cause: OSError) -> UnreachableError:
+    """The error for a TLS handshake that failed."""
+    where = settings.masked_url
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return UnreachableError(
+            f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
+            "give its CA with cacertfile, or its name with server_name_indication"
+        )
+    if isinstance(cause, TimeoutError):
+        return BrokerTimeoutError(
+            f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
+        )
+    return UnreachableError(f"{where}: TLS cannot be agreed on ({cause}): is it a TLS port?")
