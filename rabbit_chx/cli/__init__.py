@@ -1,0 +1,31 @@
+"""``rabbit-chx``: the command line. Needs the extra `cli` (click and rich)."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+FAILED = 70
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit code.
+
+    Args:
+        arguments: without the program's name; those of the process if None.
+    """
+    for needed in ("click", "rich"):
+        try:
+            import_module(needed)
+        except ImportError:
+            sys.stderr.write(f"rabbit-chx: the command line needs {needed}: pip install 'rabbit-chx[cli]'\n")
+            return FAILED
+    from rabbit_chx.cli.app import run
+
+    return run(sys.argv[1:] if arguments is None else arguments)

@@ -1,0 +1,156 @@
+"""The commands put together, their results shown, and errors made exit codes.
+
+====  =======================================================
+code  meaning
+====  =======================================================
+0     done
+1     found a difference, or refused an unsafe plan
+2     wrong usage
+3     partly done, and that is shown
+69    no broker
+70    failed
+77    the broker refused, or would close the channel
+130   interrupted
+141   nobody reads the output any more
+====  =======================================================
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from rabbit_chx.analysis import NoKeyFoundError
+from rabbit_chx.cli.compare import compare
+from rabbit_chx.cli.keys import keys
+from rabbit_chx.cli.outcome import Outcome, PartlyDoneError
+from rabbit_chx.cli.ring import ring
+from rabbit_chx.cli.route import route
+from rabbit_chx.cli.rules import rules
+from rabbit_chx.cli.simulate import simulate
+from rabbit_chx.cli.uniformity import uniformity
+from rabbit_chx.cli.verify import verify
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    InputError,
+    PublishError,
+    RabbitChxError,
+    UnreachableError,
+)
+from rabbit_chx.report import ConsoleOutput, JsonOutput, Output, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["run"]
+
+WRONG_USAGE = 2
+BROKEN_PIPE = 141
+
+#: The first that fits decides.
+CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (click.ClickException, 2),
+    (click.Abort, 130),
+    (KeyboardInterrupt, 130),
+    (NoKeyFoundError, 70),
+    (PartlyDoneError, 3),
+    (InputError, 2),
+    (PublishError, 3),
+    (UnreachableError, 69),
+    (BrokerRefusedError, 77),
+    (BaseException, 70),
+)
+
+OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput]] = {"table": ConsoleOutput, "json": JsonOutput}
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    invoke_without_command=True,
+    epilog="Exit codes: 0 done, 1 found a difference, 2 wrong usage, 3 partly done, 69 no broker, 70 failed, "
+    "77 the broker refused.",
+)
+@click.version_option(package_name="rabbit-chx", message="%(prog)s %(version)s")
+@click.pass_context
+def app(context: click.Context) -> None:
+    """See where RabbitMQ's x-consistent-hash exchange sends each key.
+
+    Example: rabbit-chx route --bind q1=1 --bind q2=10 user-42
+    """
+    if context.invoked_subcommand is None:
+        raise click.UsageError("give a command: " + ", ".join(app.commands), context)
+
+
+for command in (route, simulate, compare, keys, uniformity, rules, ring, verify):
+    app.add_command(command)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs a command line, shows its result, and gives the exit code."""
+    if sys.stdout is None:  # so Python starts where it is closed
+        _say("stdout is closed: there is nowhere to write a result")
+        return WRONG_USAGE
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character of a key
+    try:
+        with _warnings_as_lines():
+            result = app.main(list(arguments), prog_name="rabbit-chx", standalone_mode=False)
+            code = _shown(result) if isinstance(result, Outcome) else int(result or 0)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a stack is no answer to who typed a command
+        _say(_message(error))
+        return next(code for kind, code in CODES if isinstance(error, kind))
+    return code
+
+
+def _shown(outcome: Outcome) -> int:
+    output: Output = OUTPUTS[outcome.output]()
+    for batch in outcome.batches or ():
+        output.show_each(batch)
+    if outcome.report is not None:
+        output.show(outcome.report)
+    if outcome.finish is not None:
+        sys.stdout.flush()
+        outcome.finish()
+    return outcome.code
+
+
+def _say(message: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"rabbit-chx: {printable(' '.join(message.split()))}\n")
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """What the library warns of is a line for people, whatever Python is told to do with warnings."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        _say(str(message))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "rabbit-chx"
+        return f"{error.format_message()} (see {path} -h)"
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        return "interrupted"
+    if isinstance(error, (RabbitChxError, OSError)):
+        return str(error)
+    return f"this is a bug in rabbit-chx, please report it: {type(error).__name__}: {error}"

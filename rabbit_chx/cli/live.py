@@ -1,0 +1,172 @@
+"""Options of the commands that ask a live broker, and what they share."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.tracing import trace_exchange
+from rabbit_chx.errors import InputError
+from rabbit_chx.report import CountProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rabbit_chx.analysis.traffic import Observation
+    from rabbit_chx.broker import RingSource
+    from rabbit_chx.broker.live import LiveExchange
+    from rabbit_chx.cli.options import Command
+
+__all__ = ["LiveBroker", "counted", "live_options", "trace_options", "traced", "unwound_by_signals"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """Where the broker is.
+
+    Attributes:
+        url: AMQP.
+        settings: the same, read.
+        management_url: the HTTP API, if it was given.
+        ring_source: how to read the true ring, if it was said.
+    """
+
+    url: str
+    settings: ConnectionSettings
+    management_url: str | None
+    ring_source: RingSource | None
+
+    def management(self, why: str) -> Management:
+        """The HTTP API.
+
+        Args:
+            why: what it is needed for, as the message says it.
+
+        Raises:
+            InputError: its URL was not given, or cannot be read.
+        """
+        if self.management_url is None:
+            raise InputError(f"{why}: give --management-url http://user:password@host:15672")
+        return Management(self.management_url)
+
+
+def live_options(command: Command) -> Command:
+    """Gives the command its `broker`."""
+
+    @functools.wraps(command)
+    def with_broker(
+        *,
+        url: str | None,
+        management_url: str | None,
+        ring_via: str | None,
+        **others: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        if not url:
+            raise InputError(
+                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL"
+            )
+        source = None if ring_via is None else DiagnosticsRing(ring_via)
+        broker = LiveBroker(url, ConnectionSettings.from_uri(url), management_url, source)
+        return command(broker=broker, **others)
+
+    options = (
+        click.option(
+            "--url", envvar="AMQP_URL", metavar="URL", help="The broker's AMQP URI.  [default: $AMQP_URL]"
+        ),
+        click.option(
+            "--management-url", metavar="URL", help="Its management API: http://user:password@host:15672."
+        ),
+        click.option(
+            "--ring-via",
+            metavar="PREFIX",
+            help="Reads the true ring by rabbitmq-diagnostics with this before it: 'docker exec NAME', "
+            "'kubectl exec POD --', or '' for a broker on this machine.",
+        ),
+    )
+    return functools.reduce(lambda done, option: option(done), reversed(options), with_broker)
+
+
+def trace_options(command: Command) -> Command:
+    """Gives the command its `passive`, `seconds` and `messages`."""
+    options = (
+        click.option(
+            "--passive",
+            is_flag=True,
+            help="Watches real traffic with the firehose tracer, which is switched on for the whole vhost meanwhile.",
+        ),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(0, 86_400, min_open=True),
+            default=60.0,
+            show_default=True,
+            help="With --passive: the longest time.",
+        ),
+        click.option(
+            "--messages",
+            type=click.IntRange(1, 1_000_000),
+            default=10_000,
+            show_default=True,
+            help="With --passive: the most messages.",
+        ),
+    )
+    return functools.reduce(lambda done, option: option(done), reversed(options), command)
+
+
+def traced(
+    broker: LiveBroker, management: Management, exchange: LiveExchange, seconds: float, messages: int
+) -> list[Observation]:
+    """What the tracer shows of an exchange; says before it starts what that costs, and shows progress."""
+    sys.stderr.write(
+        f"tracing vhost {exchange.vhost!r} for at most {seconds:g} s or {messages:,} messages to {exchange.name!r}: "
+        "meanwhile the broker copies every message that is published or delivered in this vhost, bodies included, "
+        "and may publish a third to a half slower; tracing goes off at the end, after Ctrl-C too, unless it was on before\n"
+    )
+    with unwound_by_signals(), counted("traced", messages) as seen:
+        return trace_exchange(
+            broker.settings, management, exchange, seconds=seconds, messages=messages, seen=seen
+        )
+
+
+@contextmanager
+def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows the progress of a block, which says how far it is."""
+    now = 0
+
+    def seen(count: int) -> None:
+        nonlocal now
+        now = count
+
+    with CountProgress(what, total, lambda: now):
+        yield seen
+
+
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does; once it is ending, no further signal disturbs it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def unwind(*_: object) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, unwind) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

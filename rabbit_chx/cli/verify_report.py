@@ -1,0 +1,229 @@
+"""What ``rabbit-chx verify`` has found, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.cli.ring import ASSUMED, bucket_ranges
+from rabbit_chx.cli.showing import (
+    outcome_json,
+    outcome_text,
+    place_json,
+    place_text,
+    plural,
+    ring_json,
+    ring_text,
+)
+from rabbit_chx.report import Column, Facts, Line, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from rabbit_chx.analysis import Place, Refused
+    from rabbit_chx.analysis.traffic import InferredRing, Misrouted
+    from rabbit_chx.broker.live import LiveExchange
+    from rabbit_chx.report import Block
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["Difference", "PassiveReport", "ScratchReport"]
+
+MOST_SHOWN = 20
+HAS_NO_BINDING = "has buckets and no binding: if it does not exist any more, its messages are lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A message of the scratch copy that is not where the mirror says.
+
+    Attributes:
+        key: what was hashed.
+        predicted: where the mirror says.
+        found: where it was.
+    """
+
+    key: str
+    predicted: Place | Refused
+    found: Place
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchReport:
+    """A comparison with a scratch copy.
+
+    Attributes:
+        exchange: what was copied.
+        ring: its ring.
+        found: how many messages came to each destination.
+        predicted: how many the mirror said.
+        differences: the messages that were elsewhere.
+    """
+
+    exchange: LiveExchange
+    ring: HashRing
+    found: Mapping[Place, int]
+    predicted: Mapping[Place, int]
+    differences: Sequence[Difference]
+
+    def blocks(self) -> Iterator[Block]:
+        """What was compared, where the messages were, and those that were elsewhere."""
+        compared = sum(self.found.values())
+        yield Facts(
+            [
+                *_about(self.exchange, self.ring),
+                ("compared", f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"),
+                ("mismatches", f"{len(self.differences):,}"),
+            ]
+        )
+        places = dict.fromkeys((*self.ring.buckets, *self.found))
+        yield Table(
+            [Column("destination", numeric=False), Column("messages"), Column("predicted")],
+            [(place_text(place), self.found.get(place, 0), self.predicted.get(place, 0)) for place in places],
+        )
+        shown = self.differences[:MOST_SHOWN]
+        if shown:
+            yield _differences((one.key, outcome_text(one.predicted), place_text(one.found)) for one in shown)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document."""
+        return _document("scratch", self.exchange, self.ring, sum(self.found.values())) | {
+            "mismatches": len(self.differences),
+            "destinations": [
+                {
+                    "destination": place_json(place),
+                    "messages": self.found.get(place, 0),
+                    "predicted": self.predicted.get(place, 0),
+                }
+                for place in dict.fromkeys((*self.ring.buckets, *self.found))
+            ],
+            "examples": [
+                {"key": one.key, "predicted": outcome_json(one.predicted), "found": place_json(one.found)}
+                for one in self.differences[:MOST_SHOWN]
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PassiveReport:
+    """A comparison with real traffic.
+
+    Attributes:
+        exchange: what was watched.
+        ring: the ring that its traffic was held against.
+        compared: how many messages were seen.
+        misrouted: those that were elsewhere.
+        inferred: what the traffic says of the ring.
+    """
+
+    exchange: LiveExchange
+    ring: HashRing
+    compared: int
+    misrouted: Sequence[Misrouted]
+    inferred: InferredRing
+
+    def blocks(self) -> Iterator[Block]:
+        """What was compared, those that were elsewhere, and the inferred ring."""
+        yield Facts(
+            [
+                *_about(self.exchange, self.ring),
+                (
+                    "compared",
+                    f"{plural(self.compared, 'message')} of real traffic; tracing is as it was before",
+                ),
+                ("mismatches", f"{len(self.misrouted):,}"),
+                ("inferred", self._inferred()),
+                *(("unbound", f"{place_text(place)} {HAS_NO_BINDING}") for place in self.unbound),
+            ]
+        )
+        shown = self.misrouted[:MOST_SHOWN]
+        if shown:
+            yield _differences(
+                (one.observation.key, place_text(one.predicted), self._queues(one)) for one in shown
+            )
+        if not self.compared:
+            yield Line("Nothing was published to the exchange meanwhile over this node: nothing is proven.")
+            return
+        columns = [Column("destination", numeric=False), Column("buckets that are proven", numeric=False)]
+        ranges = bucket_ranges(sorted(self.inferred.proven.items()))
+        yield Table(columns, [(place_text(place), text) for place, text in ranges.items()])
+
+    @property
+    def unbound(self) -> list[Place]:
+        """What has buckets and no binding: a queue that is gone may be among it, and its messages with it."""
+        bound = {destination for destination, _ in self.exchange.bindings}
+        return [place for place in dict.fromkeys(self.inferred.proven.values()) if place not in bound]
+
+    def _inferred(self) -> str:
+        found = self.inferred
+        texts = [f"{len(found.proven):,} of {plural(len(found.candidates), 'bucket')} proven"]
+        if found.unknown:
+            texts.append(f"{len(found.unknown):,} unknown")
+        if found.contradicted:
+            texts.append(
+                f"{len(found.contradicted):,} contradicted: the ring changed meanwhile, or is larger"
+            )
+        if len(found.candidates) != found.expected:
+            texts.append(
+                f"the bindings say {plural(found.expected, 'bucket')}: some have no binding any more"
+            )
+        return ", ".join(texts)
+
+    @staticmethod
+    def _queues(one: Misrouted) -> str:
+        return ", ".join(sorted(one.observation.queues)) or "(nowhere)"
+
+    def as_json(self) -> dict[str, Any]:
+        """The document."""
+        found = self.inferred
+        return _document("passive", self.exchange, self.ring, self.compared) | {
+            "mismatches": len(self.misrouted),
+            "examples": [
+                {
+                    "key": one.observation.key,
+                    "predicted": place_json(one.predicted),
+                    "found": sorted(one.observation.queues),
+                }
+                for one in self.misrouted[:MOST_SHOWN]
+            ],
+            "inferred": {
+                "buckets": len(found.candidates),
+                "buckets_by_bindings": found.expected,
+                "proven": [
+                    {"bucket": bucket, "destination": place_json(place)}
+                    for bucket, place in found.proven.items()
+                ],
+                "unknown": list(found.unknown),
+                "contradicted": list(found.contradicted),
+                "unbound": [place_json(place) for place in self.unbound],
+                "ring": json.loads(found.ring(self.exchange.release).to_json()) if found.complete else None,
+            },
+        }
+
+
+def _about(exchange: LiveExchange, ring: HashRing) -> list[tuple[str, str]]:
+    hashed = ", ".join(f"{name} {value!r}" for name, value in exchange.arguments.items()) or "routing key"
+    facts = [
+        ("exchange", exchange.name),
+        ("vhost", exchange.vhost),
+        ("hashes", hashed),
+        ("ring", ring_text(ring)),
+    ]
+    return [*facts, ("", ASSUMED)] if ring.provenance == "assumed" else facts
+
+
+def _document(way: str, exchange: LiveExchange, ring: HashRing, compared: int) -> dict[str, Any]:
+    return {
+        "format": "rabbit-chx/verify",
+        "format_version": 1,
+        "way": way,
+        "exchange": exchange.name,
+        "vhost": exchange.vhost,
+        "arguments": dict(exchange.arguments),
+        "ring": ring_json(ring),
+        "compared": compared,
+    }
+
+
+def _differences(rows: Iterable[tuple[str, str, str]]) -> Table:
+    return Table([Column(name, numeric=False) for name in ("key", "predicted", "found")], list(rows))

@@ -1,0 +1,100 @@
+"""The renderers: what people read, and what programs read."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.report import (
+    Block,
+    Column,
+    ConsoleOutput,
+    Facts,
+    JsonOutput,
+    Line,
+    Lines,
+    Table,
+    render_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A report of given blocks."""
+
+    given: tuple[Block, ...]
+
+    def blocks(self) -> Iterable[Block]:
+        """The given."""
+        return self.given
+
+    def as_json(self) -> dict[str, Any]:
+        """How many."""
+        return {"é": len(self.given)}
+
+    def as_line(self) -> str:
+        """Two fields."""
+        return "a\tb"
+
+
+NARROW = Table([Column("way", numeric=False)], [("short",)])
+WIDE = Table([Column("a" * 30), Column("b" * 30)], [(1, 2)], (1000, 2), narrow=NARROW)
+
+
+def console(width: int, *blocks: Block) -> str:
+    stream = io.StringIO()
+    ConsoleOutput(stream, width).show(Given(blocks))
+    return stream.getvalue()
+
+
+def test_blocks_stand_apart() -> None:
+    assert console(80, Line("one"), Lines(["a", "b"]), Line("two")) == "one\n\na\nb\n\ntwo\n"
+
+
+def test_facts_are_aligned_and_their_values_wrapped_behind_the_margin() -> None:
+    text = console(30, Facts([("a", "x"), ("name", "one two three four five six")]))
+    assert text == "a     x\nname  one two three four five\n      six\n"
+
+
+def test_verbatim_lines_are_never_broken() -> None:
+    assert console(20, Lines(["x " * 40])) == "x " * 40 + "\n"
+
+
+def test_a_table_gives_way_to_its_narrow_form() -> None:
+    assert "1,000" in console(80, WIDE)
+    assert console(50, WIDE).split() == ["way", "─────", "short"]
+
+
+def test_text_is_folded_and_numbers_are_not() -> None:
+    columns = (Column("name", numeric=False), Column("count"))
+    text = render_table(columns, [("x" * 50, 1_000_000)], width=30)
+    assert text.count("x") == 50
+    assert "1,000,000" in text
+    assert max(map(len, text.splitlines())) <= 30
+
+
+def test_json_is_one_document_or_one_on_each_line() -> None:
+    stream = io.StringIO()
+    JsonOutput(stream).show(Given(()))
+    assert stream.getvalue() == '{\n  "é": 0\n}\n'
+    stream = io.StringIO()
+    JsonOutput(stream).show_each([Given(()), Given((Line("x"),))])
+    assert [json.loads(line) for line in stream.getvalue().splitlines()] == [{"é": 0}, {"é": 1}]
+
+
+def test_json_is_escaped_where_the_stream_lacks_characters() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    JsonOutput(stream).show_each([Given(())])
+    stream.seek(0)
+    assert stream.read() == '{"\\u00e9": 0}\n'
+
+
+def test_records_are_lines() -> None:
+    stream = io.StringIO()
+    ConsoleOutput(stream).show_each([Given(()), Given(())])
+    assert stream.getvalue() == "a\tb\na\tb\n"
