@@ -1,0 +1,65 @@
+"""Real brokers for tests, the demo and the examples.
+
+`find_broker` takes the one that is named, or brings one up; `docker_broker` and `local_broker` bring up one of
+their kind, `docker_cluster` several nodes. What we started goes when its block ends, and also when this process
+is killed. The names are loaded when they are first used, so that the pytest plugin costs a test run nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rabbit_chx.errors import NoBrokerError
+    from rabbit_chx.testing.cluster import RunningCluster, docker_cluster
+    from rabbit_chx.testing.containers import docker_broker, start_docker_broker
+    from rabbit_chx.testing.find import find_broker
+    from rabbit_chx.testing.local_server import local_broker, start_local_broker
+    from rabbit_chx.testing.needs import in_ci, need, skip_unless_ci
+    from rabbit_chx.testing.running import RunningBroker
+    from rabbit_chx.testing.vhosts import temporary_vhost
+
+_HOMES = {
+    "NoBrokerError": "rabbit_chx.errors",
+    "RunningBroker": "rabbit_chx.testing.running",
+    "RunningCluster": "rabbit_chx.testing.cluster",
+    "docker_broker": "rabbit_chx.testing.containers",
+    "docker_cluster": "rabbit_chx.testing.cluster",
+    "find_broker": "rabbit_chx.testing.find",
+    "in_ci": "rabbit_chx.testing.needs",
+    "local_broker": "rabbit_chx.testing.local_server",
+    "need": "rabbit_chx.testing.needs",
+    "skip_unless_ci": "rabbit_chx.testing.needs",
+    "start_docker_broker": "rabbit_chx.testing.containers",
+    "start_local_broker": "rabbit_chx.testing.local_server",
+    "temporary_vhost": "rabbit_chx.testing.vhosts",
+}
+
+__all__ = [
+    "NoBrokerError",
+    "RunningBroker",
+    "RunningCluster",
+    "docker_broker",
+    "docker_cluster",
+    "find_broker",
+    "in_ci",
+    "local_broker",
+    "need",
+    "skip_unless_ci",
+    "start_docker_broker",
+    "start_local_broker",
+    "temporary_vhost",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,57 @@
+"""Run a program for a bounded time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from contextlib import suppress
+
+from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
+
+__all__ = ["last_lines", "run_bounded"]
+
+
+def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run `command` and return its exit code, stdout and stderr; stdin is empty.
+
+    Raises:
+        UnreachableError: the program is not there or cannot be executed.
+        BrokerTimeoutError: it did not end within `timeout_s` seconds, and was killed with its children.
+    """
+    # Arguments may be secret, so messages have the first two words only.
+    name = " ".join(command[:2])
+    try:
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise UnreachableError(f"cannot run {name}: {error.strerror}") from error
+    with process:
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            _kill_group(process.pid)
+            raise BrokerTimeoutError(f"{name} did not end within {timeout_s:g} s") from None
+        except BaseException:
+            _kill_group(process.pid)
+            raise
+    return subprocess.CompletedProcess(name, process.returncode, stdout, stderr)
+
+
+def last_lines(text: str, count: int = 20) -> str:
+    """The last lines of a program's output that are not empty."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return "\n".join(lines[-count:]) or "no output"
+
+
+def _kill_group(group: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)

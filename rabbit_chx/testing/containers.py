@@ -1,0 +1,304 @@
+"""A broker in a Docker container."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
+from rabbit_chx.testing.commands import last_lines, run_bounded
+from rabbit_chx.testing.reaper import Reaper
+from rabbit_chx.testing.running import PLUGINS, RunningBroker, masked
+from rabbit_chx.testing.serving import free_ports, guest_urls, wait_until_serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "SERVE",
+    "docker",
+    "docker_broker",
+    "image_version",
+    "official_image",
+    "require_docker",
+    "require_image",
+    "start_docker_broker",
+    "watched_container",
+]
+
+_ANSWER_TIMEOUT_S = 10
+_PULL_TIMEOUT_S = 60
+_COMMAND_TIMEOUT_S = 60
+_GRACE_S = 30
+"""How long a server may take to end in good order, before Docker kills it."""
+_SERVING_TIMEOUT_S = 150
+_ATTEMPTS = 3
+_LOG_LINES = 40
+_DEFAULT_NETWORK = "bridge"
+_PORT_TAKEN = ("port is already allocated", "address already in use")
+
+# Written by the container itself, at every start: it knows which plugins its release has.
+SERVE = f"""
+enabled=
+for plugin in {" ".join(PLUGINS)}; do
+    ls -d /opt/rabbitmq/plugins/$plugin-* >/dev/null 2>&1 && enabled="$enabled${{enabled:+,}}$plugin"
+done
+echo "[$enabled]." >/etc/rabbitmq/enabled_plugins
+exec docker-entrypoint.sh rabbitmq-server
+"""
+
+
+@contextmanager
+def docker_broker(series: str = "4.3", image: str | None = None) -> Iterator[RunningBroker]:
+    """A broker in a container of its own, removed at the end.
+
+    Args:
+        series: the release series; the image is then ``rabbitmq:SERIES-management``.
+        image: another image that behaves as the official ones do.
+
+    Raises:
+        MissingExtraError: testcontainers is not installed.
+        NoBrokerError: no Docker, no image, or the server does not serve; the message says which.
+    """
+    broker = start_docker_broker(series, image)
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+def start_docker_broker(series: str = "4.3", image: str | None = None) -> RunningBroker:
+    """As `docker_broker`, for callers that call `RunningBroker.stop` themselves."""
+    require_docker()
+    image = image or official_image(series)
+    require_image(image)
+    server = watched_container(f"rabbit-chx-{secrets.token_hex(6)}")
+    try:
+        server.create(image)
+        return server.broker(image)
+    except BaseException:
+        server.remove()
+        raise
+
+
+def watched_container(name: str, network: str | None = None) -> _ContainerServer:
+    """A container that goes when we die, and is not created yet.
+
+    Args:
+        name: of the container; also its host name, if it is on a network of ours.
+        network: a network of ours; None for Docker's default.
+    """
+    return _ContainerServer(name, network)
+
+
+class _ContainerServer:
+    """One container with fixed ports on 127.0.0.1, known by its name."""
+
+    def __init__(self, name: str, network: str | None) -> None:
+        self._name = name
+        self._network = network
+        self._reaper = Reaper("container", name)
+        self._removed = False
+
+    def create(self, image: str, script: str = SERVE) -> None:
+        """Start the container, whose program is a shell script; `broker` waits for it."""
+        settings = {"network": self._network, "hostname": self._name} if self._network else {}
+        for attempt in range(1, _ATTEMPTS + 1):
+            amqp, management, stream = free_ports(3)
+            self.url, self.management_url = guest_urls(amqp, management)
+            ports = {5672: amqp, 15672: management, 5552: stream}
+            try:
+                _start_without_ryuk(image, self._name, script, ports, settings)
+            except Exception as error:
+                self._force_removal()  # a container that did not start is there all the same
+                if attempt < _ATTEMPTS and any(words in str(error) for words in _PORT_TAKEN):
+                    continue
+                raise NoBrokerError(f"the container of {image} does not start: {error}") from error
+            return
+
+    def broker(self, image: str) -> RunningBroker:
+        """What it is, as soon as it serves."""
+        version = self.wait()
+        return RunningBroker(
+            url=self.url,
+            management_url=self.management_url,
+            version=version,
+            ring_via=("docker", "exec", self._state("{{.Id}}")[:12]),
+            origin=f"container {image} (RabbitMQ {version})",
+            server=self,
+        )
+
+    def wait(self) -> str:
+        return wait_until_serving(
+            self.url,
+            self.management_url,
+            timeout_s=_SERVING_TIMEOUT_S,
+            running=self._running,
+            log=self.log,
+        )
+
+    def start(self) -> None:
+        self.docker("start")
+        self.wait()
+
+    def restart(self) -> None:
+        self.shut_down()
+        self.start()
+
+    def kill(self) -> None:
+        if self._running():
+            self.docker("kill")
+
+    def shut_down(self) -> None:
+        self.docker("stop", "-t", str(_GRACE_S), timeout_s=_GRACE_S + _COMMAND_TIMEOUT_S)
+
+    def pause(self) -> None:
+        if not self._paused():
+            self.docker("pause")
+
+    def resume(self) -> None:
+        if self._paused():
+            self.docker("unpause")
+            self.wait()
+
+    def disconnect(self) -> None:
+        if self._connected():
+            self.docker("network", "disconnect", self._network or _DEFAULT_NETWORK)
+
+    def reconnect(self) -> None:
+        if not self._connected():
+            self.docker("network", "connect", self._network or _DEFAULT_NETWORK)
+            self.wait()
+
+    def log(self) -> str:
+        result = run_bounded(
+            ("docker", "logs", "--tail", str(_LOG_LINES), self._name),
+            timeout_s=_COMMAND_TIMEOUT_S,
+        )
+        return last_lines(result.stdout + result.stderr, _LOG_LINES)
+
+    def remove(self) -> None:
+        if not self._removed:
+            self._force_removal()
+            self._reaper.dismiss()
+            self._removed = True
+
+    def docker(self, *command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
+        if self._removed:
+            raise NoBrokerError(f"container {self._name} was stopped and removed; start another broker")
+        return docker(*command, self._name, timeout_s=timeout_s)
+
+    def _running(self) -> bool:
+        return self._state("{{.State.Running}}") == "true"
+
+    def _paused(self) -> bool:
+        return self._state("{{.State.Paused}}") == "true"
+
+    def _connected(self) -> bool:
+        return self._state("{{len .NetworkSettings.Networks}}") != "0"
+
+    def _state(self, template: str) -> str:
+        return self.docker("inspect", "--format", template).strip()
+
+    def _force_removal(self) -> None:
+        with suppress(NoBrokerError):  # it may not be there
+            docker("rm", "--force", "--volumes", self._name)
+
+
+def require_docker() -> None:
+    """See that testcontainers is installed and that a Docker daemon of this machine answers.
+
+    Raises:
+        MissingExtraError: testcontainers is not installed.
+        NoBrokerError: no daemon answers, or one of another machine.
+    """
+    try:
+        import testcontainers.core.config  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(
+            "a broker in Docker needs testcontainers: pip install 'rabbit-chx[testing]'"
+        ) from error
+    try:
+        docker("version", "--format", "{{.Server.Version}}", timeout_s=_ANSWER_TIMEOUT_S)
+        host = os.environ.get("DOCKER_HOST") or docker(
+            "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"
+        )
+    except UnreachableError as error:
+        raise NoBrokerError(f"no Docker daemon answers: {error}") from error
+    if urlsplit(host.strip()).hostname not in {None, "localhost", "127.0.0.1"}:
+        raise NoBrokerError(
+            f"the Docker daemon at {masked(host.strip())} is on another machine; its ports cannot be reached"
+        )
+
+
+def official_image(series: str) -> str:
+    """The image of a release series, such as ``4.3``."""
+    return f"rabbitmq:{series}-management"
+
+
+def image_version(series: str) -> str | None:
+    """The version in the image of a series, as official images say it; None if that image is not here."""
+    template = "{{range .Config.Env}}{{println .}}{{end}}"
+    try:
+        environment = docker("image", "inspect", "--format", template, official_image(series))
+    except UnreachableError:
+        return None
+    found = [line.partition("=")[2] for line in environment.split() if line.startswith("RABBITMQ_VERSION=")]
+    return found[0] if found else series
+
+
+def require_image(image: str) -> None:
+    """Take the image that is here; pull it only where there is none.
+
+    Raises:
+        NoBrokerError: it is not to be had.
+    """
+    from testcontainers.core.config import testcontainers_config
+
+    image = testcontainers_config.hub_image_name_prefix + image
+    with suppress(NoBrokerError):
+        docker("image", "inspect", "--format", "{{.Id}}", image)
+        return
+    sys.stderr.write(f"rabbit_chx: pulling {image}, for at most {_PULL_TIMEOUT_S} s\n")
+    try:
+        docker("pull", "--quiet", image, timeout_s=_PULL_TIMEOUT_S)
+    except UnreachableError as error:
+        raise NoBrokerError(f"the image {image} is not here and cannot be pulled: {error}") from error
+
+
+def _start_without_ryuk(
+    image: str, name: str, script: str, ports: Mapping[int, int], settings: Mapping[str, str]
+) -> None:
+    """Ryuk's image cannot be pulled everywhere, and our own reaper watches already."""
+    from testcontainers.core.config import testcontainers_config
+    from testcontainers.core.container import DockerContainer
+
+    container = DockerContainer(image).with_name(name).with_kwargs(**settings)
+    container.with_command(["sh", "-c", script])
+    # with_bind_ports() would listen on all addresses of the machine.
+    loopback: dict[str, Any] = {f"{inside}/tcp": ("127.0.0.1", port) for inside, port in ports.items()}
+    container.ports.update(loopback)
+    before = testcontainers_config.ryuk_disabled
+    testcontainers_config.ryuk_disabled = True
+    try:
+        container.start()
+    finally:
+        testcontainers_config.ryuk_disabled = before
+        container.get_docker_client().client.close()
+
+
+def docker(*command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
+    """Run a docker command and return its stdout.
+
+    Raises:
+        NoBrokerError: it failed; the message has what it wrote to stderr.
+        UnreachableError: there is no docker, or it did not end in time.
+    """
+    result = run_bounded(("docker", *command), timeout_s=timeout_s)
+    if result.returncode:
+        raise NoBrokerError(f"docker {command[0]}: {last_lines(result.stderr, 3)}")
+    return result.stdout

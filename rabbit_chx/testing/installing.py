@@ -1,0 +1,126 @@
+"""``apt-get install rabbitmq-server``, without its system service being started."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from rabbit_chx.errors import NoBrokerError, UnreachableError
+from rabbit_chx.testing.commands import last_lines, run_bounded
+from rabbit_chx.testing.local_server import find_tools
+
+__all__ = ["install_rabbitmq_server", "run_with_services_denied"]
+
+POLICY = Path("/usr/sbin/policy-rc.d")
+_DENIED = 101
+_INTERRUPT_TIMEOUT_S = 60
+
+# A shell of its own holds the policy file, so that it also goes when Python is killed meanwhile.
+_WITH_POLICY = """
+set -eu
+policy=$1
+shift
+trap 'exit 143' INT TERM HUP
+trap 'rm -f "$policy"' EXIT
+printf '#!/bin/sh\\nexit 101\\n' >"$policy"
+chmod 755 "$policy"
+"$@"
+"""
+_APT = "timeout --foreground --kill-after=30 {seconds} apt-get -o DPkg::Lock::Timeout=60 -y {command}"
+_UPDATE = _APT.format(seconds=300, command="update")
+_INSTALL = _APT.format(seconds=900, command="--no-install-recommends install rabbitmq-server")
+
+
+def install_rabbitmq_server() -> None:
+    """Install the package and leave it installed; says so on stderr first.
+
+    Raises:
+        NoBrokerError: this is not for us to do here, or it failed; the message says why.
+    """
+    _require_permission()
+    sys.stderr.write(
+        "rabbit_chx: installing the package rabbitmq-server with apt-get; its system service is not started now\n"
+    )
+    # Package lists may be absent or too old; only then are they fetched.
+    script = f"{_INSTALL} || {{ {_UPDATE} && {_INSTALL}; }}"
+    run_with_services_denied("sh", "-c", script)
+
+
+def run_with_services_denied(*command: str, policy: Path = POLICY) -> None:
+    """Run a command, which bounds itself, as root; meanwhile packages may not start services.
+
+    A policy of the machine that denies already is kept. Ours is there only while the command runs.
+
+    Raises:
+        NoBrokerError: the machine has a policy that lets services start, or the command failed.
+    """
+    if policy.exists():
+        _require_denial(policy)
+    else:
+        command = ("sh", "-c", _WITH_POLICY, "sh", str(policy), *command)
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    # A file, not a pipe: a pipe would be waited for as long as anything that was started holds it.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        process = subprocess.Popen(  # noqa: S603
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            process.wait()
+        except BaseException:
+            _interrupt(process)
+            raise
+        output.seek(0)
+        if process.returncode:
+            raise NoBrokerError(f"the installation failed: {last_lines(output.read(), 5)}")
+
+
+def _require_permission() -> None:
+    if os.geteuid() != 0:
+        raise NoBrokerError("only root can install packages")
+    if not _is_debian():
+        raise NoBrokerError("this is neither Debian nor Ubuntu")
+    if not shutil.which("apt-get"):
+        raise NoBrokerError("no apt-get on PATH")
+    try:
+        tools = find_tools()
+    except NoBrokerError:
+        return
+    raise NoBrokerError(f"rabbitmq-server is installed already, in {tools}")
+
+
+def _is_debian() -> bool:
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return False
+    family = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
+    return bool(family & {"debian", "ubuntu"})
+
+
+def _require_denial(policy: Path) -> None:
+    try:
+        answer = run_bounded((str(policy), "rabbitmq-server", "start"), timeout_s=10).returncode
+    except UnreachableError as error:
+        raise NoBrokerError(f"{policy} cannot be asked whether services may start: {error}") from error
+    if answer != _DENIED:
+        raise NoBrokerError(f"{policy} lets services start (it exits with {answer}, not {_DENIED})")
+
+
+def _interrupt(process: subprocess.Popen[bytes]) -> None:
+    """End the command in good order, so that the policy goes and dpkg is not torn apart."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_INTERRUPT_TIMEOUT_S)

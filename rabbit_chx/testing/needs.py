@@ -1,0 +1,70 @@
+"""What a test needs, and what happens where that is missing: a loud skip, and in CI a failure."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, NoReturn
+
+from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.testing.containers import require_docker
+from rabbit_chx.testing.local_server import find_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["in_ci", "need", "release_is_in", "skip_unless_ci"]
+
+_KINDS: dict[str, Callable[[], object]] = {"docker": require_docker, "local": find_tools}
+
+
+def in_ci() -> bool:
+    """Whether ``CI`` is set to a true value, as CI services do."""
+    return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
+
+
+def skip_unless_ci(reason: str) -> NoReturn:
+    """Skip the running test; in CI fail it, for a test that does not run there proves nothing."""
+    import pytest
+
+    if in_ci():
+        pytest.fail(f"in CI this must run: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def need(kind: Literal["docker", "local"]) -> None:
+    """Skip the running test where brokers of this kind cannot be started.
+
+    A machine need not have both Docker and a ``rabbitmq-server``, but in CI it must have one of them.
+    """
+    import pytest
+
+    missing = {name: reason for name, require in _KINDS.items() if (reason := _failure(require))}
+    if len(missing) == len(_KINDS):
+        skip_unless_ci("; ".join(missing.values()))
+    if kind in missing:
+        pytest.skip(missing[kind])
+
+
+def release_is_in(version: str, releases: str) -> bool:
+    """Whether a broker's version is in a range such as ``>=4.0,<4.3``; every version is in the range ``""``.
+
+    Raises:
+        InputError: the range or the version cannot be read.
+    """
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return SpecifierSet(releases, prereleases=True).contains(Version(version))
+    except InvalidSpecifier:
+        raise InputError(f"{releases!r} is no range of releases: give one such as '>=4.0,<4.3'") from None
+    except InvalidVersion:
+        raise InputError(f"the broker says it is version {version!r}, which no range can judge") from None
+
+
+def _failure(require: Callable[[], object]) -> str:
+    try:
+        require()
+    except RabbitChxError as error:
+        return str(error)
+    return ""

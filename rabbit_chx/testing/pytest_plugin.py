@@ -1,0 +1,203 @@
+"""The pytest plugin: real brokers for tests, of the releases that are named.
+
+pytest loads it in every run of an environment that has rabbit_chx. So it imports only pytest, and everything else
+when a test first asks for a broker.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+
+    from rabbit_chx.testing import RunningBroker, RunningCluster
+
+__all__ = ["chx_broker", "chx_cluster", "chx_vhost"]
+
+_OPTION = "--chx-broker"
+_PREFIX = "rabbit_chx: "
+_used = pytest.StashKey[list[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--chx-broker``."""
+    parser.getgroup("rabbit_chx", "RabbitMQ brokers").addoption(
+        _OPTION,
+        action="append",
+        default=[],
+        metavar="SERIES",
+        help="run what uses a broker on this release series, such as 4.3, in Docker; may be given more than once. "
+        "Without it: on the broker of RABBIT_CHX_TEST_URL, else on one that can be started here",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker `chx_broker`."""
+    config.stash[_used] = []
+    config.addinivalue_line(
+        "markers",
+        "chx_broker(releases='', *, restartable=False, cluster=False): what the test needs of its broker: a range "
+        "of releases such as '>=4.0,<4.3'; one that may be restarted and broken; one of several nodes",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """The releases of the brokers that are named."""
+    from rabbit_chx.testing.containers import image_version
+    from rabbit_chx.testing.find import named_broker_in_words
+
+    if series := dict.fromkeys(config.getoption(_OPTION)):
+        versions = (image_version(one) or f"{one} (no image here yet)" for one in series)
+        return f"{_PREFIX}RabbitMQ {', '.join(versions)} in Docker, by {_OPTION}"
+    named = named_broker_in_words()
+    return _PREFIX + named if named else None
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What uses a broker runs once for each named series."""
+    series = metafunc.config.getoption(_OPTION)
+    if series and "_chx_series" in metafunc.fixturenames:
+        metafunc.parametrize("_chx_series", list(dict.fromkeys(series)), indirect=True, scope="session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test tells the last log lines of the brokers that it used, as far as they are ours."""
+    report = yield
+    if report.failed and isinstance(item, pytest.Function) and "rabbit_chx.testing.running" in sys.modules:
+        report.sections += _logs(item.funcargs.values())
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The brokers that were used, and what was not run for lack of one."""
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ())]
+    not_run = Counter(reason.partition(_PREFIX)[2] for reason in reasons if _PREFIX in reason)
+    used = config.stash[_used]
+    if used or not_run:
+        terminalreporter.section("rabbit_chx")
+    for origin in dict.fromkeys(used):
+        terminalreporter.line(f"ran on {origin}")
+    for reason, count in not_run.items():
+        terminalreporter.line(f"NOT RUN, {count} {'test' if count == 1 else 'tests'}: {reason}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def _chx_series(request: pytest.FixtureRequest) -> str | None:
+    """The series by the option; None where it names none."""
+    named = request.config.getoption(_OPTION)
+    if named and not hasattr(request, "param"):
+        pytest.fail(
+            f"{_OPTION} reaches only tests that take a broker as an argument: take chx_broker, chx_vhost or "
+            "chx_cluster, or a fixture that does, instead of request.getfixturevalue()",
+            pytrace=False,
+        )
+    return request.param if named else None
+
+
+@pytest.fixture(scope="session")
+def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Iterator[RunningBroker]:
+    """A real broker: of a series that `--chx-broker` names, else as `rabbit_chx.testing.find_broker` finds it."""
+    from rabbit_chx.errors import RabbitChxError
+    from rabbit_chx.testing import docker_broker, find_broker
+    from rabbit_chx.testing.find import broker_is_named
+
+    with ExitStack() as stack:
+        try:
+            broker = stack.enter_context(docker_broker(_chx_series) if _chx_series else find_broker())
+        except RabbitChxError as error:
+            _give_up(error, named=bool(_chx_series) or broker_is_named())
+        request.config.stash[_used].append(broker.origin)
+        yield broker
+
+
+@pytest.fixture
+def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
+    """The broker `chx_broker` with a vhost of this test in its URL; the vhost goes with all that is in it."""
+    from rabbit_chx.errors import InputError
+    from rabbit_chx.testing import temporary_vhost
+
+    with ExitStack() as stack:
+        try:
+            inside = stack.enter_context(temporary_vhost(chx_broker))
+        except InputError as error:
+            _give_up(error, named=False)
+        yield inside
+
+
+@pytest.fixture(scope="session")
+def chx_cluster(request: pytest.FixtureRequest, _chx_series: str | None) -> Iterator[RunningCluster]:
+    """A cluster of three nodes in Docker, together when the test begins."""
+    from rabbit_chx.errors import RabbitChxError
+    from rabbit_chx.testing import docker_cluster
+
+    with ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(docker_cluster(_chx_series) if _chx_series else docker_cluster())
+        except RabbitChxError as error:
+            _give_up(error, named=bool(_chx_series))
+        request.config.stash[_used].append(cluster.origin)
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _chx_needs(request: pytest.FixtureRequest) -> None:
+    """Skips a test whose marker asks for what its broker is not."""
+    for marker in request.node.iter_markers("chx_broker"):
+        _check(request, *marker.args, **marker.kwargs)
+
+
+def _check(
+    request: pytest.FixtureRequest, releases: str = "", *, restartable: bool = False, cluster: bool = False
+) -> None:
+    from rabbit_chx.testing import skip_unless_ci
+    from rabbit_chx.testing.cluster import running_nodes
+    from rabbit_chx.testing.needs import release_is_in
+
+    names = {"chx_broker", "chx_cluster"} & set(request.fixturenames)
+    if not names:
+        pytest.fail(
+            "the marker chx_broker is for tests that take chx_broker, chx_vhost or chx_cluster", pytrace=False
+        )
+    for name in sorted(names):
+        taken = request.getfixturevalue(name)
+        broker: RunningBroker = taken if name == "chx_broker" else taken.nodes[0]
+        if not release_is_in(broker.version, releases):
+            # In CI as well: where this release will not do, another one of the same run does.
+            pytest.skip(f"{_PREFIX}needs RabbitMQ {releases}, not {broker.version}")
+        if restartable and not broker.owned:
+            skip_unless_ci(f"{_PREFIX}needs a broker that may be restarted, not {broker.origin}")
+        if cluster and "chx_cluster" not in names and len(running_nodes(broker)) < 2:
+            skip_unless_ci(f"{_PREFIX}needs a cluster, not {broker.origin}: take chx_cluster")
+
+
+def _logs(arguments: Iterable[object]) -> Iterator[tuple[str, str]]:
+    """The logs of the brokers and clusters among a test's arguments, each with its heading."""
+    from rabbit_chx.errors import RabbitChxError
+    from rabbit_chx.testing import RunningBroker, RunningCluster
+
+    brokers: dict[int, RunningBroker] = {}
+    for argument in arguments:
+        nodes = argument.nodes if isinstance(argument, RunningCluster) else (argument,)
+        brokers |= {id(one.server): one for one in nodes if isinstance(one, RunningBroker) and one.owned}
+    for broker in brokers.values():
+        try:
+            log = broker.log()
+        except (RabbitChxError, OSError) as error:
+            log = str(error)
+        yield f"log of {broker.origin}", log
+
+
+def _give_up(error: Exception, *, named: bool) -> NoReturn:
+    """Skip the test; fail it in CI, and wherever the broker was asked for by name."""
+    from rabbit_chx.testing import skip_unless_ci
+
+    if named:
+        pytest.fail(f"{_PREFIX}{error}", pytrace=False)
+    skip_unless_ci(f"{_PREFIX}{error}")

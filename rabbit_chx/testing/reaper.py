@@ -1,0 +1,113 @@
+"""Removes what we started if we die, whatever kills us.
+
+A small process of its own session holds the reading end of a pipe to us. When the pipe says that all is
+done, it ends; when the pipe breaks, or its parent is no longer we, it removes the container, the Docker network
+or the local server. It runs this file by its path, so this file imports the standard library only. POSIX only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["Reaper", "kill_group"]
+
+_DISMISSED = b"dismissed"
+_ROUNDS = 8
+_ROUND_S = 0.5
+
+
+class Reaper:
+    """Watches over one container, one Docker network or one local server until it is dismissed."""
+
+    def __init__(self, kind: str, what: str) -> None:
+        """Start watching; `what` need not be there yet.
+
+        Args:
+            kind: ``"container"``, ``"network"`` or ``"server"``.
+            what: the name of the container or the network, or the folder of the server.
+        """
+        self._process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", __file__, kind, what, str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        """End the watch; may be called again."""
+        if self._process.returncode is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.communicate(_DISMISSED, timeout=10)
+
+
+def kill_group(folder: str) -> None:
+    """Kill the process group whose number the local server of `folder` has written to ``server.pid``."""
+    number = Path(folder) / "server.pid"
+    with suppress(OSError, ValueError):
+        os.killpg(int(number.read_text(encoding="ascii")), signal.SIGKILL)
+    number.unlink(missing_ok=True)  # the system may give the number to somebody else
+
+
+def _remove_container(name: str) -> None:
+    _docker("rm", "--force", "--volumes", name)
+
+
+def _remove_network(name: str) -> None:
+    """With the containers that are on it, because it does not go before them."""
+    for container in _docker("ps", "--all", "--quiet", "--filter", f"network={name}").split():
+        _remove_container(container)
+    _docker("network", "rm", name)
+
+
+def _docker(*command: str) -> str:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(  # noqa: S603
+            ["docker", *command],  # noqa: S607
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=60,
+        )
+        return done.stdout
+    return ""
+
+
+def _remove_server(folder: str) -> None:
+    kill_group(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+_REMOVE = {"container": _remove_container, "network": _remove_network, "server": _remove_server}
+
+
+def _owner_died(owner: int) -> bool:
+    """Wait for the end of the watch, and say whether it came without a word."""
+    while os.getppid() == owner:
+        readable, _, _ = select.select([0], [], [], 1)
+        if readable:
+            return not os.read(0, len(_DISMISSED))
+    return True
+
+
+def _main(kind: str, what: str, owner: str) -> None:
+    if not _owner_died(int(owner)):
+        return
+    # More than once: what the owner asked for last may be under way and appear only now.
+    for _ in range(_ROUNDS):
+        _REMOVE[kind](what)
+        time.sleep(_ROUND_S)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,44 @@
+"""A vhost of its own for each test, so that tests leave nothing behind."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rabbit_chx.testing.running import RunningBroker
+
+__all__ = ["in_vhost", "temporary_vhost"]
+
+
+@contextmanager
+def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
+    """The broker, with a fresh vhost in its URL; the vhost goes with all that is in it.
+
+    Raises:
+        InputError: the broker has no management URL.
+        BrokerRefusedError: its user may not create vhosts.
+    """
+    from rabbit_chx.broker.management import Management
+    from rabbit_chx.broker.scratch import scratch_vhost
+
+    if broker.management_url is None:
+        raise InputError(
+            "a vhost can only be made through the HTTP API: set RABBIT_CHX_TEST_MANAGEMENT_URL as well"
+        )
+    with scratch_vhost(Management(broker.management_url)) as name:
+        yield in_vhost(broker, name)
+
+
+def in_vhost(broker: RunningBroker, vhost: str) -> RunningBroker:
+    """The broker with that vhost in its URL, whose query is kept."""
+    address, mark, query = broker.url.partition("?")
+    scheme, separator, rest = address.partition("://")
+    url = f"{scheme}{separator}{rest.partition('/')[0]}/{quote(vhost, safe='')}{mark}{query}"
+    return replace(broker, url=url)

@@ -1,0 +1,167 @@
+"""Messages that the broker refuses (basic.nack), and how far a publisher tells that it is."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from publishing_support import CHX, Consumed, bodies_with, through
+
+from rabbit_chx import AsyncPublisher
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.errors import PublishError
+from rabbit_chx.publishing import Publisher, PublishReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+ROWS = 3_000
+
+
+@pytest.fixture
+def narrow(channel: BlockingChannel) -> Callable[[], int]:
+    """Declares an exchange `narrow` whose only queue refuses more than 10 messages; counts what is in it."""
+    channel.exchange_declare("narrow", CHX)
+    channel.queue_declare("full", arguments={"x-max-length": 10, "x-overflow": "reject-publish"})
+    channel.queue_bind("full", "narrow", "1")
+    return lambda: channel.queue_declare("full", passive=True).method.message_count or 0
+
+
+@pytest.fixture
+def drained(vhost_url: str, narrow: object) -> Iterator[list[bytes]]:
+    """What somebody takes out of that queue meanwhile."""
+    del narrow
+    taken: list[bytes] = []
+    over = threading.Event()
+
+    def drain() -> None:
+        with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+            coming: Any = connection.channel().consume("full", auto_ack=True, inactivity_timeout=0.05)
+            for method, _, body in coming:
+                if method is not None:
+                    taken.append(body)
+                if over.is_set() and method is None:
+                    return
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    yield taken
+    over.set()
+    thread.join(30)
+
+
+def publish(kind: str, url: Any, exchange: str, bodies: Any, **options: Any) -> PublishReport:
+    """What the one or the other publisher reports."""
+    if kind == "sync":
+        with Publisher(url, exchange, **options) as publisher:
+            return publisher.publish_many(itertools.repeat("k", ROWS), bodies)
+
+    async def run() -> PublishReport:
+        async with AsyncPublisher(url, exchange, **options) as publisher:
+            return await publisher.publish_many(itertools.repeat("k", ROWS), bodies)
+
+    return asyncio.run(run())
+
+
+both = pytest.mark.parametrize("kind", ["sync", "async"])
+
+
+@both
+def test_refused_messages_are_sent_again(drained: list[bytes], vhost_url: str, kind: str) -> None:
+    bodies = [str(i) for i in range(ROWS)]
+    report = publish(kind, vhost_url, "narrow", bodies, nack_retries=1_000, backoff_s=0.02, max_in_flight=100)
+    assert (report.confirmed, report.nacked, report.republished) == (ROWS, 0, 0)
+    deadline = time.monotonic() + 30
+    while len(drained) < ROWS and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert sorted(map(int, drained)) == list(range(ROWS))
+
+
+@both
+@pytest.mark.parametrize("options", [{"nack_retries": 0}, {"keep_order": True}, {"nack_retries": 2}], ids=str)
+def test_what_is_refused_for_good(
+    narrow: Callable[[], int], vhost_url: str, kind: str, options: dict[str, Any]
+) -> None:
+    started = time.monotonic()
+    refused = pytest.raises(PublishError, match=r"refused messages \(basic.nack\): a queue is full")
+    with refused as caught:
+        publish(kind, vhost_url, "narrow", ["b"] * ROWS, backoff_s=0.5, **options)
+    waited = time.monotonic() - started
+    report = caught.value.report
+    assert report.confirmed == narrow()
+    assert report.confirmed + report.nacked == report.rows < ROWS, "it stops where nothing is taken any more"
+    assert (waited > 0.75) == (options == {"nack_retries": 2})
+
+
+def test_a_publisher_is_usable_after_a_refusal(
+    channel: BlockingChannel, narrow: Callable[[], int], vhost_url: str
+) -> None:
+    with Publisher(vhost_url, "narrow", nack_retries=1, backoff_s=0.02) as publisher:
+        with pytest.raises(PublishError, match="refused messages"):
+            publisher.publish_many(["k"] * 500, ["b"] * 500)
+        there = narrow()
+        channel.queue_purge("full")
+        report = publisher.publish_many(["k"] * 5, ["b"] * 5)
+        assert (report.rows, report.confirmed, report.nacked) == (5, 5, 0)
+    assert 10 <= there <= 500
+
+
+@both
+def test_progress_is_told_at_once_after_a_reconnect(
+    consumed: Consumed, vhost_url: str, proxy: Callable[[], Any], kind: str
+) -> None:
+    way = proxy()
+    told: list[PublishReport] = []
+    url = through(vhost_url, way.port)
+    bodies = bodies_with({1_500: way.cut}, ROWS)
+    report = publish(kind, url, "x", bodies, backoff_s=0.05, progress=told.append)
+    assert report.confirmed == ROWS <= len(consumed())
+    assert [one.reconnects for one in told][-1] == 1
+    for one in told:
+        assert one.confirmed + one.returned + one.nacked + one.unknown == one.rows
+
+
+@pytest.mark.restarts
+def test_progress_is_told_while_the_broker_blocks(
+    consumed: Consumed, broker: RunningBroker, vhost_url: str
+) -> None:
+    if not broker.owned:
+        pytest.skip("sets a memory alarm, so it needs a broker that the tests started")
+    told: list[PublishReport] = []
+    lift = threading.Timer(2.5, broker.run, ("rabbitmqctl", "set_vm_memory_high_watermark", "0.6"))
+    with Publisher(vhost_url, "x", progress=told.append) as publisher:
+        broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
+        lift.start()
+        publisher.publish_many(["k"] * 5_000, ["b"] * 5_000)
+        lift.join()
+    assert any(one.blocked_seconds > 0 for one in told)
+    assert len(consumed()) == 5_000
+
+
+def test_what_progress_raises_ends_the_call(consumed: Consumed, vhost_url: str) -> None:
+    class StopHereError(Exception):
+        pass
+
+    asked_to_stop = True
+
+    def stop(report: PublishReport) -> None:
+        if report.confirmed and asked_to_stop:
+            raise StopHereError
+
+    with Publisher(vhost_url, "x", progress=stop) as publisher:
+        with pytest.raises(StopHereError):
+            publisher.publish_many(["k"] * 1_000_000, ["b"] * 1_000_000)
+        asked_to_stop = False
+        report = publisher.flush()
+    assert report.confirmed == report.rows == len(consumed()) < 1_000_000

@@ -1,0 +1,122 @@
+"""The plugin on a real broker, as a user meets it; the example and the snippets of the document as well."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rabbit_chx.testing import need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rabbit_chx.testing import RunningBroker
+
+    RunPytest = Callable[..., str]
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = (ROOT / "docs/testing.md").read_text()
+
+NEEDS = """
+import pytest
+
+@pytest.mark.chx_broker(">=3.8")
+def test_that_runs(chx_vhost):
+    assert "/rabbit_chx-" in chx_vhost.url
+
+@pytest.mark.chx_broker("<3.8")
+def test_of_another_release(chx_broker): pass
+
+@pytest.mark.chx_broker(restartable=True)
+def test_that_restarts(chx_broker): chx_broker.restart()
+
+@pytest.mark.chx_broker(cluster=True)
+def test_of_a_cluster(chx_broker): pass
+"""
+
+
+WITH_BOTH = """
+@pytest.mark.chx_broker(cluster=True, restartable=True)
+def test_with_a_broker_beside_the_cluster(chx_broker, chx_cluster):
+    assert chx_broker.url not in chx_cluster.urls
+"""
+
+
+@pytest.fixture
+def named(broker: RunningBroker) -> dict[str, str]:
+    """The session's broker, as one that a user has named."""
+    assert broker.management_url is not None
+    return {"RABBIT_CHX_TEST_URL": broker.url, "RABBIT_CHX_TEST_MANAGEMENT_URL": broker.management_url}
+
+
+def test_what_a_test_needs_and_the_named_broker_lacks_is_said(
+    run_pytest: RunPytest, broker: RunningBroker, named: dict[str, str]
+) -> None:
+    said = run_pytest(NEEDS, **named)
+    assert "1 passed, 3 skipped" in said
+    assert (
+        said.count(f"from RABBIT_CHX_TEST_URL (RabbitMQ {broker.version})") >= 2
+    )  # in the header, at the end
+    assert "guest:guest" not in said
+    assert f"NOT RUN, 1 test: needs RabbitMQ <3.8, not {broker.version}" in said
+    assert "NOT RUN, 1 test: needs a broker that may be restarted, not amqp://guest:***@" in said
+    assert "NOT RUN, 1 test: needs a cluster, not amqp://guest:***@" in said
+
+
+def test_in_ci_only_the_release_may_be_another(run_pytest: RunPytest, named: dict[str, str]) -> None:
+    said = run_pytest(NEEDS, **named, CI="true")
+    assert "1 passed, 1 skipped, 2 errors" in said
+    assert "in CI this must run: rabbit_chx: needs a broker that may be restarted" in said
+
+
+def test_a_failed_test_shows_the_log_of_its_broker(run_pytest: RunPytest) -> None:
+    need("docker")
+    said = run_pytest(
+        "def test_one(chx_vhost): chx_vhost.kill(); assert not chx_vhost", "--chx-broker", "4.3"
+    )
+    assert "1 failed" in said
+    log = said.partition("- log of container rabbitmq:4.3-management")[2]
+    assert "Server startup complete" in log
+
+
+def test_without_management_there_is_no_vhost(run_pytest: RunPytest, broker: RunningBroker) -> None:
+    said = run_pytest("def test_one(chx_vhost): pass", RABBIT_CHX_TEST_URL=broker.url)
+    assert "1 skipped" in said
+    assert "set RABBIT_CHX_TEST_MANAGEMENT_URL as well" in said
+
+
+def test_a_range_that_cannot_be_read_is_named(run_pytest: RunPytest, named: dict[str, str]) -> None:
+    code = "import pytest\n@pytest.mark.chx_broker('4.x')\ndef test_one(chx_broker): pass"
+    said = run_pytest(code, **named)
+    assert "1 error" in said
+    assert "'4.x' is no range of releases: give one such as '>=4.0,<4.3'" in said
+
+
+def test_the_example_holds(run_pytest: RunPytest, named: dict[str, str]) -> None:
+    assert "1 passed" in run_pytest((ROOT / "examples/parity/test_orders.py").read_text(), **named)
+
+
+@pytest.mark.docker
+@pytest.mark.restarts
+def test_the_snippets_of_the_document_run(run_pytest: RunPytest) -> None:
+    need("docker")
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    assert len(blocks) == 5
+    blocks.append(WITH_BOTH)
+    said = run_pytest("\n".join(blocks), "--chx-broker", "4.3", CI="true")
+    assert "rabbit_chx: RabbitMQ 4.3." in said
+    assert f"{sum(block.count('def test_') for block in blocks)} passed" in said
+
+
+def test_the_commands_of_the_document_are_understood(run_pytest: RunPytest) -> None:
+    commands = re.findall(r"^(?:[A-Z_]+=\S+ )*pytest (.*)$", DOCUMENT, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        options = [word for word in shlex.split(command, comments=True) if word != "examples/parity"]
+        assert "1 test collected" in run_pytest("def test_one(): pass", "--collect-only", *options)

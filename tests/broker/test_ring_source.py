@@ -1,0 +1,130 @@
+"""Reading true rings from a real broker."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+from pika.exchange_type import ExchangeType
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker, DiagnosticsRing, SavedRing, eval_expression, pika_parameters
+from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
+from rabbit_chx.routing import ExchangeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+HOSTILE = [
+    "--help",
+    "-p",
+    "q'q",
+    'q"q',
+    "a\\b",
+    "$(id)",
+    "a;b|c",
+    "é☃",
+    "{ring,[]}",
+    "~p<<1>>.",
+    " x ",
+    "n" * 255,
+]
+
+
+@pytest.fixture
+def via(vhost: RunningBroker) -> tuple[str, ...]:
+    assert vhost.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
+    return vhost.ring_via
+
+
+@pytest.fixture
+def channel(vhost_url: str) -> Iterator[BlockingChannel]:
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+        yield connection.channel()
+
+
+@pytest.fixture
+def vhost_name(vhost_url: str) -> str:
+    return ConnectionSettings.from_uri(vhost_url).vhost
+
+
+@pytest.mark.parametrize("exchange", HOSTILE)
+def test_hostile_names(vhost_url: str, via: tuple[str, ...], vhost_name: str, exchange: str) -> None:
+    with Broker(vhost_url) as live:
+        live.declare(exchange, [(queue, 1) for queue in HOSTILE])
+
+    assert DiagnosticsRing(via).read(vhost_name, exchange) == tuple(HOSTILE)
+
+
+def test_a_destination_exchange_makes_no_difference(
+    channel: BlockingChannel, vhost_url: str, via: tuple[str, ...], vhost_name: str
+) -> None:
+    channel.exchange_declare("q", ExchangeType("fanout"))
+    with Broker(vhost_url) as live:
+        live.declare("x", [("q", 2), (ExchangeRef("q"), 1), ("é", 1)])
+
+    assert DiagnosticsRing(via).read(vhost_name, "x") == ("q", "q", ExchangeRef("q"), "é")
+
+
+def test_an_exchange_without_bindings(vhost_url: str, via: tuple[str, ...]) -> None:
+    with Broker(vhost_url, ring_source=via) as live:
+        live.declare("x", [])
+
+        assert live.ring("x").buckets == ()
+
+
+@pytest.mark.parametrize("exchange", ["nope", "-nope", "amq.direct"])
+def test_where_no_ring_is(via: tuple[str, ...], vhost_name: str, exchange: str) -> None:
+    with pytest.raises(NotFoundError, match="no x-consistent-hash exchange"):
+        DiagnosticsRing(via).read(vhost_name, exchange)
+
+
+def test_a_vhost_that_is_not_there(via: tuple[str, ...]) -> None:
+    with pytest.raises(NotFoundError, match="'no such vhost'"):
+        DiagnosticsRing(via).read("no such vhost", "x")
+
+
+def test_an_exchange_that_is_not_there(vhost_url: str, via: tuple[str, ...]) -> None:
+    with Broker(vhost_url, ring_source=via) as live:
+        with pytest.raises(NotFoundError, match="no exchange 'nope'"):
+            live.ring("nope")
+        live.declare("x", [("q", 1)])
+        assert live.ring("x").destinations == ("q",)
+
+
+def test_without_a_ring_source_nothing_is_made_up(vhost_url: str) -> None:
+    with Broker(vhost_url) as live, pytest.raises(InputError, match="ring_source"):
+        live.ring("x")
+
+
+def test_a_ring_source_that_leads_nowhere(vhost_url: str) -> None:
+    with Broker(vhost_url, ring_source="docker exec no-such-container") as live:
+        live.declare("x", [("q", 1)])
+        with pytest.raises(RingSourceError, match="docker exec no-such-container"):
+            live.ring("x")
+
+
+def test_saved_output(vhost: RunningBroker, vhost_name: str) -> None:
+    with Broker(vhost.url) as live:
+        live.declare("x", [("b", 2), ("a", 1)])
+    diagnostics = "rabbitmq-diagnostics -q consistent_hash_exchange_ring_state x --formatter json --vhost"
+
+    for command in (
+        [*diagnostics.split(), vhost_name],
+        ["rabbitmqctl", "-q", "eval", eval_expression(vhost_name, "x")],
+    ):
+        assert vhost.ring_via is not None
+        done = subprocess.run(
+            [*vhost.ring_via, *command], capture_output=True, text=True, timeout=60, check=True
+        )
+        saved = SavedRing(done.stdout)
+        with Broker(vhost.url, ring_source=saved) as live:
+            assert live.ring("x").buckets == ("b", "b", "a")

@@ -1,0 +1,276 @@
+"""The same questions to a broker in a container and to one of the machine's own rabbitmq-server."""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pika
+import pytest
+
+from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
+from rabbit_chx.testing import (
+    NoBrokerError,
+    RunningBroker,
+    docker_broker,
+    find_broker,
+    local_broker,
+    need,
+)
+from rabbit_chx.testing.serving import amqp_version, check_management, free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Kind = Literal["docker", "local"]
+KINDS = {"docker": docker_broker, "local": local_broker}
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.restarts,
+    pytest.mark.timeout(400),
+    pytest.mark.parametrize(
+        "kind", [pytest.param("docker", marks=pytest.mark.docker), "local"], scope="module"
+    ),
+]
+
+OWNER = """
+import sys, time
+from rabbit_chx.testing import {kind}_broker
+with {kind}_broker() as broker:
+    print(repr(broker.ring_via), flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(kind: Kind) -> Iterator[RunningBroker]:
+    need(kind)
+    with KINDS[kind]() as running:
+        yield running
+
+
+def connect(broker: RunningBroker) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.URLParameters(broker.url))
+
+
+def address(broker: RunningBroker) -> tuple[str, int]:
+    parts = urlsplit(broker.url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return parts.hostname, parts.port
+
+
+def put(broker: RunningBroker) -> str:
+    queue = f"kept-{uuid4()}"
+    with connect(broker) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(queue, durable=True)
+        channel.basic_publish("", queue, b"kept", pika.BasicProperties(delivery_mode=2), mandatory=True)
+    return queue
+
+
+def get(broker: RunningBroker, queue: str) -> Any:
+    with connect(broker) as connection:
+        return connection.channel().basic_get(queue, auto_ack=True)[2]
+
+
+def remains(kind: Kind, ring_via: tuple[str, ...]) -> list[str]:
+    """What is still there of a broker: its container, or its folder and the processes that know the folder."""
+    if kind == "docker":
+        command = ["docker", "ps", "--all", "--quiet", "--filter", f"id={ring_via[-1]}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    folder = Path(ring_via[0]).parent
+    return [str(folder)] * folder.exists() + list(processes_of(folder))
+
+
+def processes_of(folder: Path) -> Iterator[str]:
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(folder) in (process / "environ").read_bytes():
+                yield (process / "cmdline").read_text().replace("\0", " ")
+
+
+def test_it_serves_what_the_project_needs(broker: RunningBroker) -> None:
+    assert broker.owned
+    assert broker.url.startswith("amqp://guest:guest@127.0.0.1:")
+    assert amqp_version(broker.url) == broker.version
+    assert broker.run("rabbitmqctl", "version").strip() == broker.version
+    assert broker.management_url is not None
+    check_management(broker.management_url)
+    assert broker.version in broker.origin
+    plugins = broker.run("rabbitmq-plugins", "list", "-e", "-m", "-q").split()
+    assert {"rabbitmq_consistent_hash_exchange", "rabbitmq_management", "rabbitmq_sharding"} <= set(plugins)
+    major, minor, *_ = broker.version.split(".")
+    assert ("rabbitmq_stream" in plugins) == ((int(major), int(minor)) >= (3, 9))
+
+
+def test_the_tools_run_through_the_prefix(broker: RunningBroker) -> None:
+    assert broker.ring_via is not None
+    done = subprocess.run(
+        [*broker.ring_via, "rabbitmqctl", "-q", "eval", "1 + 1."], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "2"
+
+
+def test_a_tool_that_fails_says_why_and_keeps_secrets(broker: RunningBroker) -> None:
+    with pytest.raises(BrokerRefusedError, match="rabbitmqctl change_password exited with") as caught:
+        broker.run("rabbitmqctl", "change_password", "nobody", "s3cret", "surplus")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_tool_that_does_not_end_is_ended(broker: RunningBroker) -> None:
+    with pytest.raises(BrokerTimeoutError, match="did not end within 1 s"):
+        broker.run("rabbitmqctl", "eval", "timer:sleep(5000).", timeout_s=1)
+
+
+def test_a_wrong_password_is_refused_and_not_shown(broker: RunningBroker) -> None:
+    assert broker.management_url is not None
+    with pytest.raises(NoBrokerError, match="no AMQP login") as caught:
+        amqp_version(broker.url.replace(":guest@", ":wr0ng@"))
+    assert "wr0ng" not in str(caught.value)
+    with pytest.raises(NoBrokerError, match="401") as caught:
+        check_management(broker.management_url.replace(":guest@", ":wr0ng@"))
+    assert "wr0ng" not in str(caught.value)
+
+
+def test_a_restart_keeps_ports_and_data(broker: RunningBroker) -> None:
+    queue = put(broker)
+    broker.restart()
+    assert get(broker, queue) == b"kept"
+
+
+def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker: RunningBroker) -> None:
+    queue = put(broker)
+    broker.kill()
+    broker.kill()
+    with pytest.raises(NoBrokerError):
+        amqp_version(broker.url)
+    broker.start()
+    broker.start()
+    assert get(broker, queue) == b"kept"
+
+
+def test_shut_down_it_comes_back_with_ports_and_data(broker: RunningBroker) -> None:
+    queue = put(broker)
+    broker.shut_down()
+    broker.shut_down()
+    with pytest.raises(NoBrokerError):
+        amqp_version(broker.url)
+    broker.start()
+    assert get(broker, queue) == b"kept"
+
+
+def test_paused_it_accepts_and_says_nothing(broker: RunningBroker) -> None:
+    queue = put(broker)
+    with broker.paused():
+        broker.pause()
+        with socket.create_connection(address(broker), timeout=1) as client:
+            client.sendall(b"AMQP\0\0\x09\x01")
+            with pytest.raises(TimeoutError):
+                client.recv(1)
+    broker.resume()
+    assert get(broker, queue) == b"kept"
+
+
+def test_paused_it_can_be_restarted(broker: RunningBroker) -> None:
+    queue = put(broker)
+    broker.pause()
+    broker.restart()
+    assert get(broker, queue) == b"kept"
+
+
+def test_cut_off_it_refuses_clients_and_comes_back_at_its_ports(broker: RunningBroker, kind: Kind) -> None:
+    if kind == "local":
+        with pytest.raises(InputError, match="no network of its own"):
+            broker.disconnect()
+        return
+    queue = put(broker)
+    with broker.disconnected():
+        broker.disconnect()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address(broker), timeout=5)
+    broker.reconnect()
+    assert get(broker, queue) == b"kept"
+
+
+def test_a_fault_ends_with_its_block_whatever_happens_in_it(broker: RunningBroker) -> None:
+    with pytest.raises(KeyError), broker.paused():
+        raise KeyError
+    assert amqp_version(broker.url) == broker.version
+
+
+def test_find_broker_takes_the_one_that_is_named(
+    broker: RunningBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert broker.management_url is not None
+    assert broker.ring_via is not None
+    monkeypatch.setenv("RABBIT_CHX_TEST_URL", broker.url)
+    monkeypatch.setenv("RABBIT_CHX_TEST_MANAGEMENT_URL", broker.management_url)
+    monkeypatch.setenv("RABBIT_CHX_TEST_RING_VIA", " ".join(broker.ring_via))
+    with find_broker() as found:
+        assert (found.url, found.management_url, found.version) == (
+            broker.url,
+            broker.management_url,
+            broker.version,
+        )
+        assert found.ring_via == broker.ring_via
+        assert not found.owned
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "RABBIT_CHX_TEST_URL" in said
+    assert "guest:guest" not in said
+    assert amqp_version(broker.url) == broker.version
+
+
+def test_stop_removes_everything_and_may_be_called_again(kind: Kind) -> None:
+    need(kind)
+    with KINDS[kind]() as broker:
+        assert broker.ring_via is not None
+        assert remains(kind, broker.ring_via)
+        broker.stop()
+        assert remains(kind, broker.ring_via) == []
+        broker.stop()
+        with pytest.raises(NoBrokerError, match="stopped and removed"):
+            broker.start()
+
+
+def test_a_port_that_was_taken_meanwhile_is_given_up(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(kind)
+    module = f"rabbit_chx.testing.{'containers' if kind == 'docker' else 'local_server'}"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken: list[int] = [holder.getsockname()[1]]
+
+        def ports_of_which_one_is_taken(count: int) -> list[int]:
+            first = [taken.pop()] if taken else []
+            return first + free_ports(count - len(first))
+
+        monkeypatch.setattr(f"{module}.free_ports", ports_of_which_one_is_taken)
+        with KINDS[kind]() as broker:
+            assert not taken
+            assert str(holder.getsockname()[1]) not in broker.url
+            assert amqp_version(broker.url) == broker.version
+
+
+def test_nothing_remains_of_a_broker_whose_owner_was_killed(kind: Kind) -> None:
+    need(kind)
+    program = OWNER.format(kind=kind)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        ring_via = ast.literal_eval(owner.stdout.readline())
+        assert remains(kind, ring_via)
+        owner.kill()
+    deadline = time.monotonic() + 30
+    while left := remains(kind, ring_via):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)

@@ -1,0 +1,126 @@
+"""Fixtures that every kind of test may use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from hypothesis import settings
+
+from rabbit_chx.broker import pika_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.testing import RunningBroker
+
+# A deadline measures how busy the machine is.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
+
+CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it was found."""
+
+    queue: str
+    key: str
+    body: bytes
+    properties: pika.BasicProperties
+
+
+@pytest.fixture(scope="session")
+def broker(chx_broker: RunningBroker) -> RunningBroker:
+    """A real broker: the named one, or one of our own that goes with the session."""
+    return chx_broker
+
+
+@pytest.fixture
+def vhost(chx_vhost: RunningBroker) -> RunningBroker:
+    """The broker, with a fresh vhost in its URL."""
+    return chx_vhost
+
+
+@pytest.fixture
+def vhost_url(vhost: RunningBroker) -> str:
+    """The URL of a fresh vhost."""
+    return vhost.url
+
+
+@pytest.fixture
+def run_pytest(tmp_path: Path) -> Callable[..., str]:
+    """Runs pytest on a test file as a user of the plugin does, outside this project, and returns what it says."""
+
+    def run(code: str, *arguments: str, **environment: str) -> str:
+        (tmp_path / "test_users_own.py").write_text(code)
+        ours = {"CI", *(name for name in os.environ if name.startswith(("RABBIT_CHX_TEST_", "PYTEST_")))}
+        inherited = {name: value for name, value in os.environ.items() if name not in ours}
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "pytest",
+                "-W",
+                "error",
+                "--strict-markers",
+                "-p",
+                "no:cacheprovider",
+                *arguments,
+            ],
+            cwd=tmp_path,
+            env={**inherited, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return done.stdout + done.stderr
+
+    return run
+
+
+@pytest.fixture
+def channel(vhost_url: str) -> Iterator[BlockingChannel]:
+    """A channel on which a hash exchange `x` is declared, with the queues q1, q2 and q3 of weights 1, 2 and 3."""
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("x", CHX, durable=True)
+        for weight in (1, 2, 3):
+            channel.queue_declare(f"q{weight}", durable=True)
+            channel.queue_bind(f"q{weight}", "x", str(weight))
+        yield channel
+
+
+@pytest.fixture
+def consumed(channel: BlockingChannel) -> Callable[[], list[Message]]:
+    """Takes every message out of q1, q2 and q3."""
+
+    def consume() -> list[Message]:
+        found: list[Message] = []
+        for queue in ("q1", "q2", "q3"):
+            left = channel.queue_declare(queue, passive=True).method.message_count or 0
+            coming: Iterator[Any] = channel.consume(queue, auto_ack=True, inactivity_timeout=30)
+            for method, properties, body in islice(coming, left):
+                assert method is not None, f"{queue} does not give what it holds"
+                found.append(Message(queue, method.routing_key, body, properties))
+            channel.cancel()
+        return found
+
+    return consume
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _executors_run_this_python() -> None:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

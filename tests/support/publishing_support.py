@@ -1,0 +1,28 @@
+"""What the tests of the publishers share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["CHX", "FANOUT", "Consumed", "bodies_with", "through"]
+
+Consumed: TypeAlias = "Callable[[], list[Any]]"
+CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
+FANOUT: Any = "fanout"
+
+
+def through(url: str, port: int) -> str:
+    """The URL, with the proxy's port."""
+    return url.replace(f":{urlsplit(url).port}", f":{port}")
+
+
+def bodies_with(events: dict[int, Callable[[], None]], rows: int) -> Iterator[str]:
+    """Bodies, each another one; before some of them something happens."""
+    for i in range(rows):
+        if i in events:
+            events[i]()
+        yield str(i)

@@ -1,0 +1,70 @@
+"""Which broker is taken, and what is said where none is to be had."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.testing import NoBrokerError, find_broker
+
+VARIABLES = ("RABBIT_CHX_TEST_URL", "RABBIT_CHX_TEST_MANAGEMENT_URL", "RABBIT_CHX_TEST_RING_VIA")
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_named_broker_that_does_not_answer_is_an_error_and_not_replaced(
+    monkeypatch: pytest.MonkeyPatch, dead_port: int
+) -> None:
+    monkeypatch.setenv("RABBIT_CHX_TEST_URL", f"amqp://someone:s3cret@127.0.0.1:{dead_port}/%2F")
+    with pytest.raises(NoBrokerError) as caught, find_broker():
+        pass
+    assert "RABBIT_CHX_TEST_URL" in str(caught.value)
+    assert f"someone:***@127.0.0.1:{dead_port}" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["amqp://someone:s3/cret@host", "s3cret", "http://u:s3cret@host"])
+def test_a_malformed_url_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("RABBIT_CHX_TEST_URL", url)
+    with pytest.raises(NoBrokerError, match="RABBIT_CHX_TEST_URL") as caught, find_broker():
+        pass
+    assert "cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", VARIABLES[1:])
+def test_the_other_variables_need_the_url(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "x")
+    with pytest.raises(InputError, match="RABBIT_CHX_TEST_URL, which is not set"), find_broker():
+        pass
+
+
+def test_where_nothing_is_to_be_had_each_attempt_is_told_in_order(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: object, dead_port: int
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("AMQP_URL", f"amqp://guest:guest@127.0.0.1:{dead_port}")
+    with pytest.raises(NoBrokerError) as caught, find_broker():
+        pass
+    lines = str(caught.value).splitlines()
+    assert [line.partition(":")[0].strip() for line in lines[1:5]] == [
+        "RABBIT_CHX_TEST_URL",
+        "Docker",
+        "rabbitmq-server of this machine",
+        "apt-get install rabbitmq-server",
+    ]
+    assert "cannot run docker" in lines[2]
+    assert lines[-1].startswith("Install Docker or the package rabbitmq-server, or set RABBIT_CHX_TEST_URL=")
+    assert str(dead_port) not in str(caught.value)
+
+
+@pytest.fixture
+def dead_port() -> int:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return int(holder.getsockname()[1])

@@ -1,0 +1,85 @@
+"""What we started goes when we die."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rabbit_chx.testing.reaper import Reaper, kill_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+OWNER = """
+import subprocess, sys, time
+from rabbit_chx.testing.reaper import Reaper
+reaper = Reaper("server", sys.argv[1])
+server = subprocess.Popen(["sh", "-c", "echo $$ >server.pid; exec sleep 1000"], cwd=sys.argv[1], start_new_session=True)
+print(server.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    yield folder
+    kill_group(str(folder))
+
+
+def runs(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def wait_until_gone(pid: int, folder: Path) -> None:
+    deadline = time.monotonic() + 15
+    while runs(pid) or folder.exists():
+        assert time.monotonic() < deadline, f"process {pid} runs: {runs(pid)}, folder: {folder.exists()}"
+        time.sleep(0.05)
+
+
+def test_the_death_of_the_owner_ends_the_server_and_removes_its_folder(folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        server = int(owner.stdout.readline())
+        assert runs(server)
+        owner.kill()
+    wait_until_gone(server, folder)
+
+
+def test_a_child_that_inherited_the_pipe_does_not_keep_the_reaper_waiting(folder: Path) -> None:
+    forking = OWNER.replace("print(", "import os\nif os.fork() == 0: time.sleep(20); os._exit(0)\nprint(")
+    with subprocess.Popen(
+        [sys.executable, "-c", forking, str(folder)], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        server = int(owner.stdout.readline())
+        owner.kill()
+        owner.wait()
+        wait_until_gone(server, folder)
+
+
+def test_dismissed_it_leaves_everything(folder: Path) -> None:
+    reaper = Reaper("server", str(folder))
+    reaper.dismiss()
+    reaper.dismiss()
+    assert folder.exists()
+
+
+def test_without_a_server_there_is_nothing_to_kill(folder: Path) -> None:
+    kill_group(str(folder))
+    (folder / "server.pid").write_text("")
+    kill_group(str(folder))
