@@ -1,0 +1,151 @@
+"""Brokers and clusters of several releases, one after another, and the count of what was compared.
+
+``RELEASES`` names them, as in ``RELEASES="3.8 4.3"``: one that is named and cannot be had is a failure. Without it
+all that are known here are tried, and those that cannot be had are skipped, loudly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.routing import Release
+from rabbit_chx.testing import RunningBroker, RunningCluster, docker_broker, docker_cluster, skip_unless_ci
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from typing import TypeVar
+
+    Started = TypeVar("Started", RunningBroker, RunningCluster)
+
+KNOWN = "3.8 3.10 4.0 4.3"
+COMPARED = pytest.StashKey[Counter[str]]()
+NOTES = pytest.StashKey[list[str]]()
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The count of what was compared with one release.
+
+    Attributes:
+        release: the version and the store.
+        compared: how many messages were found where the mirror had said, by version.
+        notes: what the summary tells of them beside.
+    """
+
+    release: Release
+    compared: Counter[str]
+    notes: list[str]
+
+    def count(self, messages: int) -> None:
+        """Take note of messages that were compared, all of them equal."""
+        self.compared[self.release.version] += messages
+
+    def note(self, finding: str) -> None:
+        """Have the summary tell something."""
+        self.notes.append(f"{self.release}: {finding}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rabbit(Compared):
+    """A broker of one release.
+
+    Attributes:
+        broker: it may be broken; it serves this session alone.
+    """
+
+    broker: RunningBroker
+
+
+@dataclass(frozen=True, slots=True)
+class Rabbits(Compared):
+    """A cluster of one release.
+
+    Attributes:
+        cluster: its nodes may be broken; it serves this session alone.
+    """
+
+    cluster: RunningCluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--record-routes",
+        action="store_true",
+        help="write what each broker did to tests/vectors/routes-RELEASE.json.gz",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[COMPARED] = Counter()
+    config.stash[NOTES] = []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    series = (os.environ.get("RELEASES") or KNOWN).split()
+    for fixture in {"own_broker", "own_cluster"}.intersection(metafunc.fixturenames):
+        metafunc.parametrize(fixture, series, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def own_broker(request: pytest.FixtureRequest) -> Iterator[RunningBroker]:
+    """A broker of our own, one after another of every release that is named."""
+    with started(docker_broker, request.param) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def own_cluster(request: pytest.FixtureRequest) -> Iterator[RunningCluster]:
+    """A cluster of three nodes of our own, likewise."""
+    with started(docker_cluster, request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def rabbit(own_broker: RunningBroker, pytestconfig: pytest.Config) -> Rabbit:
+    """The broker, and the count of what is compared with it."""
+    stash = pytestconfig.stash
+    return Rabbit(Release(own_broker.version), stash[COMPARED], stash[NOTES], own_broker)
+
+
+@pytest.fixture(scope="session")
+def rabbits(own_cluster: RunningCluster, pytestconfig: pytest.Config) -> Rabbits:
+    """The cluster, and the count of what is compared with it."""
+    stash = pytestconfig.stash
+    return Rabbits(Release(own_cluster.version), stash[COMPARED], stash[NOTES], own_cluster)
+
+
+@contextmanager
+def started(start: Callable[[str], AbstractContextManager[Started]], series: str) -> Iterator[Started]:
+    """What serves; the test fails, or is skipped, where the release cannot be had."""
+    try:
+        with start(series) as running:
+            yield running
+    except RabbitChxError as error:
+        if os.environ.get("RELEASES"):
+            raise
+        skip_unless_ci(f"no broker {series}: {error}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    compared = config.stash[COMPARED]
+    if not compared:
+        return
+    failed = len(terminalreporter.getreports("failed")) + len(terminalreporter.getreports("error"))
+    terminalreporter.section("what the brokers did")
+    for note in config.stash[NOTES]:
+        terminalreporter.write_line(note)
+    terminalreporter.section("messages compared with the mirror")
+    for version, messages in compared.items():
+        terminalreporter.write_line(f"RabbitMQ {version:<8} {messages:>10,}")
+    terminalreporter.write_line(
+        f"in all            {sum(compared.values()):>10,}, "
+        + (f"but {failed} tests failed: see whether they are mismatches" if failed else "mismatches 0")
+    )

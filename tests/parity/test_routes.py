@@ -1,0 +1,123 @@
+"""Every message that a real broker takes is found where the mirror says, on every release."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from routes.catalogue import EXAMPLE, SCENARIOS, scenarios_of
+from routes.live import Stage, read_rings
+from routes.recorded import Routed, save
+from routes.scenario import CHX, Scenario, predict, replay, without_trailing_holes
+
+from rabbit_chx.analysis import chi_square
+from rabbit_chx.routing.release import UNBIND_SHIFTS_BY_WEIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rabbit_chx.routing import Destination, HashRing
+    from tests.parity.conftest import Rabbit
+
+pytestmark = pytest.mark.docker
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+CLIENTS = ("pika", "aio-pika", "pamqp")
+CLIENTS_OF_AMQP_10 = ("rabbitmq-amqp-python-client", "python-qpid-proton")
+FIRST_WITH_AMQP_10 = (4, 0, 0)
+UNLIKELY = 0.001
+
+
+@pytest.fixture(scope="session")
+def stages(rabbit: Rabbit) -> Iterator[dict[str, Stage]]:
+    """All scenarios, each after its steps: they are done beforehand, so that one command can read all rings."""
+    with ExitStack() as stack:
+        yield {
+            scenario.name: stack.enter_context(Stage(rabbit.broker, scenario))
+            for scenario in scenarios_of(rabbit.release)
+        }
+
+
+@pytest.fixture(scope="session")
+def rings(rabbit: Rabbit, stages: dict[str, Stage]) -> dict[str, HashRing]:
+    """Their rings, as the broker has them."""
+    return read_rings(rabbit.broker, stages.values(), rabbit.release)
+
+
+@pytest.fixture(scope="session")
+def routed(
+    rabbit: Rabbit, request: pytest.FixtureRequest, rings: dict[str, HashRing]
+) -> Iterator[dict[str, Routed]]:
+    """What the broker did, by scenario; written to a file at the end if that is asked for."""
+    done: dict[str, Routed] = {}
+    yield done
+    if request.config.getoption("--record-routes") and len(done) == len(scenarios_of(rabbit.release)):
+        assert rings
+        save(VECTORS / f"routes-{rabbit.release.version}.json.gz", _origin(rabbit), list(done.values()))
+
+
+def _origin(rabbit: Rabbit) -> dict[str, str]:
+    clients = CLIENTS if rabbit.release.numbers < FIRST_WITH_AMQP_10 else (*CLIENTS, *CLIENTS_OF_AMQP_10)
+    erlang = rabbit.broker.run("rabbitmqctl", "-q", "eval", "erlang:system_info(otp_release).")
+    return {
+        "version": rabbit.release.version,
+        "store": rabbit.release.store,
+        "from": rabbit.broker.origin,
+        "erlang": erlang.strip().strip('"'),
+        "python": platform.python_version(),
+        **{name: version(name) for name in clients},
+    }
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_every_message_is_where_the_mirror_says(
+    rabbit: Rabbit,
+    stages: dict[str, Stage],
+    rings: dict[str, HashRing],
+    routed: dict[str, Routed],
+    scenario: Scenario,
+) -> None:
+    if rabbit.release.numbers < scenario.since:
+        pytest.skip(f"RabbitMQ {rabbit.release.version} has no AMQP 1.0 of its own")
+    ring = rings.get(scenario.name)
+    if ring is not None:
+        replayed = replay(scenario, rabbit.release)
+        assert replayed is None or without_trailing_holes(replayed) == ring.buckets
+    found = stages[scenario.name].route()
+    predicted = predict(scenario, ring, rabbit.release)
+    assert mismatches(scenario, found, predicted) == []
+    rabbit.count(len(found))
+    routed[scenario.name] = Routed(scenario, ring, found)
+
+
+def test_the_example_falls_as_the_exact_shares_say(
+    rings: dict[str, HashRing], routed: dict[str, Routed]
+) -> None:
+    if EXAMPLE.name not in routed:
+        pytest.fail("the example was not routed: run test_every_message_is_where_the_mirror_says with it")
+    counts = Counter(routed[EXAMPLE.name].found)
+    assert chi_square(counts, rings[EXAMPLE.name].shares()).p_value > UNLIKELY
+
+
+def test_what_is_not_determined_is_little(rabbit: Rabbit) -> None:
+    """The mirror may not shirk: the steps determine the ring, but where a weight is more than the buckets held."""
+    unknown = {one.name for one in SCENARIOS if one.type == CHX and replay(one, rabbit.release) is None}
+    assert not unknown or rabbit.release.follows(UNBIND_SHIFTS_BY_WEIGHT)
+    assert unknown <= {"weight-more-than-held"}
+
+
+def mismatches(
+    scenario: Scenario, found: list[Destination | None], predicted: list[Destination | None]
+) -> list[str]:
+    """The first few, in words."""
+    wrong = [number for number, pair in enumerate(zip(found, predicted, strict=True)) if pair[0] != pair[1]]
+    told = [
+        f"message {number} of {scenario.name} is in {found[number]}, predicted {predicted[number]}"
+        for number in wrong[:5]
+    ]
+    return told and [f"{len(wrong)} mismatches", *told]
