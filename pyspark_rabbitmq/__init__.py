@@ -1,0 +1,14 @@
+"""Lets Spark find ``format("rabbitmq")`` by itself.
+
+Spark imports every top-level package named ``pyspark_*`` and takes its `DefaultSource`; one that raises hides
+all the others. So this one never raises: where the connector cannot be loaded, it offers nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+with contextlib.suppress(Exception):
+    from spark_connector.datasource import RabbitMQDataSource as DefaultSource
+
+    __all__ = ["DefaultSource"]

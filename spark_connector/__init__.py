@@ -1,0 +1,86 @@
+"""Write Spark DataFrames and streams to RabbitMQ, confirmed.
+
+::
+
+    import spark_connector
+
+    spark_connector.register(spark)
+    df.write.format("rabbitmq").options(url="amqp://...", exchange="orders").mode("append").save()
+
+Where the packages are installed on the Python path of Spark, the format is found without `register`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_connector.checking import dry_run
+    from spark_connector.dry_run_report import DryRun
+    from spark_connector.placement import place
+    from spark_connector.publishing import batch_publisher, publish
+    from spark_connector.queues import queue_for
+    from spark_connector.report import WriteReport
+
+_HOMES = {
+    "DryRun": "spark_connector.dry_run_report",
+    "WriteReport": "spark_connector.report",
+    "batch_publisher": "spark_connector.publishing",
+    "dry_run": "spark_connector.checking",
+    "place": "spark_connector.placement",
+    "publish": "spark_connector.publishing",
+    "queue_for": "spark_connector.queues",
+}
+
+__all__ = [
+    "DryRun",
+    "WriteReport",
+    "batch_publisher",
+    "dry_run",
+    "place",
+    "publish",
+    "queue_for",
+    "register",
+]
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("rabbitmq")`` known to this session.
+
+    Raises:
+        MissingExtraError: PySpark is not there, or older than 4.0.
+    """
+    try:
+        from spark_connector.datasource import data_source
+    except ImportError as cause:
+        raise MissingExtraError(
+            f'format("rabbitmq") needs PySpark 4.0 or newer ({cause}): pip install "rabbit-chx[spark]"'
+        ) from None
+
+    from pyspark.errors import AnalysisException
+
+    from spark_connector.plan import Application
+
+    known = Application.of(spark)
+    try:
+        spark.dataSource.register(data_source(known.name, speculation=known.speculation))
+    except AnalysisException as cause:  # PySpark 4.0 does not take it where it has found the format by itself
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(cause):
+            raise
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,89 @@
+"""``format("rabbitmq")``: what Spark calls, thin. Needs PySpark 4.0 or newer.
+
+Spark pickles the data source for a planner process. It is pickled as code, so that a Python without our packages
+says so in words, instead of failing on a module name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.types import StructType
+
+__all__ = ["RabbitMQDataSource", "data_source"]
+
+_WRITES_ONLY = "format('rabbitmq') writes only: read queues with a client of RabbitMQ, or streams with a Spark connector for them"
+
+
+def data_source(app: str = "-", *, speculation: bool = False) -> type[DataSource]:
+    """The data source, with what only the user's process knows.
+
+    Args:
+        app: id of the application, for connection names.
+        speculation: whether ``spark.speculation`` is on.
+    """
+
+    class RabbitMQDataSource(DataSource):  # nested, so that it is pickled as code and not by name
+        """Publishes rows to an ``x-consistent-hash`` exchange of RabbitMQ.
+
+        Name: ``rabbitmq``
+
+        Columns: `value`, and `key` (or `routing_key`), each string or binary; others in docs/spark.md.
+
+        Options: `url` and `exchange` are required; others in docs/spark.md.
+        """
+
+        @classmethod
+        def name(cls) -> str:
+            return "rabbitmq"
+
+        def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001  # Spark's signature
+            plan, writers = _loaded()
+            known = plan.Application(app, speculation)
+            checked = plan.WritePlan.checked(self.options, schema, overwrite=overwrite, application=known)
+            return writers.BatchWriter(checked)
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802  # Spark's
+            plan, writers = _loaded()
+            known = plan.Application(app, speculation)
+            checked = plan.WritePlan.checked(
+                self.options, schema, overwrite=overwrite, streaming=True, application=known
+            )
+            return writers.stream_writer(checked)
+
+        # Without these three Spark fails in code of its own, whose local variables it may show: options among them.
+        def schema(self) -> StructType:
+            raise NotImplementedError(_WRITES_ONLY)
+
+        def reader(self, schema: StructType) -> Any:  # noqa: ANN401
+            raise NotImplementedError(_WRITES_ONLY)
+
+        def simpleStreamReader(self, schema: StructType) -> Any:  # noqa: ANN401, N802
+            raise NotImplementedError(_WRITES_ONLY)
+
+    _loaded = _loader()
+    return RabbitMQDataSource
+
+
+def _loader() -> Callable[[], tuple[Any, Any]]:
+    def load() -> tuple[Any, Any]:  # nested, so that it is pickled as code and not by name
+        import sys
+
+        try:
+            from spark_connector import plan, writers
+        except ImportError as cause:
+            raise ImportError(
+                f"the Python that plans for Spark, {sys.executable}, cannot load rabbit-chx ({cause}): "
+                "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
+            ) from None
+        return plan, writers
+
+    return load
+
+
+RabbitMQDataSource = data_source()

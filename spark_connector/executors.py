@@ -1,0 +1,106 @@
+"""Functions of this package, on their way to the Pythons of a cluster.
+
+Pickled by name, a function needs our packages where it is loaded, and a Python without them says no more than
+"No module named". So the loader is pickled as code, and says what to do.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import RabbitChxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+__all__ = ["OnExecutor", "for_each_partition", "pickled_as_code"]
+
+_SUMMARY = "partition int, summary binary"
+
+
+class OnExecutor:
+    """A function of a module of ours with its first arguments, to be called by a Python worker.
+
+    It shows no arguments: Spark can be told to put local variables into tracebacks.
+    """
+
+    def __init__(self, function: Callable[..., Any], *arguments: object) -> None:
+        self.__name__ = function.__name__  # what plans show
+        self._function = function
+        self._arguments = arguments
+
+    def __call__(self, *columns: Any) -> Any:  # noqa: ANN401  # whatever the function takes and returns
+        """Call the function with the arguments, and then these."""
+        return self._function(*self._arguments, *columns)
+
+    def __repr__(self) -> str:
+        return f"<{self.__name__} with its arguments>"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
+        return pickled_as_code(OnExecutor, self._function, *self._arguments)
+
+
+def pickled_as_code(
+    make: Callable[..., Any], *arguments: object
+) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
+    """What `__reduce__` returns, so that ``make(*arguments)`` is called where it is loaded; `make` is ours."""
+    return _loader(), (make.__module__, make.__name__, pickle.dumps(arguments))
+
+
+def _loader() -> Callable[[str, str, bytes], Any]:
+    def load(module: str, name: str, arguments: bytes) -> Any:  # noqa: ANN401  # nested, so pickled as code
+        import importlib
+        import pickle
+        import sys
+
+        try:
+            make = getattr(importlib.import_module(module), name)
+        except ImportError as cause:
+            del arguments  # tracebacks may show local variables
+            raise ImportError(
+                f"the Python of this Spark executor, {sys.executable}, cannot load rabbit-chx ({cause}): "
+                "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
+            ) from None
+        return make(*pickle.loads(arguments))  # noqa: S301  # Spark has pickled it around this already
+
+    return load
+
+
+def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: object) -> list[Any]:
+    """Call a function of ours once for each partition, in one action, and collect what it returns.
+
+    Args:
+        df: the rows.
+        function: of a module; it takes the `arguments` and then an iterator of Arrow batches, all of which it has
+            to read, and returns what can be pickled.
+        arguments: can be pickled.
+
+    Returns:
+        The results in the order of the partitions.
+
+    Raises:
+        RabbitChxError: Spark reports a partition twice, or leaves one out.
+    """
+    collected = df.mapInArrow(OnExecutor(_summary, function, *arguments), _SUMMARY).collect()
+    rows = sorted(collected, key=lambda row: row.partition)
+    if [row.partition for row in rows] != list(range(len(rows))):
+        raise RabbitChxError(
+            f"Spark reports the partitions {[row.partition for row in rows]}: one is missing, or there twice"
+        )
+    return [pickle.loads(row.summary) for row in rows]  # noqa: S301  # our own tasks made it
+
+
+def _summary(function: Callable[..., Any], *arguments: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    summary = pickle.dumps(function(*arguments))  # the last argument are the batches
+    context = TaskContext.get()
+    partition = context.partitionId() if context else 0
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([partition], pa.int32()), pa.array([summary], pa.binary())], names=["partition", "summary"]
+    )

@@ -1,0 +1,60 @@
+"""Rows, as PySpark 4.0 hands them to a stream's writer, in Arrow batches."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StringType,
+    TimestampType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import Row
+    from pyspark.sql.types import StructType
+
+__all__ = ["batches_of_rows"]
+
+_ROWS = 5_000
+#: Of every type that a part of a message can have.
+_ARROW: dict[type[DataType], Any] = {
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    MapType: pa.map_(pa.string(), pa.string()),
+    ByteType: pa.int8(),
+    ShortType: pa.int16(),
+    IntegerType: pa.int32(),
+    TimestampType: pa.timestamp("us", "UTC"),
+}
+
+
+def batches_of_rows(rows: Iterable[Row], schema: StructType, size: int = _ROWS) -> Iterator[pa.RecordBatch]:
+    """The same rows; columns of other types, which are no part of a message, are null."""
+    rows = iter(rows)
+    while some := list(islice(rows, size)):
+        columns = zip(*some, strict=True)
+        yield pa.RecordBatch.from_arrays(
+            [_column(values, field.dataType) for values, field in zip(columns, schema.fields, strict=True)],
+            names=schema.names,
+        )
+
+
+def _column(values: Sequence[Any], kind: DataType) -> Any:  # noqa: ANN401  # Arrow has no types
+    if type(kind) not in _ARROW:
+        return pa.nulls(len(values))
+    if isinstance(kind, TimestampType):  # naive, and in the time zone of this process
+        values = [None if value is None else value.astimezone(UTC) for value in values]
+    elif isinstance(kind, MapType):
+        values = [None if value is None else list(value.items()) for value in values]
+    return pa.array(values, type=_ARROW[type(kind)])

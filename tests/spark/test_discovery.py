@@ -1,0 +1,140 @@
+"""Spark finds the format by itself, from the wheel too; a Python without our packages says so in words."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Consumed = Callable[[], list[Any]]
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
+
+ROOT = Path(__file__).resolve().parents[2]
+SITE_PACKAGES = Path(pyspark.__file__).resolve().parents[1]
+
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+
+master, url, register = sys.argv[1:]
+spark = (
+    SparkSession.builder.master(master)
+    .config("spark.ui.enabled", "false")
+    .config("spark.log.level", "OFF")
+    .config("spark.executor.memory", "512m")
+    .config("spark.task.maxFailures", "1")
+    .getOrCreate()
+)
+if register == "register":
+    import spark_connector
+
+    spark_connector.register(spark)
+df = spark.range(100).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
+try:
+    df.write.format("rabbitmq").options(url=url, exchange="x").mode("append").save()
+except Exception as cause:
+    print(cause)
+else:
+    print("written with", spark.sparkContext.pythonExec)
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has what our packages need, but not our packages."""
+    return make_python(tmp_path_factory.mktemp("bare"))
+
+
+def make_python(folder: Path) -> Path:
+    """A virtual environment that borrows the installed libraries: a .pth file within those is not followed."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "borrowed.pth").write_text(f"{SITE_PACKAGES}\n")
+    return folder / "bin" / "python"
+
+
+def run_job(python: Path, folder: Path, *arguments: str, executors: Path | None = None) -> str:
+    job = folder / "job.py"
+    job.write_text(JOB)
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": str(executors or python),
+        "PYSPARK_DRIVER_PYTHON": str(python),
+    }
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(
+        [python, job, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_found_in_the_wheel(vhost_url: str, consumed: Consumed, tmp_path: Path) -> None:
+    python = make_python(tmp_path / "venv")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (wheel,) = tmp_path.glob("*.whl")
+    (packages,) = tmp_path.glob("venv/lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(packages)
+        assert {name.split("/")[0] for name in packed.namelist() if ".dist-info" not in name} == {
+            "pyspark_rabbitmq",
+            "rabbit_chx",
+            "spark_connector",
+        }
+        for package in ("rabbit_chx", "spark_connector", "pyspark_rabbitmq"):
+            assert f"{package}/py.typed" in packed.namelist()
+    assert f"written with {python}" in run_job(python, tmp_path, "local[1]", vhost_url, "find")
+    assert len(consumed()) == 100
+
+
+def test_a_planner_without_our_packages(vhost_url: str, bare_python: Path, tmp_path: Path) -> None:
+    said = run_job(Path(sys.executable), tmp_path, "local[1]", vhost_url, "register", executors=bare_python)
+    assert f"the Python that plans for Spark, {bare_python}, cannot load rabbit-chx" in said
+    assert "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it" in said
+
+
+@pytest.fixture
+def _work_of_a_local_cluster() -> Iterator[None]:
+    """Executors of a local cluster work below SPARK_HOME and leave their folders there."""
+    work = Path(pyspark.__file__).with_name("work")
+    there = set(work.glob("*"))
+    yield
+    for folder in set(work.glob("*")) - there:
+        shutil.rmtree(folder)
+    if not there:
+        work.rmdir()
+
+
+@pytest.mark.usefixtures("_work_of_a_local_cluster", "channel")
+def test_an_executor_without_our_packages(vhost_url: str, bare_python: Path, tmp_path: Path) -> None:
+    either = tmp_path / "python"
+    either.write_text(
+        "#!/bin/sh\n"
+        f'if grep -aq CoarseGrainedExecutorBackend /proc/$PPID/cmdline; then exec {bare_python} "$@"; fi\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    either.chmod(0o755)
+    said = run_job(
+        Path(sys.executable), tmp_path, "local-cluster[1,1,512]", vhost_url, "register", executors=either
+    )
+    assert f"the Python of this Spark executor, {bare_python}, cannot load rabbit-chx" in said

@@ -1,0 +1,159 @@
+"""`queue_for` and `place` with a real Spark, and order in real queues."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, HashRing
+from spark_connector import batch_publisher, place, publish, queue_for
+from spark_connector.placement import _partition_column
+from spark_connector.slices import Placement, salts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from spark_connector import WriteReport
+
+    Consumed = Callable[[], list[Any]]
+
+pytestmark = [pytest.mark.spark]
+
+RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
+HOLED = HashRing.from_buckets(["q1", None, "q2", ExchangeRef("slot"), None, "q1", "q2"])
+
+
+def frame(spark: SparkSession, rows: int = 1_000, keys: int = 50) -> DataFrame:
+    return spark.range(0, rows, 1, 2).selectExpr(f"concat('key ', id % {keys}) AS key", "string(id) AS value")
+
+
+def test_the_queue_of_each_key(spark: SparkSession) -> None:
+    keys = [f"key {n}" for n in range(300)]
+    df = spark.createDataFrame([(key,) for key in [*keys, None]], "key string")
+    for ring in (RING, HOLED):
+        names = {key: ring.destination_for(key) for key in keys}
+        expected = {key: None if name is None else str(name) for key, name in names.items()} | {None: None}
+        for column in (queue_for("key", ring), queue_for(F.col("key"), ring.to_json())):
+            assert {
+                row.key: row.queue for row in df.select("key", column.alias("queue")).collect()
+            } == expected
+    binary = df.select(queue_for(F.encode("key", "utf-8"), RING).alias("queue")).distinct().collect()
+    assert {row.queue for row in binary} == {"q1", "q2", "q3", None}
+
+
+def test_what_is_no_key_or_no_ring(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException, match=r"holds no keys|neither text nor bytes|no array of keys"):
+        frame(spark).select(queue_for(F.length("key"), RING)).collect()
+    with pytest.raises(InputError, match="the ring has no buckets"):
+        queue_for("key", HashRing.from_buckets([]))
+    with pytest.raises(InputError, match="is no ring: give a HashRing"):
+        queue_for("key", 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("salted", [False, True])
+@pytest.mark.parametrize("arguments", [{}, {"slices": {"q3": 3, "q1": 2}}, {"partitions": 11}])
+def test_each_partition_has_one_queue_and_each_key_one_partition(
+    spark: SparkSession, arguments: dict[str, Any], *, salted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    df = frame(spark)
+    if salted and hasattr(type(df), "repartitionById"):
+        monkeypatch.delattr(type(df), "repartitionById")  # as before PySpark 4.1
+        monkeypatch.delattr("pyspark.sql.DataFrame.repartitionById", raising=False)
+    placed = place(df, RING, **arguments)
+    placement = Placement.of(RING, **arguments)
+    assert placed.columns == df.columns
+    assert placed.rdd.getNumPartitions() == placement.partitions + df.schema["key"].nullable
+    found = placed.groupBy(F.spark_partition_id().alias("partition"), "key").count().collect()
+    assert sum(row["count"] for row in found) == 1_000
+    assert len(found) == len({row.key for row in found}) == 50
+    for row in found:
+        assert placement.labels[row.partition].partition(" ")[0] == RING.destination_for(row.key)
+
+
+def test_spark_sends_each_salt_where_it_should_go(spark: SparkSession) -> None:
+    for partitions in (2, 7, 64):
+        rows = list(enumerate(salts(partitions)))
+        df = spark.createDataFrame(rows, "partition int, salt int").repartition(partitions, "salt")
+        found = df.select("partition", F.spark_partition_id()).collect()
+        assert [wanted for wanted, got in found if wanted != got] == []
+
+
+def test_rows_without_a_queue_are_together_and_last(spark: SparkSession) -> None:
+    df = frame(spark).withColumn("key", F.expr("if(key = 'key 3', null, key)"))
+    placed = place(df, RING, slices={"q2": 2})
+    found = placed.select(F.spark_partition_id().alias("partition"), "key").distinct().collect()
+    assert {row.partition for row in found if row.key is None} == {4}
+    assert {row.key for row in found if row.partition == 4} == {None}
+    assert placed.rdd.getNumPartitions() == 5
+
+
+def test_columns_and_numbers_that_cannot_be(spark: SparkSession) -> None:
+    df = frame(spark)
+    with pytest.raises(
+        InputError, match=r"column 'k' is missing: name .* with key= \(columns are: 'key', 'value'\)"
+    ):
+        place(df, RING, key="k")
+    with pytest.raises(InputError, match="column 'n' is int, not string or binary: use n"):
+        place(df.selectExpr("1 AS n"), RING, key="N")
+    with pytest.raises(InputError, match="by is 'key': there is only 'queue'"):
+        place(df, RING, "key")  # type: ignore[arg-type]
+
+
+@pytest.mark.broker
+def test_keys_stay_in_order(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
+    shuffled = frame(spark, rows=6_000).orderBy(F.rand(seed=1)).repartition(4)
+    ordered = place(shuffled, RING, slices={"q3": 2}, order_by=F.col("value").cast("int"))
+    report = publish(ordered, {"url": vhost_url, "exchange": "x"}, RING)
+    assert [len(task.predicted) for task in report.tasks][:4] == [1] * 4
+    found = consumed()
+    assert all(RING.destination_for(m.key) == m.queue for m in found)
+    by_key = groupby(sorted(found, key=lambda m: m.key), key=lambda m: m.key)  # sorted is stable
+    sequences = {key: [int(m.body) for m in messages] for key, messages in by_key}
+    assert sequences == {f"key {n}": list(range(n, 6_000, 50)) for n in range(50)}
+
+
+@pytest.mark.broker
+def test_streams_are_placed_and_reported_by_batch(
+    spark: SparkSession, vhost_url: str, consumed: Consumed, tmp_path: Path
+) -> None:
+    (tmp_path / "source").mkdir()
+    source = str(tmp_path / "source")
+    reports: list[WriteReport] = []
+    options = {"url": vhost_url, "exchange": "x", "messageId": "auto"}
+    stream = spark.readStream.schema("key string, value string").parquet(source)
+    with pytest.raises(InputError, match="order_by: Spark does not sort streaming frames"):
+        place(stream, RING, order_by="value")
+
+    def run_what_is_there() -> None:
+        query = (
+            place(stream, RING)
+            .writeStream.foreachBatch(batch_publisher(options, RING, on_report=reports.append))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    for _ in range(2):  # the second time after a restart
+        frame(spark, rows=200).write.mode("append").parquet(source)
+        run_what_is_there()
+    assert [report.batch_id for report in reports] == [0, 1]
+    assert [report.confirmed for report in reports] == [200, 200]
+    assert len({report.write_id for report in reports}) == 1
+    for report in reports:
+        assert [list(task.predicted) for task in report.tasks] == [["q1"], ["q2"], ["q3"], []]
+    assert len(consumed()) == 400
+
+
+def test_the_column_of_partitions_is_deterministic(spark: SparkSession) -> None:
+    column = _partition_column(F.col("key"), RING, Placement.of(RING, partitions=9), salted=True)
+    df = frame(spark).select("key", column.alias("n")).distinct()
+    assert df.count() == 50

@@ -1,0 +1,71 @@
+"""What is looked at before the first task, against a real broker."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, UnreachableError
+from spark_connector.options import WriteOptions
+from spark_connector.preflight import check_broker, check_speculation
+
+if TYPE_CHECKING:
+    from pika.adapters.blocking_connection import BlockingChannel
+
+pytestmark = pytest.mark.broker
+
+CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
+
+
+def options(url: str, **more: str) -> WriteOptions:
+    return WriteOptions.parse({"url": url, "exchange": "x", **more})
+
+
+@pytest.mark.usefixtures("channel")
+def test_a_good_exchange_needs_no_note(vhost_url: str) -> None:
+    assert check_broker(options(vhost_url)) == ()
+
+
+def test_an_alternate_exchange_is_told(vhost_url: str, channel: BlockingChannel) -> None:
+    channel.exchange_declare("y", CHX, durable=True, arguments={"alternate-exchange": "amq.fanout"})
+    (note,) = check_broker(options(vhost_url, exchange="y"))
+    assert "has an alternate exchange: what no queue takes goes there, and counts as confirmed" in note
+
+
+@pytest.mark.usefixtures("channel")
+def test_what_cannot_be_written_to(vhost_url: str) -> None:
+    with pytest.raises(NotFoundError, match="exchange 'nope' does not exist"):
+        check_broker(options(vhost_url, exchange="nope"))
+    with pytest.raises(MismatchError, match="is of type topic"):
+        check_broker(options(vhost_url, exchange="amq.topic"))
+    assert check_broker(options(vhost_url, exchange="amq.topic", preflight="false")) == ()
+
+
+@pytest.mark.usefixtures("channel")
+def test_one_address_that_answers_is_enough(vhost_url: str) -> None:
+    dead = "amqp://127.0.0.1:1"
+    assert check_broker(options(f"{dead},{vhost_url}")) == ()
+    with pytest.raises(UnreachableError, match="nobody answers there"):
+        check_broker(options(dead))
+    (note,) = check_broker(options(dead), patient=True)
+    assert note == "the broker was not looked at before: nobody answered"
+
+
+def test_a_password_that_only_the_executors_know(vhost_url: str) -> None:
+    url = re.sub("guest:guest@", "guest@", vhost_url)
+    (note,) = check_broker(options(url, passwordEnv="NOT_SET_HERE"))
+    assert note == "the broker was not looked at before: only the executors know the password"
+
+
+def test_speculation() -> None:
+    url = "amqp://h"
+    assert check_speculation(options(url), speculation=False) == ()
+    assert check_speculation(options(url, onSpeculation="ignore"), speculation=True) == ()
+    (note,) = check_speculation(options(url), speculation=True)
+    assert "copies of a task publish its rows again" in note
+    with pytest.raises(
+        InputError, match=r"set spark\.speculation to false, or onSpeculation to warn or ignore"
+    ):
+        check_speculation(options(url, onSpeculation="fail"), speculation=True)

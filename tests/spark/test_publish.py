@@ -1,0 +1,171 @@
+"""`publish`, `batch_publisher` and `dry_run` with a real Spark and a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
+from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
+from rabbit_chx.routing import HashRing
+from spark_connector import batch_publisher, dry_run, place, publish
+from spark_connector.executors import for_each_partition
+from spark_connector.given import texts
+from spark_connector.plan import WritePlan
+from spark_connector.publishing import publish_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pika.adapters.blocking_connection import BlockingChannel
+    from pyspark.sql import DataFrame, SparkSession
+
+    Consumed = Callable[[], list[Any]]
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
+
+
+def frame(spark: SparkSession, rows: int = 1_000, partitions: int = 2) -> DataFrame:
+    return spark.range(0, rows, 1, partitions).selectExpr(
+        "concat('key ', id) AS key", "concat('body ', id) AS value"
+    )
+
+
+@pytest.fixture
+def options(vhost_url: str) -> dict[str, object]:
+    return {"url": vhost_url, "exchange": "x"}
+
+
+def test_the_report_has_every_row(
+    spark: SparkSession, options: dict[str, object], consumed: Consumed
+) -> None:
+    computed = spark.sparkContext.accumulator(0)
+    once = F.udf(lambda value: (computed.add(1), value)[1], "string")  # type: ignore[func-returns-value]
+    report = publish(
+        frame(spark, 3_000, 3).withColumn("value", once("value")), {**options, "maxInFlight": 200}, RING
+    )
+    assert report.rows == report.confirmed == computed.value == 3_000
+    assert [task.partition for task in report.tasks] == [0, 1, 2]
+    found = consumed()
+    assert Counter(m.queue for m in found) == report.predicted
+    assert report.ring_provenance == "replayed"
+    assert sorted(m.body for m in found) == sorted(b"body %d" % n for n in range(3_000))
+
+
+@pytest.mark.usefixtures("channel")
+def test_empty_partitions_and_frames(
+    spark: SparkSession, options: dict[str, object], consumed: Consumed
+) -> None:
+    assert publish(frame(spark, 0), options).rows == 0
+    assert publish(spark.createDataFrame([], "key string, value string"), options).rows == 0
+    report = publish(frame(spark, 1, 4), options)
+    assert [task.rows for task in report.tasks] == [0, 0, 0, 1]
+    assert len(consumed()) == 1
+
+
+@pytest.mark.usefixtures("channel")
+def test_nothing_is_computed_before_all_is_checked(spark: SparkSession, options: dict[str, object]) -> None:
+    costly = spark.range(3).select(
+        F.raise_error(F.lit("computed")).cast("string").alias("value"), F.lit("k").alias("key")
+    )
+    with pytest.raises(InputError, match="unknown option 'maxinflght': did you mean 'maxInFlight'"):
+        publish(costly, {**options, "maxInFlght": 5})
+    with pytest.raises(InputError, match="column 'city' is no part of a message"):
+        publish(costly.withColumn("city", F.lit(1)), options)
+    with pytest.raises(NotFoundError, match="exchange 'nope' does not exist"):
+        publish(costly, {**options, "exchange": "nope"})
+    with pytest.raises(InputError, match="unknown option"):
+        batch_publisher({**options, "colour": "red"})
+    with pytest.raises(
+        Exception, match="computed"
+    ):  # what is not ours comes as it is: by version, of py4j or PySpark
+        publish(costly, options)
+
+
+@pytest.fixture
+def _locals_in_tracebacks(spark: SparkSession) -> Iterator[None]:
+    spark.conf.set("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled")
+
+
+@pytest.mark.usefixtures("_locals_in_tracebacks")
+def test_the_error_of_a_task_is_one_line(
+    spark: SparkSession, options: dict[str, object], channel: BlockingChannel
+) -> None:
+    nulls = frame(spark).withColumn("key", F.expr("if(value = 'body 700', null, key)"))
+    with pytest.raises(RowError) as caught:
+        publish(nulls, options)
+    assert str(caught.value).startswith("partition 1: row 200: column 'key' is null")
+    assert "\n" not in str(caught.value)
+    plan = WritePlan.checked(texts(options, None), nulls.schema, overwrite=False)
+    with pytest.raises(PySparkException) as whole:  # what publish has made a line of
+        for_each_partition(nulls, publish_partition, plan)
+    assert "write_partition" in str(whole.value)
+    assert "guest:guest" not in str(whole.value)
+    unusual: Any = "x-consistent-hash"
+    channel.exchange_declare("unbound", unusual)
+    with pytest.raises(PublishError, match=r"^partition \d: exchange 'unbound': no queue took") as lost:
+        publish(frame(spark), {**options, "exchange": "unbound"})
+    assert "guest:guest" not in str(lost.value)
+
+
+def test_a_dry_run_predicts_and_sends_nothing(
+    spark: SparkSession, options: dict[str, object], consumed: Consumed
+) -> None:
+    hot = frame(spark).withColumn("key", F.expr("if(value < 'body 3', 'hot key', key)"))
+    bad = spark.sql("SELECT string(null) AS key, 'v' AS value UNION ALL SELECT repeat('k', 256), 'v'")
+    hot = hot.union(bad).coalesce(2)
+    found = dry_run(hot, options, RING)
+    assert not found.ok
+    assert found.rows == 1_002
+    assert found.bad_rows == {"column 'key' is null": 1, "column 'key' is longer than 255 bytes": 1}
+    assert found.columns == {"key": "key", "value": "value"}
+    first = found.hottest[0]
+    rows = sum(f"body {n}" < "body 3" for n in range(1_000))
+    assert (first.key, first.rows, first.queue) == ("hot key", rows, RING.destination_for("hot key"))
+    assert len(found.hottest) == 10
+    text = str(found)
+    assert "problem: 2 rows are bad, and badRows is fail" in text
+    assert "hot key" in text
+    assert json.loads(found.to_json())["predicted"] == found.predicted
+    assert not consumed()
+
+    placed = dry_run(place(hot, RING), {**options, "badRows": "skip"}, RING)
+    assert placed.ok
+    assert [list(part.queues) for part in placed.partitions] == [["q1"], ["q2"], ["q3"], []]
+    assert placed.predicted == found.predicted
+    report = publish(place(hot, RING), {**options, "badRows": "skip"}, RING)
+    assert report.predicted == placed.predicted == Counter(m.queue for m in consumed())
+    assert report.skipped == 2
+
+
+@pytest.mark.usefixtures("channel")
+def test_a_dry_run_names_what_is_wrong_with_the_broker(
+    spark: SparkSession, options: dict[str, object]
+) -> None:
+    values = frame(spark, 10).select("value")
+    found = dry_run(values, {**options, "exchange": "amq.topic", "routingKey": "constant"}, RING.to_json())
+    assert [problem.partition("exchange ")[2].partition(":")[0] for problem in found.problems] == [
+        "'amq.topic' is of type topic, not x-consistent-hash"
+    ]
+    assert found.predicted[str(RING.destination_for("constant"))] == 10
+    assert [(hot.key, hot.rows) for hot in found.hottest] == [("constant", 10)]
+    (problem,) = dry_run(values, {"url": "amqp://127.0.0.1:1", "exchange": "x", "routingKey": "k"}).problems
+    assert "nobody answers there" in problem
+    with pytest.raises(InputError, match="column 'key' is missing"):
+        dry_run(values, options)
+
+
+def test_streams_are_refused_where_a_batch_is_meant(spark: SparkSession, options: dict[str, object]) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("'k' AS key", "'v' AS value")
+    with pytest.raises(InputError, match=r"publish takes a batch: for a stream, use writeStream"):
+        publish(stream, options)
+    with pytest.raises(InputError, match="dry_run takes a batch"):
+        dry_run(stream, options)

@@ -1,0 +1,211 @@
+"""`df.writeStream.format("rabbitmq")` with a real Spark and a real broker."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import spark_connector
+from rabbit_chx.routing import HashRing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pika.adapters.blocking_connection import BlockingChannel
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rabbit_chx.testing import RunningBroker
+
+    Consumed = Callable[[], list[Any]]
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    spark_connector.register(spark)
+    return Stream(spark, tmp_path)
+
+
+class Stream:
+    """A stream of files, one of them a batch; what it writes goes on where it ended."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._folder = folder
+        self.reports = folder / "reports"
+        for name in ("in", "reports"):
+            (folder / name).mkdir()
+        self._files = 0
+        self.frame: DataFrame = (
+            spark.readStream.schema("key string, value string")
+            .option("maxFilesPerTrigger", 1)
+            .json(str(folder / "in"))
+        )
+
+    def add(self, keys: Sequence[str]) -> None:
+        """One more batch; a body is its key and its number."""
+        self._files += 1
+        rows = ({"key": key, "value": f"{key} {i}"} for i, key in enumerate(keys))
+        part = self._folder / f"{self._files}.part"
+        part.write_text("\n".join(map(json.dumps, rows)))
+        part.rename(self._folder / "in" / f"{self._files}.json")
+
+    def run(
+        self, options: Mapping[str, object], frame: DataFrame | None = None, mode: str = "append"
+    ) -> None:
+        """Write what is there, batch by batch, and return."""
+        texts = {"exchange": "x", **{name: str(value) for name, value in options.items()}}
+        query = (
+            (self.frame if frame is None else frame)
+            .writeStream.format("rabbitmq")
+            .options(**texts)
+            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .outputMode(mode)
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination(120)
+        finally:
+            query.stop()
+
+    def report(self, batch: int) -> dict[str, Any]:
+        """Of a batch."""
+        found: dict[str, Any] = json.loads((self.reports / f"batch-{batch}.json").read_text())
+        return found
+
+
+def test_every_row_of_every_batch_once_and_a_report_of_each(
+    stream: Stream, vhost_url: str, channel: BlockingChannel, consumed: Consumed
+) -> None:
+    unusual: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
+    channel.exchange_declare("y", unusual, durable=True, arguments={"alternate-exchange": "amq.fanout"})
+    for weight in (1, 2, 3):
+        channel.queue_bind(f"q{weight}", "y", str(weight))
+    stream.add([f"k{i}" for i in range(500)])
+    stream.add([f"k{i}" for i in range(300)])
+    options = {"url": vhost_url, "exchange": "y", "ring": RING.to_json(), "reportPath": stream.reports}
+    stream.run(options)
+    stream.add(["k", "k"])
+    stream.run(options)
+
+    found = consumed()
+    assert Counter(message.body for message in found) == Counter(
+        f"k{i} {i}".encode() for count in (500, 300) for i in range(count)
+    ) + Counter([b"k 0", b"k 1"])
+    reports = [stream.report(batch) for batch in range(3)]
+    assert [report["confirmed"] for report in reports] == [500, 300, 2]
+    assert [report["batch_id"] for report in reports] == [0, 1, 2]
+    assert all(report["seconds"] > max(task["seconds"] for task in report["tasks"]) for report in reports)
+    assert ["alternate exchange" in " ".join(report["notes"]) for report in reports] == [True] * 3
+    assert len({report["write_id"] for report in reports}) == 1  # a restart keeps the id of the query
+    predicted: Counter[str] = Counter()
+    for report in reports:
+        predicted.update(report["predicted"])
+    assert predicted == Counter(message.queue for message in found)
+
+
+def test_a_failed_batch_is_replayed_with_the_same_ids(
+    stream: Stream, vhost_url: str, channel: BlockingChannel, consumed: Consumed
+) -> None:
+    channel.queue_bind("q1", "amq.direct", "bound")
+    options = {
+        "url": vhost_url,
+        "exchange": "amq.direct",
+        "messageId": "auto",
+        "preflight": "false",
+        "reportPath": stream.reports,
+    }
+    stream.add(["bound"] * 3)
+    stream.run(options)
+    first = consumed()
+    assert len(first) == 3
+
+    stream.add(["bound"] * 5 + ["not yet"])
+    with pytest.raises(StreamingQueryException, match="no queue took 1 of the messages"):
+        stream.run(options)
+    failed = {message.body: message.properties.message_id for message in consumed()}
+    assert len(failed) == 5
+    assert not (stream.reports / "batch-1.json").exists()
+
+    channel.queue_bind("q1", "amq.direct", "not yet")
+    stream.run(options)
+    again = {message.body: message.properties.message_id for message in consumed()}
+    assert len(again) == 6
+    assert failed.items() <= again.items()
+    assert not set(again.values()) & {message.properties.message_id for message in first}
+    assert stream.report(1)["confirmed"] == 6
+
+
+@pytest.mark.usefixtures("channel")
+def test_what_a_stream_cannot_be(stream: Stream, vhost_url: str, tmp_path: Path) -> None:
+    stream.add(["k"])
+    with pytest.raises(
+        StreamingQueryException, match=r"outputMode\('complete'\): messages in queues cannot be"
+    ):
+        stream.run({"url": vhost_url}, stream.frame.groupBy("key", "value").count().drop("count"), "complete")
+    with pytest.raises(
+        StreamingQueryException, match="a stream has a report for each batch, so give a folder"
+    ):
+        stream.run({"url": vhost_url, "reportPath": tmp_path / "report.json"})
+    with pytest.raises(StreamingQueryException, match="exchange 'nope' does not exist"):
+        stream.run({"url": vhost_url, "exchange": "nope"})
+
+
+@pytest.mark.pyspark(
+    "4.1", "a second source under a name that Spark has found (4.0 writes rows in every test here)"
+)
+def test_rows_instead_of_arrow_as_in_pyspark_4_0(
+    stream: Stream, spark: SparkSession, vhost_url: str, consumed: Consumed
+) -> None:
+    from pyspark.sql.datasource import DataSource
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "rabbitmq"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001, N802
+            from spark_connector.plan import WritePlan
+            from spark_connector.writers import StreamRowWriter
+
+            plan = WritePlan.checked(self.options, schema, overwrite=overwrite, streaming=True)
+            return StreamRowWriter(plan)
+
+    spark.dataSource.register(Source)
+    stream.add(["a", "b"])
+    frame = stream.frame.selectExpr(
+        "key",
+        "encode(value, 'utf-8') AS value",
+        "map('h', key) AS headers",
+        "timestamp '2013-01-01 00:00:01.5+00:00' AS timestamp",
+        "9 AS priority",
+        "struct(key) AS other",
+    )
+    stream.run({"url": vhost_url, "ignoreUnknownColumns": "true", "reportPath": stream.reports}, frame)
+    assert stream.report(0)["confirmed"] == 2
+    found = {message.key: message for message in consumed()}
+    assert {key: message.body for key, message in found.items()} == {"a": b"a 0", "b": b"b 1"}
+    properties = found["a"].properties
+    assert (properties.headers, properties.timestamp, properties.priority) == ({"h": "a"}, 1_356_998_401, 9)
+
+
+def test_the_example(spark: SparkSession, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    spark_connector.register(spark)
+    if str(EXAMPLES) not in sys.path:
+        sys.path.insert(0, str(EXAMPLES))
+    csv = import_module("flights_data").flights_csv()
+    assert import_module("streaming").run(vhost, spark, csv, 5_000) == 5_000
+    said = capsys.readouterr().out
+    assert said.count(" rows confirmed\n") == 4
+    assert "5,000 messages in the queues" in said
