@@ -1,0 +1,99 @@
+"""Memory of the Python worker that writes: the same after 5,000,000 rows as after 500,000.
+
+One partition, so one worker writes all. Its resident memory is read from /proc four times a second; the queues keep
+only the last messages, so that the broker's memory does not grow with the rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from pathlib import Path
+
+from spark_write import EXCHANGE, QUEUES, bench_exchange, spark_on
+
+from rabbit_chx.report import Column, render_table
+
+MIB = 1 << 20
+
+
+def workers() -> dict[int, int]:
+    """Resident bytes of each Python process that this Spark has started, by its number."""
+    found: dict[int, tuple[int, int, bytes]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "status").read_text()
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue  # it has ended
+            fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+            resident = int(fields.get("VmRSS", "0 kB").split()[0]) << 10
+            found[int(entry.name)] = (int(fields["PPid"]), resident, command)
+    ours = {os.getpid()}
+    for pid in sorted(found):  # children are numbered after their parents
+        if found[pid][0] in ours:
+            ours.add(pid)
+    return {pid: found[pid][1] for pid in ours & found.keys() if b"pyspark.daemon" in found[pid][2]}
+
+
+class Watch(threading.Thread):
+    """Notes the largest resident memory of a worker until it is stopped."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Look, and look again."""
+        while not self._over.wait(0.25):
+            self.peak = max(self.peak, *workers().values(), 0)
+
+    def stop(self) -> int:
+        """The peak in bytes."""
+        self._over.set()
+        self.join()
+        return self.peak
+
+
+def peak_of(rows: int) -> int:
+    """Peak resident bytes of a worker while a Spark of its own writes so many rows."""
+    with bench_exchange() as (place, channel):
+        for queue in QUEUES:
+            channel.queue_delete(queue)
+            channel.queue_declare(queue, durable=True, arguments={"x-max-length": 10_000})
+            channel.queue_bind(queue, EXCHANGE, "1")
+        spark = spark_on(1)
+        frame = spark.range(0, rows, 1, 1).selectExpr(
+            "concat('order-', lpad(id, 8, '0')) AS key", "encode(repeat('x', 100), 'utf-8') AS value"
+        )
+        watch = Watch()
+        watch.start()
+        frame.write.format("rabbitmq").options(url=place.url, exchange=EXCHANGE).mode("append").save()
+        spark.stop()
+        return watch.stop()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, for a look")
+    scale = 10 if parser.parse_args().quick else 1
+    if not Path("/proc").is_dir():
+        sys.exit("this script reads /proc: run it on Linux")
+    peaks = {rows: peak_of(rows) for rows in (500_000 // scale, 5_000_000 // scale)}
+    few, many = peaks.values()
+    print(
+        render_table(
+            (Column("rows"), Column("peak MiB of the worker")),
+            [(rows, f"{peak / MIB:.1f}") for rows, peak in peaks.items()],
+        )
+    )
+    print(f"difference: {(many - few) / MIB:+.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()
