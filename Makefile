@@ -1,0 +1,97 @@
+# rabbit_chx: every verb makes what it needs first. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+AMQP10 := $(VENV)/.amqp10
+# The executors of a local Spark run the Python that has our packages, and the machine's Java.
+export PYSPARK_PYTHON := $(abspath $(BIN)/python)
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+PYTEST := $(BIN)/python -m pytest
+
+# Which broker releases `make parity` goes through; one that is named and cannot be had is a failure.
+RELEASES ?= 3.8 3.10 4.0 4.3
+# Which versions of PySpark `make test-spark-matrix` goes through, each in an environment of its own.
+SPARKS ?= 3.5 4.0 4.1 4.3
+# And which tests it runs.
+SPARK_TESTS ?= tests/spark
+
+.PHONY: help demo test test-spark-matrix parity check bench build clean
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: java $(STAMP) ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
+	@$(BIN)/python examples/flights.py
+
+test: java $(STAMP) ## unit tests without a broker, then the others against a real broker and a real Spark
+	$(PYTEST) tests/unit
+	$(PYTEST) tests/broker tests/spark
+
+test-spark-matrix: java ## the Spark tests on every PySpark of SPARKS; what one cannot do is skipped by name
+	@failed=; for version in $(SPARKS); do \
+	  echo "== PySpark $$version"; \
+	  $(MAKE) --no-print-directory test-spark-$$version || failed="$$failed $$version"; \
+	done; \
+	[ -z "$$failed" ] || { echo "the Spark tests failed on PySpark$$failed" >&2; exit 1; }
+
+# PySpark 3.5 uses what its libraries call deprecated, and 4.0 leaves sockets to the garbage collector.
+test-spark-%: .venv-spark-%/.ready
+	PYSPARK_PYTHON=$(abspath .venv-spark-$*/bin/python) PYSPARK_DRIVER_PYTHON=$(abspath .venv-spark-$*/bin/python) \
+	  .venv-spark-$*/bin/python -m pytest $(SPARK_TESTS) \
+	  -W default::DeprecationWarning -W default::FutureWarning \
+	  -W default::ResourceWarning -W default::pytest.PytestUnraisableExceptionWarning
+
+.PRECIOUS: .venv-spark-%/.ready
+.venv-spark-%/.ready: pyproject.toml
+	"$(PYTHON)" -m venv .venv-spark-$*
+	.venv-spark-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
+	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev 'pyspark==$*.*'
+	@touch $@
+
+parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
+	RELEASES="$(RELEASES)" $(PYTEST) tests/parity
+
+check: $(STAMP) ## formatting, lint, types, floors
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: java $(STAMP) ## measure; bench/README.md says how to read it
+	$(BIN)/python bench/indices.py
+	$(BIN)/python bench/latency.py
+	$(BIN)/python bench/growth.py
+	$(BIN)/python bench/publish.py
+	$(BIN)/python bench/spark_write.py
+	$(BIN)/python bench/spark_sizes.py
+	$(BIN)/python bench/spark_memory.py
+	$(BIN)/python bench/queue_for.py
+
+build: $(STAMP) ## the wheel and the source distribution, in dist/
+	$(BIN)/python -m build
+
+clean: ## remove what the verbs have made, but not the downloaded data
+	rm -rf $(VENV) .venv-spark-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(STAMP): pyproject.toml
+	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON): make PYTHON=python3.12 ..." >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; $(PYTHON) is older: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) || \
+	  { echo "$(PYTHON) cannot make a virtual environment: on Debian, apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev
+	@touch $@
+
+$(AMQP10): $(STAMP)
+	@$(BIN)/pip install --quiet --group parity && touch $@ || \
+	  echo "no client for AMQP 1.0, which needs a C compiler: its messages are not compared, and CI fails" >&2
+
+# Spark 4 runs on Java 17 and newer; `java -version` says  openjdk version "17.0.15" 2025-04-15.
+.PHONY: java
+java:
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	[ "$${version:-0}" -ge 17 ] || { echo "Spark needs Java 17 or newer; $$java is" \
+	  "$${version:-not there}: on Debian, apt-get install openjdk-17-jre-headless" >&2; exit 1; }

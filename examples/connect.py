@@ -1,0 +1,61 @@
+"""The same over Spark Connect: the packages have to be on the server, the client needs no Java.
+
+pip install 'pyspark[connect]'
+python examples/connect.py [--limit ROWS] [--url AMQP_URL] [--remote sc://HOST:15002]
+"""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+
+from flights import EXCHANGE, QUEUES, read_flights
+from flights_data import flights_csv
+from pyspark.sql import SparkSession
+
+from rabbit_chx import Broker, HashRing
+from rabbit_chx.testing import find_broker, temporary_vhost
+from spark_connector import dry_run, place, publish, queue_for, register
+
+
+def run(spark: SparkSession, url: str, limit: int | None = None) -> None:
+    """The format, then a column of queues, then placed rows and a report."""
+    with Broker(url) as broker:
+        broker.declare(EXCHANGE, QUEUES.items())
+    ring = HashRing.from_bindings(QUEUES.items())
+    options = {"url": url, "exchange": EXCHANGE}
+    flights = read_flights(spark, flights_csv(), limit).select("key", "value")
+
+    register(spark)
+    flights.write.format("rabbitmq").options(**options).mode("append").save()
+    print(f"written  {flights.count():,} rows")
+
+    queues = flights.groupBy(queue_for("key", ring).alias("queue")).count().orderBy("queue").collect()
+    print("queues  ", {row["queue"]: row["count"] for row in queues})
+
+    placed = place(flights, ring, slices={"flights.e": 2})
+    print(f"dry run  {dry_run(placed, options, ring).ok}")
+    report = publish(placed, options, ring)
+    print(
+        f"published {report.confirmed:,} of {report.rows:,} rows by {len(report.tasks)} tasks: {report.predicted}"
+    )
+
+
+def main() -> None:
+    """Run it on a broker that is named, or found or started."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--limit", type=int, help="only so many flights")
+    parser.add_argument("--url", help="of a broker (default: one that is found or started)")
+    parser.add_argument(
+        "--remote", default="local[2]", help="a Spark Connect server (default: one of its own)"
+    )
+    arguments = parser.parse_args()
+    with ExitStack() as stack:
+        url = arguments.url or stack.enter_context(temporary_vhost(stack.enter_context(find_broker()))).url
+        spark = SparkSession.builder.remote(arguments.remote).getOrCreate()
+        run(spark, url, arguments.limit)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""What the smaller examples share: a broker that is found or started, a Spark, and part of the flights if wished."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from flights import start_spark
+from flights_data import flights_csv
+
+from rabbit_chx.testing import find_broker, temporary_vhost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rabbit_chx.testing import RunningBroker
+
+
+def main(run: Callable[[RunningBroker, SparkSession, Path, int | None], object], about: str) -> None:
+    """Run an example as a program.
+
+    Args:
+        run: the example.
+        about: its first line says what it is.
+    """
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--limit", type=int, help="only so many flights")
+    limit = parser.parse_args().limit
+    with find_broker() as broker, temporary_vhost(broker) as vhost:
+        spark = start_spark()
+        try:
+            run(vhost, spark, flights_csv(), limit)
+        finally:
+            spark.stop()

@@ -1,0 +1,42 @@
+"""One task for each queue: flights placed by their predicted queue, so that each aircraft's flights stay in order.
+
+python examples/placement.py [--limit ROWS]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flights import EXCHANGE, QUEUES, read_flights
+from on_found_broker import main
+
+from rabbit_chx import Broker
+from spark_connector import dry_run, place, publish
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rabbit_chx.testing import RunningBroker
+    from spark_connector import WriteReport
+
+
+def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> WriteReport:
+    """Look first, then publish, in the order of departure."""
+    with Broker(broker.url, ring_source=broker.ring_via) as live:
+        live.declare(EXCHANGE, QUEUES.items())
+        ring = live.ring(EXCHANGE)
+    options = {"url": broker.url, "exchange": EXCHANGE, "ignoreUnknownColumns": True, "badRows": "skip"}
+    flights = read_flights(spark, csv, limit)
+
+    # Ten partitions in all: the heavier a queue, the more of them. `id` begins with the date.
+    placed = place(flights, ring, partitions=10, order_by="id")
+    print(dry_run(placed, options, ring))
+    report = publish(placed, options, ring)
+    print(f"\n{report}")
+    return report
+
+
+if __name__ == "__main__":
+    main(run, __doc__ or "")

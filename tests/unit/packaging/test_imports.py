@@ -1,0 +1,63 @@
+"""What importing loads, and that imports run down the floors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rabbit_chx
+
+ROOT = Path(__file__).resolve().parents[3]
+CLIENTS = {"numpy", "pika", "pamqp", "aio_pika", "pyspark", "pyarrow", "pandas", "rich", "testcontainers"}
+#: What an executor may load besides the standard library and what pyspark loads itself.
+ABOVE_PUBLISHING = {"pika", "aio_pika", "rich", "testcontainers", "rabbit_chx.broker", "rabbit_chx.testing"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules in a fresh interpreter after it has run the code."""
+    script = f"{code}\nimport sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_no_array_library_and_no_client() -> None:
+    assert not loaded_by("import rabbit_chx") & CLIENTS
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from rabbit_chx import phash2; phash2(b'k')",
+        "from rabbit_chx import HashRing; HashRing.from_bindings([('q', 1), ('r', 2)]).destination_for('k')",
+        "from rabbit_chx.amqp import ConnectionSettings; ConnectionSettings.from_uri('amqps://h')",
+    ],
+)
+def test_the_pure_floors_load_only_the_standard_library(code: str) -> None:
+    assert not loaded_by(code) & CLIENTS
+
+
+def test_an_executor_loads_nothing_above_publishing() -> None:
+    code = "import spark_connector.writing, spark_connector.datasource; from rabbit_chx import Publisher"
+    assert not loaded_by(code) & ABOVE_PUBLISHING
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in rabbit_chx.__all__:
+        assert getattr(rabbit_chx, name) is not None
+    assert rabbit_chx.__version__
+    assert set(rabbit_chx.__all__) <= set(dir(rabbit_chx))
+    with pytest.raises(AttributeError, match="no attribute 'HashRnig'"):
+        rabbit_chx.HashRnig  # noqa: B018
+
+
+def test_imports_run_down_the_floors() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
