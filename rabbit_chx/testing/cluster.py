@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["RunningCluster", "docker_cluster", "running_nodes"]
 
 _TOGETHER_TIMEOUT_S = 120
-_COMMAND_S = 20.0  # rabbitmqctl takes seconds to start
 
 # The nodes find each other by the names of their containers, which Docker resolves on a network of ours. Up to 3.8 a
 # node waits up to a minute before it looks for others, so that not all do so at once; ours do not.
@@ -73,34 +72,25 @@ class RunningCluster:
         return self.nodes[0].version
 
     def wait_until_together(self, timeout_s: float = _TOGETHER_TIMEOUT_S) -> None:
-        """Wait until each node has started up and sees all of them running, as after the return of one.
+        """Wait until each node sees all of them running, as after the return of one.
 
         Args:
             timeout_s: how long to wait, in seconds.
 
         Raises:
-            NoBrokerError: they are not together in time; the message says who sees whom, or who still starts up.
+            NoBrokerError: they are not together in time; the message says who sees whom.
         """
         deadline = time.monotonic() + timeout_s
         while True:
             views = {name: running_nodes(node) for name, node in zip(self.names, self.nodes, strict=True)}
             if all(seen == set(self.names) for seen in views.values()):
-                break
+                return
             if time.monotonic() > deadline:
                 who = "; ".join(
                     f"{name} sees {', '.join(sorted(seen)) or 'nobody'}" for name, seen in views.items()
                 )
                 raise NoBrokerError(f"the nodes are not together after {timeout_s:g} s: {who}")
             time.sleep(0.2)
-        # A node is listed, and serves, before its startup is complete. On 3.8 a vhost that is made in between never
-        # starts there, and whoever made it waits.
-        for name, node in zip(self.names, self.nodes, strict=True):
-            try:
-                node.run(
-                    "rabbitmqctl", "await_startup", timeout_s=max(_COMMAND_S, deadline - time.monotonic())
-                )
-            except RabbitChxError as cause:
-                raise NoBrokerError(f"{name} has not completed its startup: {cause}") from None
 
     def stop(self) -> None:
         """End all nodes and remove everything of them, the network too; may be called again."""

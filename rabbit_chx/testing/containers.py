@@ -139,6 +139,7 @@ class _ContainerServer:
             timeout_s=_SERVING_TIMEOUT_S,
             running=self._running,
             log=self.log,
+            tools=("docker", "exec", self._name),
         )
 
     def start(self) -> None:

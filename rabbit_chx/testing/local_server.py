@@ -156,6 +156,7 @@ class _LocalServer:
             timeout_s=_SERVING_TIMEOUT_S,
             running=self._running,
             log=self.log,
+            tools=(str(self.wrapper),),
         )
 
     def start(self) -> None:

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.errors import BrokerRefusedError, NoBrokerError, UnreachableError
+from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, NoBrokerError, UnreachableError
 from rabbit_chx.publishing.connection import Connection
+from rabbit_chx.testing.commands import last_lines, run_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +52,12 @@ def wait_until_serving(
     timeout_s: float,
     running: Callable[[], bool],
     log: Callable[[], str],
+    tools: tuple[str, ...],
 ) -> str:
-    """Wait until AMQP and the HTTP API accept the user, and return the broker's version.
+    """Wait until AMQP and the HTTP API accept the user and its startup is complete, and return the broker's version.
+
+    A server accepts users shortly before: on 3.8 its command line tools then still say that it does not run,
+    and a vhost that is made on a node of a cluster never starts there.
 
     Args:
         url: the AMQP URL.
@@ -60,6 +65,7 @@ def wait_until_serving(
         timeout_s: how long to wait, in seconds.
         running: whether the server is still there; when not, there is nothing to wait for.
         log: its last log lines, for the error.
+        tools: what stands before a command of its CLI tools.
 
     Raises:
         NoBrokerError: it ended, or does not serve in time.
@@ -68,6 +74,7 @@ def wait_until_serving(
     while True:
         try:
             check_management(management_url)
+            _await_startup(tools, max(_PROBE_TIMEOUT_S, deadline - time.monotonic()))
             return amqp_version(url)
         except NoBrokerError as error:
             if not running():
@@ -77,6 +84,15 @@ def wait_until_serving(
                     f"the server does not serve after {timeout_s:g} s ({error}); its log:\n{log()}"
                 ) from error
         time.sleep(0.2)
+
+
+def _await_startup(tools: tuple[str, ...], timeout_s: float) -> None:
+    try:
+        done = run_bounded((*tools, "rabbitmqctl", "await_startup"), timeout_s=timeout_s)
+    except (UnreachableError, BrokerTimeoutError) as error:
+        raise NoBrokerError(f"its startup is not complete: {error}") from error
+    if done.returncode:
+        raise NoBrokerError(f"its startup is not complete: {last_lines(done.stderr)}")
 
 
 def amqp_version(url: str) -> str:
