@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "CONFIRM",
-    "CONFIRM_SIZE",
     "FRAME_END",
     "FRAME_MAX",
     "FRAME_OVERHEAD",
@@ -27,6 +26,7 @@ __all__ = [
     "Return",
     "body_head",
     "body_size",
+    "confirm_head",
     "header_head",
     "next_frame",
     "parse_return",
@@ -57,10 +57,8 @@ METHOD_RETURN: Final = BASIC << 16 | 50
 METHOD_ACK: Final = BASIC << 16 | 80
 METHOD_NACK: Final = BASIC << 16 | 120
 
-#: A whole basic.ack or basic.nack frame: type, channel, size, class and method, delivery tag, bits, end.
-CONFIRM: Final = struct.Struct(">BHIIQBB")
-#: The size field of such a frame.
-CONFIRM_SIZE: Final = 13
+#: A whole basic.ack or basic.nack frame: all before the delivery tag, the tag, bits and end.
+CONFIRM: Final = struct.Struct(">11sQ2s")
 
 _FRAME_TYPES: Final = frozenset({METHOD_FRAME, HEADER_FRAME, BODY_FRAME, HEARTBEAT})
 _FRAME_HEADER: Final = struct.Struct(">BHI")
@@ -106,6 +104,11 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
     if buffer[end : end + 1] != FRAME_END:
         raise ValueError(f"an AMQP frame of {size} bytes does not end with its end mark")
     return Frame(frame_type, channel, buffer[payload:end], end + 1)
+
+
+def confirm_head(channel: int, method: int) -> bytes:
+    """A basic.ack or basic.nack frame up to its delivery tag."""
+    return _FRAME_HEADER.pack(METHOD_FRAME, channel, 13) + method.to_bytes(4)
 
 
 def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:

@@ -173,7 +173,7 @@ class AsyncPublisher(BulkPublisher):
     async def _do(self, step: Step) -> AsyncConnection | None:
         if isinstance(step, Turn):
             assert self._connection is not None  # noqa: S101  # the delivery has opened it
-            await self._connection.turn(step.wait_s)
+            await self._connection.turn(step.wait_s, step.enough)
         elif isinstance(step, Open):
             if self._connection is not None:
                 await self._connection.close()

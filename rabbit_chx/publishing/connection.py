@@ -82,8 +82,12 @@ class Connection:
         """Whether bytes wait for the socket to take them."""
         return bool(self._out)
 
-    def turn(self, longest_wait_s: float) -> None:
-        """One round: wait for the socket, read, write, and see whether the connection lives.
+    def turn(self, longest_wait_s: float, enough: int | None = None) -> None:
+        """Write, wait for the socket, read, and see whether the connection lives.
+
+        Args:
+            longest_wait_s: seconds; it may be less.
+            enough: go on as long as more messages than this are open; None for one round.
 
         Raises:
             RabbitChxError: it does not, or the broker refused something.
@@ -92,7 +96,10 @@ class Connection:
         if session.failure is None:
             try:
                 self._keep_heart_beating()
-                self._exchange(min(longest_wait_s, (session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S))
+                wait_s = min(longest_wait_s, (session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
+                self._exchange(wait_s)
+                if enough is not None:
+                    self._go_on(wait_s, enough)
                 self._look_alive()
             except RabbitChxError as cause:
                 session.failure = session.failure or cause
@@ -152,15 +159,29 @@ class Connection:
     # -- the loop
 
     def _exchange(self, wait_s: float) -> None:
-        out = self._out
-        session = self.session
-        self._queue_output()
-        if wait_s or out:
-            self._transport.wait(wait_s, to_write=bool(out))
-        if data := self._transport.receive():
+        if self._out or self.session.output:
+            self._send()
+        if wait_s and self._out:
+            self._transport.wait(wait_s)
+            wait_s = 0.0
+        if data := self._transport.receive(wait_s):
             self._last_received = time.monotonic()
-            session.receive(data)
-            self._queue_output()
+            self.session.receive(data)
+            if self.session.output:
+                self._send()
+
+    def _go_on(self, wait_s: float, enough: int) -> None:
+        session, ledger = self.session, self.session.ledger
+        deadline = time.monotonic() + wait_s
+        while ledger.open > enough and session.failure is None and not ledger.refused:
+            if time.monotonic() > deadline:
+                return
+            self._exchange(wait_s)
+
+    def _send(self) -> None:
+        out, output = self._out, self.session.output
+        while output:
+            out.append(memoryview(output.popleft()))
         while out:
             sent = self._transport.send(out[0])
             if not sent:
@@ -172,10 +193,6 @@ class Connection:
                 out.popleft()
             else:
                 out[0] = out[0][sent:]
-
-    def _queue_output(self) -> None:
-        while self.session.output:
-            self._out.append(memoryview(self.session.output.popleft()))
 
     def _keep_heart_beating(self) -> None:
         heartbeat_s = self.session.heartbeat_s

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 _PROGRESS_EVERY_S = 0.25
 #: The broker failed inside, is out of something, or lost its place in the protocol: a new connection may do.
 _PASSING_CODES = frozenset({320, 504, 505, 506, 541})
-_LONG_TURN = Turn(1.0)
+_LONG_TURN_S = 0.25
 
 #: What is said of rows that were refused for good.
 REFUSED = (
@@ -156,7 +156,7 @@ class Delivery:
                 wire = encoder.encode(rows) if encoder else b""
             return bool(tally.nacked) or self._has_room(len(rows), len(wire))
 
-        yield from self._until(room)
+        yield from self._until(room, self._limits.max_in_flight - len(rows))
         if tally.nacked:
             raise BrokerRefusedError(REFUSED)
         assert self._link is not None  # noqa: S101  # there is room on it
@@ -171,7 +171,7 @@ class Delivery:
         Raises:
             RabbitChxError: the connection cannot go on.
         """
-        yield from self._until(lambda: not self._open_rows())
+        yield from self._until(lambda: not self._open_rows(), 0)
 
     def close(self) -> None:
         """Nothing is sent any more."""
@@ -226,8 +226,12 @@ class Delivery:
 
     # -- waiting
 
-    def _until(self, done: Callable[[], bool]) -> Steps[None]:
+    def _until(self, done: Callable[[], bool], enough: int) -> Steps[None]:
         """Go on until `done`, as long as something moves.
+
+        Args:
+            done: whether it is.
+            enough: it cannot be while more rows than this are open.
 
         Raises:
             RabbitChxError: nothing does, and no retry is left.
@@ -245,7 +249,7 @@ class Delivery:
                 yield from self._reconnect() if self._lost else self.opening()
                 continue
             try:
-                yield self._next_turn() if self._refused else _LONG_TURN
+                yield self._next_turn(enough)
                 self.tally.blocked_s += patience.look(link, self._clock())
             except RabbitChxError as cause:
                 yield from self._recover(cause)
@@ -258,9 +262,11 @@ class Delivery:
         except RabbitChxError as cause:
             yield from self._recover(cause)
 
-    def _next_turn(self) -> Turn:
+    def _next_turn(self, enough: int) -> Turn:
+        if not self._refused:
+            return Turn(_LONG_TURN_S, enough)
         due = min(sent.due for sent in self._refused)
-        return Turn(min(_LONG_TURN.wait_s, max(0.0, due - self._clock())))
+        return Turn(min(_LONG_TURN_S, max(0.0, due - self._clock())), enough - self._rows_refused())
 
     def _tell(self, *, at_once: bool = False) -> None:
         now = self._clock()

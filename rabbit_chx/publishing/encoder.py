@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.frames import (
@@ -100,12 +99,12 @@ class Encoder:
                 for body in bodies
             ]
         between = self._between(rows.properties, body_lengths)
-        messages = zip(self._publish_heads(rows), rows.keys, *between, bodies, strict=True)
+        columns = (self._publish_heads(rows), rows.keys, *between, bodies)
+        pieces = [FRAME_END] * (len(columns) * len(bodies) + 1)
+        for place, column in enumerate(columns):
+            pieces[place : -1 : len(columns)] = column
         # A message's frame end stands before the next one's head: a piece less to join for each.
-        pieces = list(chain.from_iterable(messages))
-        if pieces:
-            pieces[0] = pieces[0].removeprefix(FRAME_END)
-            pieces.append(FRAME_END)
+        pieces[0] = pieces[0].removeprefix(FRAME_END)
         return b"".join(pieces)
 
     def _publish_heads(self, rows: Rows) -> Iterable[bytes]:

@@ -72,7 +72,7 @@ class Ledger(Generic[What]):
     @property
     def open(self) -> int:
         """Messages that are not answered yet."""
-        return self.sent - self.answered
+        return self.sent - self._low - len(self._ahead)
 
     def publish(self, messages: int, size: int, what: What) -> None:
         """Take down a batch of so many messages and bytes; `what` stands for it in the answers."""
@@ -98,6 +98,22 @@ class Ledger(Generic[What]):
             self._raise_low(tag)
         elif tag > self._low:
             self._ahead.add(tag)
+
+    def ack_each(self, tags: list[int]) -> None:
+        """Take down a basic.ack of each single tag.
+
+        Raises:
+            ValueError: one of them was never published.
+        """
+        if not tags:
+            return
+        low = self._low
+        if max(tags) > self.sent or min(tags) <= low:
+            for tag in tags:
+                self.ack(tag, multiple=False)
+            return
+        self._ahead.update(tags)
+        self._raise_low(low)
 
     def nack(self, tag: int, *, multiple: bool) -> None:
         """Take down a basic.nack.

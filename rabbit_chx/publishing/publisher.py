@@ -168,7 +168,7 @@ class Publisher(BulkPublisher):
     def _do(self, step: Step) -> Connection | None:
         if isinstance(step, Turn):
             assert self._connection is not None  # noqa: S101  # the delivery has opened it
-            self._connection.turn(step.wait_s)
+            self._connection.turn(step.wait_s, step.enough)
         elif isinstance(step, Open):
             if self._connection is not None:
                 self._connection.close()

@@ -68,12 +68,11 @@ def as_bytes(
 
 
 def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Sequence[bytes]:
-    kinds = set(map(type, values))
-    if kinds <= {bytes}:
-        return values  # type: ignore[return-value]  # the kinds say so
-    if kinds == {str}:
-        with contextlib.suppress(UnicodeEncodeError):  # the loop below finds out which
+    if values and isinstance(values[0], str):
+        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the loop below finds out which
             return list(map(str.encode, values))  # type: ignore[arg-type]
+    elif set(map(type, values)) <= {bytes}:
+        return values  # type: ignore[return-value]  # the types say so
     return [_checked(value, what, first_row + i) for i, value in enumerate(values)]
 
 

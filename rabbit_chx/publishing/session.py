@@ -14,7 +14,6 @@ from pamqp.exceptions import PAMQPException
 
 from rabbit_chx.amqp.frames import (
     CONFIRM,
-    CONFIRM_SIZE,
     FRAME_END,
     FRAME_MAX,
     HEARTBEAT_FRAME,
@@ -22,6 +21,7 @@ from rabbit_chx.amqp.frames import (
     METHOD_FRAME,
     METHOD_NACK,
     METHOD_RETURN,
+    confirm_head,
     next_frame,
     parse_return,
 )
@@ -51,7 +51,9 @@ __all__ = ["CHANNEL", "Phase", "Session", "broken_handshake", "closed", "no_hand
 
 CHANNEL = 1
 _SAMPLES = 10
-_CHANNEL_HEAD = bytes((METHOD_FRAME, 0, CHANNEL))
+_ACK = confirm_head(CHANNEL, METHOD_ACK)
+_NACK = confirm_head(CHANNEL, METHOD_NACK)
+_SINGLE = b"\x00" + FRAME_END
 
 
 class Phase(Enum):
@@ -172,6 +174,8 @@ class Session:
         at = 0
         while True:
             at = self._consume_confirms(buffer, at)
+            if at == len(buffer):
+                return at
             if buffer.startswith(b"AMQP", at) and len(buffer) - at >= 8:
                 raise ValueError(f"it speaks another protocol version, {buffer[at + 4 : at + 8].hex('.')}")
             found = next_frame(buffer, at, self.frame_max)
@@ -184,23 +188,23 @@ class Session:
 
     def _consume_confirms(self, buffer: bytes, at: int) -> int:
         """Handle the run of acks and nacks that begins at `at`; where it ends."""
-        if not buffer.startswith(_CHANNEL_HEAD, at):
-            return at
         size = CONFIRM.size
         whole = (len(buffer) - at) // size * size
         ledger = self.ledger
-        for _type, _channel, length, method, tag, bits, end in CONFIRM.iter_unpack(
-            memoryview(buffer)[at : at + whole]
-        ):
-            if length != CONFIRM_SIZE or end != FRAME_END[0]:
-                break
-            if method == METHOD_ACK:
-                ledger.ack(tag, multiple=bool(bits & 1))
-            elif method == METHOD_NACK:
-                ledger.nack(tag, multiple=bool(bits & 1))
+        singles: list[int] = []
+        for head, tag, tail in CONFIRM.iter_unpack(memoryview(buffer)[at : at + whole]):
+            if head == _ACK and tail == _SINGLE:
+                singles.append(tag)
+            elif head == _ACK and tail[1:] == FRAME_END:
+                ledger.ack(tag, multiple=bool(tail[0] & 1))
+            elif head == _NACK and tail[1:] == FRAME_END:
+                ledger.ack_each(singles)  # a nack covers only what is open
+                singles.clear()
+                ledger.nack(tag, multiple=bool(tail[0] & 1))
             else:
                 break
             at += size
+        ledger.ack_each(singles)
         return at
 
     def _on_method(self, payload: bytes, whole: bytes) -> None:

@@ -18,9 +18,15 @@ class Open(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Move bytes both ways; wait for them so many seconds at most."""
+    """Move bytes both ways, and wait for them.
+
+    Attributes:
+        wait_s: seconds to wait at most.
+        enough: go on as long as more messages than this are open; None for one round.
+    """
 
     wait_s: float
+    enough: int | None = None
 
 
 class Sleep(NamedTuple):

@@ -1,4 +1,4 @@
-"""A connected socket, plain or TLS, that never blocks once it is open."""
+"""A connected socket, plain or TLS, whose every wait is bounded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
 
 
 class Transport:
-    """A non-blocking byte stream to a broker.
+    """A byte stream to a broker.
 
     Args:
         settings: where to, and how.
@@ -63,37 +63,36 @@ class Transport:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context and settings.tls:
                 sock = _wrap(sock, context, settings, settings.tls, deadline)
-            sock.setblocking(False)
+            sock.settimeout(0)
         except BaseException:
             sock.close()
             raise
         self._socket = sock
+        self._timeout_s = 0.0
         self._selector = selectors.DefaultSelector()
-        self._selector.register(sock, selectors.EVENT_READ)
-        self._watching_writes = False
+        self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
 
-    def wait(self, timeout_s: float, *, to_write: bool) -> None:
-        """Wait until there is something to read or, if `to_write`, room to write."""
-        if to_write != self._watching_writes:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if to_write else 0)
-            self._selector.modify(self._socket, events)
-            self._watching_writes = to_write
+    def wait(self, timeout_s: float) -> None:
+        """Wait until there is something to read or room to write."""
         self._selector.select(timeout_s)
 
-    def receive(self) -> bytes:
-        """What has come, or b"" where nothing has.
+    def receive(self, wait_s: float = 0.0) -> bytes:
+        """What has come or comes within so many seconds, or b"" where nothing does.
 
         Raises:
             ConnectionLostError: the peer closed or reset the connection.
         """
         try:
+            self._set_timeout(wait_s)
             data = self._socket.recv(_RECEIVE_BYTES)
             if data and isinstance(self._socket, ssl.SSLSocket):
                 while self._socket.pending():  # a selector does not see what TLS has already decoded
                     data += self._socket.recv(_RECEIVE_BYTES)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return b""
         except OSError as cause:
+            if isinstance(cause, TimeoutError) and cause.errno is None:
+                return b""  # with an errno it is the network's ETIMEDOUT
             raise lost(self._where, cause) from None
         if not data:
             raise lost(self._where)
@@ -106,11 +105,17 @@ class Transport:
             ConnectionLostError: the peer closed or reset the connection.
         """
         try:
+            self._set_timeout(0.0)
             return self._socket.send(data)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError as cause:
             raise lost(self._where, cause) from None
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        if timeout_s != self._timeout_s:
+            self._socket.settimeout(timeout_s)
+            self._timeout_s = timeout_s
 
     def close(self) -> None:
         """Close the socket; may be called again."""

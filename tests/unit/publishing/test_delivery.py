@@ -218,20 +218,20 @@ def test_a_refusal_at_the_door_is_final() -> None:
 
 
 def test_a_stall_is_a_loss_once() -> None:
-    broker = Broker(chain([nothing] * 61, [ack()]), backoff_s=0)
+    broker = Broker(chain([nothing] * 241, [ack()]), backoff_s=0)
     assert broker.publish("a").reconnects == 1
-    broker = Broker(iter([nothing] * 130), backoff_s=0)
+    broker = Broker(iter([nothing] * 490), backoff_s=0)
     with pytest.raises(RabbitChxError, match="answered nothing for 60 s, and 1 messages are open"):
         broker.publish("a")
     assert len(broker.links) == 2
 
 
 def test_refused_messages_are_sent_again_a_few_times() -> None:
-    broker = Broker(iter([nack(2), ack(3), ack(4), ack()]), backoff_s=0.5)
+    broker = Broker(iter([nack(2), ack(3), nothing, ack(4), ack()]), backoff_s=0.5)
     report = broker.publish("a b c")
     assert broker.links[0].bodies == ["a", "b", "c", "b"]
     assert (report.confirmed, report.nacked, report.republished) == (3, 0, 0)
-    stubborn = Broker(iter([nack(1), nothing, nack(2), nothing, nack(3)]), nack_retries=2, backoff_s=0.5)
+    stubborn = Broker(chain([nack(1)], [nothing] * 2, [nack(2)], [nothing] * 4, [nack(3)]), nack_retries=2, backoff_s=0.5)
     report = stubborn.publish("a")
     assert (report.confirmed, report.nacked) == (0, 1)
     assert stubborn.links[0].bodies == ["a", "a", "a"]
