@@ -37,6 +37,7 @@ class AsyncConnection(asyncio.Protocol):
         self._where = settings.masked_url
         self._transport: asyncio.Transport | None = None
         self._moved = asyncio.Event()  # something came, may go, or has ended
+        self._enough: int | None = None
         self._gone = asyncio.Event()
         self._full = False  # the transport asks us to wait
         self._written = 0
@@ -109,8 +110,12 @@ class AsyncConnection(asyncio.Protocol):
         self._taken = max(self._taken, self._written - waiting)
         return self._taken
 
-    async def turn(self, wait_s: float) -> None:
+    async def turn(self, wait_s: float, enough: int | None = None) -> None:
         """Write what is to be written, and wait until something moves.
+
+        Args:
+            wait_s: seconds at most.
+            enough: answers count as moving when no more messages than this are open; None for any.
 
         Raises:
             RabbitChxError: the connection cannot go on, or the broker refused something.
@@ -118,6 +123,7 @@ class AsyncConnection(asyncio.Protocol):
         self._write()
         if self.session.failure is None:
             self._moved.clear()
+            self._enough = enough
             if wait_s:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
@@ -146,6 +152,7 @@ class AsyncConnection(asyncio.Protocol):
                 await self._gone.wait()
 
     async def _say_goodbye(self) -> None:
+        self._enough = None
         self.session.close()
         while self.session.phase is not Phase.CLOSED and not self._gone.is_set():
             self._write()
@@ -164,9 +171,17 @@ class AsyncConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take in what came."""
         self._last_received = time.monotonic()
-        self.session.receive(data)
+        session = self.session
+        session.receive(data)
         self._write()
-        self._moved.set()
+        ledger = session.ledger
+        if (
+            self._enough is None
+            or ledger.open <= self._enough
+            or ledger.refused
+            or session.failure is not None
+        ):
+            self._moved.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take down that it is over."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-@pytest.mark.parametrize("method", ["wait", "receive", "send"])
+@pytest.mark.parametrize("method", ["receive", "send"])
 def test_an_interruption_is_no_confirm(
     channel: BlockingChannel, vhost_url: str, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:

@@ -13,7 +13,6 @@ from pyspark.errors import AnalysisException, PySparkException, PythonException
 
 import spark_connector
 from rabbit_chx.routing import HashRing
-from spark_connector.datasource import data_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,8 +104,11 @@ def test_bad_rows_are_counted_over_partitions(spark: SparkSession, vhost_url: st
     ]
 
 
+@pytest.mark.pyspark("4.1", "to register a format again that Spark has found by itself")
 @pytest.mark.usefixtures("channel")
 def test_speculation_can_be_refused(spark: SparkSession, vhost_url: str) -> None:
+    from spark_connector.datasource import data_source  # not on PySpark 3.5
+
     spark.dataSource.register(data_source("app", speculation=True))
     try:
         line = failure(frame(spark), vhost_url, AnalysisException, onSpeculation="fail")

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 
+OTHER_PYTHON = pytest.mark.pyspark(
+    "4.1", "a format that Spark has found, in another Python than the one that found it,"
+)
+
 ROOT = Path(__file__).resolve().parents[2]
 SITE_PACKAGES = Path(pyspark.__file__).resolve().parents[1]
 
@@ -107,6 +111,7 @@ def test_found_in_the_wheel(vhost_url: str, consumed: Consumed, tmp_path: Path) 
     assert len(consumed()) == 100
 
 
+@OTHER_PYTHON
 def test_a_planner_without_our_packages(vhost_url: str, bare_python: Path, tmp_path: Path) -> None:
     said = run_job(Path(sys.executable), tmp_path, "local[1]", vhost_url, "register", executors=bare_python)
     assert f"the Python that plans for Spark, {bare_python}, cannot load rabbit-chx" in said
@@ -125,6 +130,7 @@ def _work_of_a_local_cluster() -> Iterator[None]:
         work.rmdir()
 
 
+@OTHER_PYTHON
 @pytest.mark.usefixtures("_work_of_a_local_cluster", "channel")
 def test_an_executor_without_our_packages(vhost_url: str, bare_python: Path, tmp_path: Path) -> None:
     either = tmp_path / "python"

@@ -231,7 +231,9 @@ def test_refused_messages_are_sent_again_a_few_times() -> None:
     report = broker.publish("a b c")
     assert broker.links[0].bodies == ["a", "b", "c", "b"]
     assert (report.confirmed, report.nacked, report.republished) == (3, 0, 0)
-    stubborn = Broker(chain([nack(1)], [nothing] * 2, [nack(2)], [nothing] * 4, [nack(3)]), nack_retries=2, backoff_s=0.5)
+    stubborn = Broker(
+        chain([nack(1)], [nothing] * 2, [nack(2)], [nothing] * 4, [nack(3)]), nack_retries=2, backoff_s=0.5
+    )
     report = stubborn.publish("a")
     assert (report.confirmed, report.nacked) == (0, 1)
     assert stubborn.links[0].bodies == ["a", "a", "a"]
