@@ -90,8 +90,7 @@ class Ledger(Generic[What]):
         Raises:
             ValueError: the tag was never published.
         """
-        if tag > self.sent:
-            raise ValueError(f"the broker confirmed delivery tag {tag}, but only {self.sent} were published")
+        self._check(tag)
         if multiple:
             self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 stands for all
         elif tag == self._low + 1:
@@ -105,15 +104,11 @@ class Ledger(Generic[What]):
         Raises:
             ValueError: one of them was never published.
         """
-        if not tags:
-            return
-        low = self._low
-        if max(tags) > self.sent or min(tags) <= low:
-            for tag in tags:
-                self.ack(tag, multiple=False)
-            return
-        self._ahead.update(tags)
-        self._raise_low(low)
+        if tags:
+            self._check(max(tags))
+            low = self._low
+            self._ahead.update([tag for tag in tags if tag > low])
+            self._raise_low(low)
 
     def nack(self, tag: int, *, multiple: bool) -> None:
         """Take down a basic.nack.
@@ -133,6 +128,10 @@ class Ledger(Generic[What]):
                 self.refused[-1].places.extend(part.places)
             else:
                 self.refused.append(part)
+
+    def _check(self, tag: int) -> None:
+        if tag > self.sent:
+            raise ValueError(f"the broker confirmed delivery tag {tag}, but only {self.sent} were published")
 
     def _open_through(self, tag: int, after: int = 0) -> Iterator[Part[What]]:
         """The open messages above the tag `after`, up to `tag`, by batch."""

@@ -98,6 +98,31 @@ def test_no_common_mechanism() -> None:
     assert "offers the auth mechanisms PLAIN, AMQPLAIN, not EXTERNAL" in str(session.failure)
 
 
+@given(
+    answers=st.lists(
+        st.tuples(
+            st.sampled_from([commands.Basic.Ack, commands.Basic.Nack]), st.integers(1, 40), st.booleans()
+        ),
+        max_size=30,
+    )
+)
+def test_a_run_of_answers_counts_as_each_of_them_after_the_other(
+    answers: list[tuple[type[commands.Basic.Ack | commands.Basic.Nack], int, bool]],
+) -> None:
+    wires = [said(answer(tag, multiple)) for answer, tag, multiple in answers]
+    at_once, one_by_one = ready(), ready()
+    for session in (at_once, one_by_one):
+        session.publish(b"wire", 25)
+        session.publish(b"more", 15)
+    at_once.receive(b"".join(wires))
+    for wire in wires:
+        one_by_one.receive(wire)
+    assert at_once.failure is None
+    assert at_once.ledger.left() == one_by_one.ledger.left()
+    assert at_once.ledger.refused == one_by_one.ledger.refused
+    assert at_once.ledger.acked == one_by_one.ledger.acked
+
+
 ANSWERS = b"".join(
     (
         said(commands.Basic.Ack(3)),
