@@ -23,7 +23,7 @@ from rabbit_chx.broker import pika_parameters
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Cost", "Work", "compiled_peer", "ours", "raw", "tutorial", "windowed_pika"]
+__all__ = ["Cost", "Work", "build_peer", "compiled_peer", "ours", "raw", "tutorial", "windowed_pika"]
 
 WINDOW = 1000
 #: pika is at its best with a larger one.
@@ -186,8 +186,8 @@ def windowed_pika(work: Work) -> Cost:
     return publisher.cost
 
 
-def compiled_peer() -> Callable[[Work], Cost] | None:
-    """rabbitmq-c, by `rabbitmq_c.c`; None, and a line that says why, where it cannot be compiled."""
+def build_peer() -> Path | None:
+    """`rabbitmq_c.c` as a program; None, and a line that says why, where it cannot be compiled."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         print("no C compiler: the table has no row for rabbitmq-c", file=sys.stderr)
@@ -198,15 +198,16 @@ def compiled_peer() -> Callable[[Work], Cost] | None:
     if built.returncode:
         print("apt-get install librabbitmq-dev: the table has no row for rabbitmq-c", file=sys.stderr)
         return None
+    return program
 
-    def run(work: Work) -> Cost:
-        to = ConnectionSettings.from_uri(work.url)
-        arguments = (to.host, to.port, to.username, to.password.reveal(), to.vhost, work.exchange)
-        numbers = (work.messages, work.body_bytes, WINDOW)
-        done = subprocess.run(
-            [program, *map(str, arguments), *map(str, numbers)], capture_output=True, text=True, check=True
-        )
-        seconds, cpu_seconds = map(float, done.stdout.split())
-        return Cost(work.messages, seconds, cpu_seconds)
 
-    return run
+def compiled_peer(program: Path, work: Work) -> Cost:
+    """rabbitmq-c."""
+    to = ConnectionSettings.from_uri(work.url)
+    arguments = (to.host, to.port, to.username, to.password.reveal(), to.vhost, work.exchange)
+    numbers = (work.messages, work.body_bytes, WINDOW)
+    done = subprocess.run(
+        [program, *map(str, arguments), *map(str, numbers)], capture_output=True, text=True, check=True
+    )
+    seconds, cpu_seconds = map(float, done.stdout.split())
+    return Cost(work.messages, seconds, cpu_seconds)
