@@ -7,7 +7,6 @@ blocking and the asyncio publisher run the very same decisions.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import (
@@ -19,6 +18,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing.patience import InterruptedLinkError, Patience, StallError
+from rabbit_chx.publishing.sent import Refused, Sent
 from rabbit_chx.publishing.session import closed
 from rabbit_chx.publishing.steps import Open, Sleep, Turn
 from rabbit_chx.publishing.tally import Tally
@@ -41,28 +41,13 @@ _log = logging.getLogger(__name__)
 _PROGRESS_EVERY_S = 0.25
 #: The broker failed inside, is out of something, or lost its place in the protocol: a new connection may do.
 _PASSING_CODES = frozenset({320, 504, 505, 506, 541})
-_LONG_TURN_S = 0.25
+_LONG_TURN_S = _PROGRESS_EVERY_S  # so that progress is told in time
 
 #: What is said of rows that were refused for good.
 REFUSED = (
     "the broker refused messages (basic.nack): a queue is full and its overflow is "
     "reject-publish, or it has no majority of its nodes"
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sent:
-    """A batch on its way, or on its way again; stands in the ledger.
-
-    Attributes:
-        rows: its messages.
-        refusals: how often the broker refused them.
-        due: when they are to be sent again after a refusal.
-    """
-
-    rows: Rows
-    refusals: int = 0
-    due: float = 0.0
 
 
 class Delivery:
@@ -112,8 +97,8 @@ class Delivery:
         self._link: Link | None = None
         self._encoder: Encoder | None = None
         self._frame_max = 0
-        self._unsent: list[_Sent] = []  # open when their connection was lost, oldest first
-        self._refused: list[_Sent] = []  # wait for their next attempt
+        self._unsent: list[Sent] = []  # open when their connection was lost, oldest first
+        self._refused = Refused()
         self._lost: RabbitChxError | None = None
         self._attempts = 0  # to reconnect, since the broker answered last
         self._stalls = 0
@@ -161,7 +146,7 @@ class Delivery:
             raise BrokerRefusedError(REFUSED)
         assert self._link is not None  # noqa: S101  # there is room on it
         tally.begin(len(rows), self._clock())
-        self._link.session.publish(wire, len(rows), _Sent(rows))
+        self._link.session.publish(wire, len(rows), Sent(rows))
         yield from self._turn(0)
         self._tell()
 
@@ -191,7 +176,7 @@ class Delivery:
 
     def give_up_refused(self) -> None:
         """Send nothing again that the broker has refused."""
-        self.tally.nacked += sum(len(sent.rows) for sent in self._refused)
+        self.tally.nacked += len(self._refused)
         self._refused.clear()
 
     def start_anew(self) -> None:
@@ -208,21 +193,15 @@ class Delivery:
         session, limits = link.session, self._limits
         if link.backlog or session.blocked is not None:
             return False
-        open_ = session.ledger.open + self._rows_refused()
+        open_ = session.ledger.open + len(self._refused)
         return not open_ or (
             open_ + messages <= limits.max_in_flight
-            and session.ledger.open_bytes + self._bytes_refused() + size <= limits.max_in_flight_bytes
+            and session.ledger.open_bytes + self._refused.body_bytes + size <= limits.max_in_flight_bytes
         )
 
     def _open_rows(self) -> int:
         here = self._link.session.ledger.open if self._link else 0
-        return here + self._rows_refused() + sum(len(sent.rows) for sent in self._unsent)
-
-    def _rows_refused(self) -> int:
-        return sum(len(sent.rows) for sent in self._refused) if self._refused else 0
-
-    def _bytes_refused(self) -> int:
-        return sum(len(body) for sent in self._refused for body in sent.rows.bodies) if self._refused else 0
+        return here + len(self._refused) + sum(len(sent.rows) for sent in self._unsent)
 
     # -- waiting
 
@@ -265,8 +244,8 @@ class Delivery:
     def _next_turn(self, enough: int) -> Turn:
         if not self._refused:
             return Turn(_LONG_TURN_S, enough)
-        due = min(sent.due for sent in self._refused)
-        return Turn(min(_LONG_TURN_S, max(0.0, due - self._clock())), enough - self._rows_refused())
+        wait_s = min(_LONG_TURN_S, self._refused.seconds_left(self._clock()))
+        return Turn(wait_s, enough - len(self._refused))
 
     def _tell(self, *, at_once: bool = False) -> None:
         now = self._clock()
@@ -288,7 +267,8 @@ class Delivery:
         if link.session.ledger.refused:
             self._take_up_refused(link, now)
         if self._refused and link.session.failure is None and link.session.blocked is None:
-            self._resend_due(now)
+            for sent in self._refused.take_due(now):
+                self._publish(sent)
 
     def _take_up_refused(self, link: Link, now: float) -> None:
         parts, link.session.ledger.refused = link.session.ledger.refused, []
@@ -299,18 +279,11 @@ class Delivery:
                 self.tally.nacked += len(rows)
             else:
                 due = now + retries.delay_s(batch.refusals, self._chance())
-                self._refused.append(_Sent(rows, batch.refusals + 1, due))
+                self._refused.add(Sent(rows, batch.refusals + 1, due))
         if self.tally.nacked:
             self.give_up_refused()  # the rows end with an error anyhow
 
-    def _resend_due(self, now: float) -> None:
-        waiting = self._refused
-        self._refused = [sent for sent in waiting if sent.due > now]
-        for sent in waiting:
-            if sent.due <= now:
-                self._publish(sent)
-
-    def _publish(self, sent: _Sent) -> None:
+    def _publish(self, sent: Sent) -> None:
         assert self._link is not None  # noqa: S101  # it was adopted
         assert self._encoder is not None  # noqa: S101
         self._link.session.publish(self._encoder.encode(sent.rows), len(sent.rows), sent)
@@ -353,7 +326,7 @@ class Delivery:
     def _put_back(self, link: Link) -> None:
         """Take the open rows off the lost connection."""
         self._unsent += [
-            _Sent(sent.rows.pick(places), sent.refusals) for sent, places in link.session.ledger.left()
+            Sent(sent.rows.pick(places), sent.refusals) for sent, places in link.session.ledger.left()
         ]
         self.tally.leave(link)
         self._link = None

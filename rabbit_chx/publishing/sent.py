@@ -1,0 +1,63 @@
+"""Batches on their way, and those that wait for their next attempt after a refusal. No clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.rows import Rows
+
+__all__ = ["Refused", "Sent"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sent:
+    """A batch on its way, or on its way again; stands in the ledger.
+
+    Attributes:
+        rows: its messages.
+        refusals: how often the broker refused them.
+        due: when they are to be sent again after a refusal.
+    """
+
+    rows: Rows
+    refusals: int = 0
+    due: float = 0.0
+
+
+class Refused:
+    """Batches that wait for their next attempt; mostly none."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Sent] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return sum(len(sent.rows) for sent in self._waiting) if self._waiting else 0
+
+    @property
+    def body_bytes(self) -> int:
+        """The bytes of their bodies."""
+        return sum(len(body) for sent in self._waiting for body in sent.rows.bodies) if self._waiting else 0
+
+    def add(self, sent: Sent) -> None:
+        """Let a batch wait until it is due."""
+        self._waiting.append(sent)
+
+    def seconds_left(self, now: float) -> float:
+        """Until the first of them is due."""
+        return max(0.0, min(sent.due for sent in self._waiting) - now)
+
+    def take_due(self, now: float) -> list[Sent]:
+        """Those that are due, oldest first; they wait no longer."""
+        due = [sent for sent in self._waiting if sent.due <= now]
+        self._waiting = [sent for sent in self._waiting if sent.due > now]
+        return due
+
+    def clear(self) -> None:
+        """None of them will be sent again."""
+        self._waiting.clear()
