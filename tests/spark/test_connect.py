@@ -1,0 +1,69 @@
+"""What goes over Spark Connect beyond the example: a stream whose reports arise on the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Consumed = Callable[[], list[Any]]
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+#: Of a process of its own: one Python cannot hold a classic and a Connect session.
+STREAM = """
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from rabbit_chx import HashRing
+from spark_connector import batch_publisher
+
+url, folder = sys.argv[1:]
+
+
+def note(report):
+    Path(folder, f"report-{report.batch_id}").write_text(report.to_json())
+
+
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+rows = spark.range(300).selectExpr("CAST(id AS string) AS key", "CAST(id AS string) AS value")
+rows.repartition(3).write.parquet(f"{folder}/rows")
+stream = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(f"{folder}/rows")
+ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
+publisher = batch_publisher({"url": url, "exchange": "x"}, ring, on_report=note)
+query = (
+    stream.writeStream.foreachBatch(publisher)
+    .option("checkpointLocation", f"{folder}/checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
+if not query.awaitTermination(120):
+    raise SystemExit("the stream does not end")
+spark.stop()
+"""
+
+
+def test_a_stream_reports_each_batch(vhost_url: str, consumed: Consumed, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STREAM, vhost_url, str(tmp_path)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    reports = [json.loads((tmp_path / f"report-{batch}").read_text()) for batch in range(3)]
+    assert [report["batch_id"] for report in reports] == [0, 1, 2]
+    assert sum(report["confirmed"] for report in reports) == 300
+    assert sorted(int(message.body) for message in consumed()) == list(range(300))
