@@ -135,7 +135,7 @@ class WritePlan:
             batches, self.columns, self.options, write_id=self.write_id, app=self.application.name
         )
 
-    def commit(self, tasks: Iterable[TaskReport], batch_id: int = 0) -> WriteReport:
+    def commit(self, tasks: Iterable[TaskReport], batch_id: int | None = None) -> WriteReport:
         """Report; runs on the driver's machine once every task is done, and never raises: the messages are out."""
         ring = self.options.ring
         report = WriteReport.of(

@@ -93,7 +93,7 @@ def batch_publisher(
     return publish_batch
 
 
-def _publish(df: DataFrame, plan: WritePlan, batch_id: int = 0) -> WriteReport:
+def _publish(df: DataFrame, plan: WritePlan, batch_id: int | None = None) -> WriteReport:
     try:
         tasks = for_each_partition(df, publish_partition, plan)
     except Exception as cause:

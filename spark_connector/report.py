@@ -91,7 +91,7 @@ class WriteReport:
         tasks: one report per task that committed.
         ring_provenance: how the ring behind `predicted` was got (read, replayed, assumed), or None.
         write_id: of the write, or of the streaming query.
-        batch_id: of the micro-batch; 0 where there is no stream.
+        batch_id: of the micro-batch; None where there is no stream.
         seconds: from the planning of the write to its end, what Spark computed before included.
         notes: what one should know, such as that an alternate exchange takes what no queue takes.
     """
@@ -100,7 +100,7 @@ class WriteReport:
     tasks: tuple[TaskReport, ...]
     ring_provenance: str | None = None
     write_id: str = ""
-    batch_id: int = 0
+    batch_id: int | None = None
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
 
@@ -112,7 +112,7 @@ class WriteReport:
         ring_provenance: str | None,
         *,
         write_id: str = "",
-        batch_id: int = 0,
+        batch_id: int | None = None,
         seconds: float = 0.0,
         notes: Iterable[str] = (),
     ) -> WriteReport:

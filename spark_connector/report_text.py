@@ -16,7 +16,7 @@ __all__ = ["render"]
 
 def render(report: WriteReport) -> str:
     """Totals, rows per predicted queue, partitions, samples and notes."""
-    batch = f", batch {report.batch_id}" if report.batch_id else ""
+    batch = f", batch {report.batch_id}" if report.batch_id is not None else ""
     parts = [
         f"write {report.write_id or 'unnamed'}{batch} to exchange {report.exchange!r}, {report.seconds:.1f} s",
         table(("", ""), ((name.replace("_", " "), getattr(report, name)) for name in TOTALS)),

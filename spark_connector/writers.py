@@ -47,7 +47,7 @@ class _Writer:
     def _write(self, batches: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
         return _TaskDone(self._plan.write(batches), self._plan)
 
-    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int = 0) -> None:
+    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int | None = None) -> None:
         done = [message for message in messages if isinstance(message, _TaskDone)]
         plan = replace(self._plan, started=done[0].started, notes=done[0].notes) if done else self._plan
         plan.commit((message.report for message in done), batch_id)

@@ -146,6 +146,7 @@ def test_streams_are_placed_and_reported_by_batch(
         frame(spark, rows=200).write.mode("append").parquet(source)
         run_what_is_there()
     assert [report.batch_id for report in reports] == [0, 1]
+    assert ", batch 0 to exchange 'x'" in str(reports[0])
     assert [report.confirmed for report in reports] == [200, 200]
     assert len({report.write_id for report in reports}) == 1
     for report in reports:

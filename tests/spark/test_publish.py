@@ -50,6 +50,7 @@ def test_the_report_has_every_row(
     report = publish(
         frame(spark, 3_000, 3).withColumn("value", once("value")), {**options, "maxInFlight": 200}, RING
     )
+    assert report.batch_id is None  # no stream
     assert report.rows == report.confirmed == computed.value == 3_000
     assert [task.partition for task in report.tasks] == [0, 1, 2]
     found = consumed()
