@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
     Consumed = Callable[[], list[Any]]
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.pyspark("4.0", "a Connect server in pyspark's own package"),
+]
 
 #: Of a process of its own: one Python cannot hold a classic and a Connect session.
 STREAM = """
