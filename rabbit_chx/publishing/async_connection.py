@@ -171,16 +171,9 @@ class AsyncConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take in what came."""
         self._last_received = time.monotonic()
-        session = self.session
-        session.receive(data)
+        self.session.receive(data)
         self._write()
-        ledger = session.ledger
-        if (
-            self._enough is None
-            or ledger.open <= self._enough
-            or ledger.refused
-            or session.failure is not None
-        ):
+        if self._enough is None or self.session.has_news(self._enough):
             self._moved.set()
 
     def connection_lost(self, exc: Exception | None) -> None:

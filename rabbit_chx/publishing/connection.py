@@ -171,11 +171,8 @@ class Connection:
                 self._send()
 
     def _go_on(self, wait_s: float, enough: int) -> None:
-        session, ledger = self.session, self.session.ledger
         deadline = time.monotonic() + wait_s
-        while ledger.open > enough and session.failure is None and not ledger.refused:
-            if time.monotonic() > deadline:
-                return
+        while not self.session.has_news(enough) and time.monotonic() <= deadline:
             self._exchange(wait_s)
 
     def _send(self) -> None:

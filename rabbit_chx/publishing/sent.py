@@ -32,17 +32,14 @@ class Refused:
     def __init__(self) -> None:
         self._waiting: list[Sent] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
     def __len__(self) -> int:
         """How many rows."""
-        return sum(len(sent.rows) for sent in self._waiting) if self._waiting else 0
+        return sum(len(sent.rows) for sent in self._waiting)
 
     @property
     def body_bytes(self) -> int:
         """The bytes of their bodies."""
-        return sum(len(body) for sent in self._waiting for body in sent.rows.bodies) if self._waiting else 0
+        return sum(len(body) for sent in self._waiting for body in sent.rows.bodies)
 
     def add(self, sent: Sent) -> None:
         """Let a batch wait until it is due."""

@@ -150,6 +150,10 @@ class Session:
                 "the connection is taken as lost; look whether broker and network are up"
             )
 
+    def has_news(self, enough: int) -> bool:
+        """Whether there is something to decide: a refusal, a failure, or no more than `enough` messages that are open."""
+        return self.ledger.open <= enough or bool(self.ledger.refused) or self.failure is not None
+
     def close(self) -> None:
         """Queue the goodbye; the phase becomes CLOSED when the broker has answered it."""
         if self.phase in (Phase.CLOSING, Phase.CLOSED):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scripts import run_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,15 +56,7 @@ spark.stop()
 
 
 def test_a_stream_reports_each_batch(vhost_url: str, consumed: Consumed, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", STREAM, vhost_url, str(tmp_path)],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_python("-c", STREAM, vhost_url, tmp_path)
     reports = [json.loads((tmp_path / f"report-{batch}").read_text()) for batch in range(3)]
     assert [report["batch_id"] for report in reports] == [0, 1, 2]
     assert sum(report["confirmed"] for report in reports) == 300

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from scripts import run_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,15 +86,7 @@ def test_the_snippets_of_the_document(
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 @pytest.mark.usefixtures("csv")
 def test_connect(vhost_url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / "connect.py", "--limit", str(ROWS), "--url", vhost_url],
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python(EXAMPLES / "connect.py", "--limit", ROWS, "--url", vhost_url)
     assert "written  5,000 rows" in done.stdout
     assert "dry run  True" in done.stdout
     assert "published 5,000 of 5,000 rows by 6 tasks" in done.stdout
