@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField
     from rabbit_chx.broker import Broker
     from rabbit_chx.erlang import Atom, ErlangMap, phash2
-    from rabbit_chx.publishing import AsyncPublisher, Publisher
+    from rabbit_chx.errors import PublishError, RabbitChxError
+    from rabbit_chx.publishing import AsyncPublisher, Publisher, PublishReport
     from rabbit_chx.routing import (
         ConsistentHashExchange,
         ExchangeRef,
@@ -32,7 +33,10 @@ _HOMES = {
     "ExchangeRef": "rabbit_chx.routing",
     "HashRing": "rabbit_chx.routing",
     "ModulusHashExchange": "rabbit_chx.routing",
+    "PublishError": "rabbit_chx.errors",
+    "PublishReport": "rabbit_chx.publishing",
     "Publisher": "rabbit_chx.publishing",
+    "RabbitChxError": "rabbit_chx.errors",
     "Release": "rabbit_chx.routing",
     "jump_consistent_hash": "rabbit_chx.routing",
     "phash2": "rabbit_chx.erlang",
@@ -48,7 +52,10 @@ __all__ = [
     "ExchangeRef",
     "HashRing",
     "ModulusHashExchange",
+    "PublishError",
+    "PublishReport",
     "Publisher",
+    "RabbitChxError",
     "Release",
     "jump_consistent_hash",
     "phash2",

@@ -12,12 +12,13 @@
     │   ├── AccessRefusedError                        wrong password, or no permission
     │   ├── NotFoundError                             no such vhost, exchange or queue
     │   ├── MismatchError                             it exists, but is not what was asked for
-    │   ├── RingSourceError                           the ring could not be read
+    │   ├── ConnectionLimitError                      it has as many connections as it may; that passes
     │   └── ChannelClosedError                        the broker answers such a message by closing
     ├── UnreachableError      (also ConnectionError)  nobody answers, or no longer
     │   ├── ConnectionLostError                       the connection ended while it was in use
     │   ├── BrokerTimeoutError (also TimeoutError)    the broker is there and does not go on
     │   └── NoBrokerError                             no broker for tests could be had
+    ├── RingSourceError                               the ring could not be read: the command failed, or said something else
     ├── PublishError                                  rows that were not confirmed; carries the report
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
@@ -37,6 +38,7 @@ __all__ = [
     "BrokerRefusedError",
     "BrokerTimeoutError",
     "ChannelClosedError",
+    "ConnectionLimitError",
     "ConnectionLostError",
     "EmptyRingError",
     "InputError",
@@ -124,8 +126,8 @@ class MismatchError(BrokerRefusedError):
     """It exists, but is not what was asked for: another type, other properties (406)."""
 
 
-class RingSourceError(BrokerRefusedError):
-    """The true ring could not be read."""
+class ConnectionLimitError(BrokerRefusedError):
+    """A limit of connections is reached, of the node, the vhost or the user (530)."""
 
 
 class ChannelClosedError(BrokerRefusedError):
@@ -146,6 +148,10 @@ class BrokerTimeoutError(UnreachableError, TimeoutError):
 
 class NoBrokerError(UnreachableError):
     """A broker for tests could not be had; the message says what was tried."""
+
+
+class RingSourceError(RabbitChxError):
+    """The true ring could not be read: a command could not be run or failed, or what it printed is no ring."""
 
 
 class PublishError(RabbitChxError):

@@ -8,13 +8,20 @@ from typing import NamedTuple
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
+    ConnectionLimitError,
     ConnectionLostError,
+    InputError,
     MismatchError,
     NotFoundError,
     RabbitChxError,
+    UnreachableError,
 )
 
-__all__ = ["error_for"]
+__all__ = ["error_for", "may_pass"]
+
+#: The broker is stopped, failed inside (a vhost that is still starting among it), is out of something, or lost its
+#: place in the protocol.
+_PASSING_CODES = frozenset({320, 504, 505, 506, 541})
 
 
 class _Meaning(NamedTuple):
@@ -34,7 +41,7 @@ _MEANINGS = (
     _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
     _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it anew"),
     _Meaning(406, "", MismatchError, "correct what it names"),
-    _Meaning(530, "limit .* is reached", BrokerRefusedError, "close connections, or raise the limit"),
+    _Meaning(530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
     _Meaning(530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "give the user permissions on the vhost"),
     _Meaning(530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),
     _Meaning(541, "", BrokerRefusedError, "look at the broker's log: it failed inside, often over an argument it does not expect"),
@@ -61,3 +68,10 @@ def error_for(
             break
     message = f"{where}: the broker answered {code} {text.strip().rstrip('.')}: {remedy}"
     return kind(message, exchange=exchange, queue=queue, reply_code=code)
+
+
+def may_pass(error: RabbitChxError) -> bool:
+    """Whether a later attempt to connect may do better, with nothing changed but the time."""
+    if isinstance(error, InputError):
+        return False
+    return isinstance(error, (UnreachableError, ConnectionLimitError)) or error.reply_code in _PASSING_CODES

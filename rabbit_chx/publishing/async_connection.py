@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing.session import Phase, Session, broken_handshake, closed, no_handshake
-from rabbit_chx.publishing.transport import lost, no_answer, no_tls, server_name, tls_context
+from rabbit_chx.publishing.transport import bytes_not_taken, lost, no_answer, no_tls, server_name, tls_context
 
 if TYPE_CHECKING:
     from typing import Self
@@ -42,6 +42,7 @@ class AsyncConnection(asyncio.Protocol):
         self._full = False  # the transport asks us to wait
         self._written = 0
         self._taken = 0
+        self._heartbeat_bytes = 0  # written since the last other byte
         self._closed = False
         self._last_sent = self._last_received = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -58,7 +59,7 @@ class AsyncConnection(asyncio.Protocol):
         try:
             async with asyncio.timeout(settings.connection_timeout_s):
                 await connection._connect(settings)
-                await connection._until_ready()
+                await connection._until_ready(settings)
         except TimeoutError as cause:
             if isinstance(cause, RabbitChxError):
                 raise
@@ -89,12 +90,12 @@ class AsyncConnection(asyncio.Protocol):
                 raise
             raise no_answer(settings, cause) from None
 
-    async def _until_ready(self) -> None:
+    async def _until_ready(self, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
             try:
                 await self.turn(1.0)
             except ConnectionLostError as cause:
-                raise broken_handshake(cause) from None
+                raise broken_handshake(settings, cause) from None
 
     # -- what the caller does
 
@@ -109,6 +110,13 @@ class AsyncConnection(asyncio.Protocol):
         waiting = self._transport.get_write_buffer_size() if self._transport else 0
         self._taken = max(self._taken, self._written - waiting)
         return self._taken
+
+    @property
+    def bytes_under_way(self) -> int:
+        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
+        if self._transport is None:
+            return 0
+        return max(0, bytes_not_taken(self._transport.get_extra_info("socket")) - self._heartbeat_bytes)
 
     async def turn(self, wait_s: float, enough: int | None = None) -> None:
         """Write what is to be written, and wait until something moves.
@@ -198,8 +206,11 @@ class AsyncConnection(asyncio.Protocol):
         output = self.session.output
         while output and not self._full and self._transport is not None:
             data = output.popleft()
-            if data is not HEARTBEAT_FRAME:  # a sign of life is no progress
+            if data is HEARTBEAT_FRAME:  # a sign of life is no progress
+                self._heartbeat_bytes += len(data)
+            else:
                 self._written += len(data)
+                self._heartbeat_bytes = 0
             self._transport.write(data)
             self._last_sent = time.monotonic()
 

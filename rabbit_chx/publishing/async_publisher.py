@@ -28,7 +28,7 @@ class AsyncPublisher(BulkPublisher):
 
     It connects in ``async with``, or when it is first used. Several tasks may use one at a time: each of their batches
     waits for the window in turn, `report` and `flush` concern the rows of all of them, and `publish_many` returns the
-    report that counts its rows, whichever task flushed them.
+    report that counts the last of its rows, whichever task flushed them.
 
     A call that is cancelled leaves the publisher usable and its counts true: ``report.rows`` says how many rows were
     handed over before, these stay on their way, and the next `flush` waits for them.

@@ -13,10 +13,11 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, async_batches, batches
-from rabbit_chx.publishing.delivery import REFUSED, Delivery
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.properties import Properties, check_name
+from rabbit_chx.publishing.report import NACK
 from rabbit_chx.publishing.rows import Rows, as_bytes
 
 if TYPE_CHECKING:
@@ -47,15 +48,18 @@ class BulkPublisher:
         content_type: of all bodies.
         properties: other properties that all messages have, by name (``app_id``, ``headers``, ...).
         on_unroutable: ``"raise"``, or ``"report"`` where returned messages are no error.
-        confirm_timeout_s: seconds without any progress until the connection is given up.
+        confirm_timeout_s: seconds without any progress, be it a byte on its way, until the connection is given up.
         blocked_timeout_s: seconds for which the broker may ask publishers to wait.
-        max_reconnects: failed attempts in a row to go on over a new connection, until the publisher gives up; 0 gives
-            up at once. An attempt tries each URL once, beginning with the next.
-        nack_retries: how often a message that the broker refused is sent again.
-        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 30 s.
+        reconnect_timeout_s: seconds for which to try to connect again after a loss; an answer of the broker for a
+            message renews them. 0 gives up at once. An attempt tries each URL once, beginning with the next.
+        max_reconnects: failed attempts in a row, as a further bound; None for none, 0 gives up at once.
+        retry_first_connection: whether the first connection has the same time; else it fails at once.
+        nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
+        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
         keep_order: no message may overtake one that was handed over before; a refused one is then an error at once.
-        progress: called with the report so far, at most four times a second, and after each reconnect. What it raises
-            ends the call of the publisher.
+            This is said of first copies: docs/publishing.md tells how a later one may come behind newer messages.
+        progress: called with the report so far, at most four times a second, after each reconnect, and last with the
+            report that ends a flush or is in an error. What it raises ends the call of the publisher.
         connection_name: shown by the management page.
 
     Attributes:
@@ -79,7 +83,9 @@ class BulkPublisher:
         on_unroutable: Literal["raise", "report"] = "raise",
         confirm_timeout_s: float = Limits.confirm_timeout_s,
         blocked_timeout_s: float = Limits.blocked_timeout_s,
-        max_reconnects: int = Retries.max_reconnects,
+        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
+        max_reconnects: int | None = Retries.max_reconnects,
+        retry_first_connection: bool = Retries.retry_first_connection,
         nack_retries: int = Retries.nack_retries,
         backoff_s: float = Retries.backoff_s,
         keep_order: bool = False,
@@ -106,7 +112,14 @@ class BulkPublisher:
             _targets(url, connection_name),
             lambda frame_max: Encoder(name, constant, mandatory=mandatory, frame_max=frame_max),
             Limits(max_in_flight, max_in_flight_bytes, confirm_timeout_s, blocked_timeout_s),
-            Retries(max_reconnects, nack_retries, backoff_s, keep_order),
+            Retries(
+                reconnect_timeout_s=reconnect_timeout_s,
+                max_reconnects=max_reconnects,
+                retry_first_connection=retry_first_connection,
+                nack_retries=nack_retries,
+                backoff_s=backoff_s,
+                keep_order=keep_order,
+            ),
             clock=time.monotonic,
             chance=random.random,
             progress=progress,
@@ -120,6 +133,10 @@ class BulkPublisher:
     def report(self) -> PublishReport:
         """What has become of the rows since the last flush or error, as known now."""
         return self._delivery.report
+
+    def __repr__(self) -> str:
+        state = "closed" if self._delivery.failure else str(self.report)
+        return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
 
     # -- rows
 
@@ -170,28 +187,24 @@ class BulkPublisher:
         """
         report = self.report
         if report.nacked:
-            raise self._error(REFUSED)
+            raise self._error(self._delivery.refusal())
         if report.returned and self._on_unroutable == "raise":
             raise self._error(_unroutable(report))
         if report.unknown:
             raise self._error("an operation was broken off in the middle")
-        self._end(report)
+        self._delivery.end(report, None)
         return report
 
     def _error(self, why: object) -> PublishError:
         self._delivery.give_up_refused()
         report = self.report
         error = PublishError(f"exchange {self.exchange!r}: {why}; {report}", report, exchange=self.exchange)
-        self._end(report, error)
+        self._delivery.end(report, error)
         return error
 
     def _is_success(self, report: PublishReport) -> bool:
         fine = report.confirmed + (report.returned if self._on_unroutable == "report" else 0)
         return fine == report.rows
-
-    def _end(self, report: PublishReport, error: PublishError | None = None) -> None:
-        self._delivery.tally.final, self._delivery.tally.error = report, error
-        self._delivery.start_anew()
 
 
 def columns_of(
@@ -227,7 +240,7 @@ def _targets(url: Target | Sequence[Target], connection_name: str | None) -> tup
 
 def _unroutable(report: PublishReport) -> str:
     gone = f"no queue took {report.returned:,} of the messages"
-    if report.samples:
-        sample = report.samples[0]
+    sample = next((sample for sample in report.samples if sample.code != NACK), None)
+    if sample is not None:
         gone += f" ({sample.code} {sample.text}; one has the key {sample.key!r})"
     return f"{gone}, and they are gone: bind queues to the exchange, or look for holes in its ring"

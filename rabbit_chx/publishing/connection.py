@@ -50,6 +50,7 @@ class Connection:
         self._where = settings.masked_url
         self.session = Session(settings)
         self.bytes_sent = 0
+        self._heartbeat_bytes = 0  # sent since the last other byte
         self._out: deque[memoryview] = deque()
         self._lock = lock or threading.RLock()
         self._closed = threading.Event()
@@ -73,7 +74,7 @@ class Connection:
             try:
                 self.turn(left)
             except ConnectionLostError as cause:
-                raise broken_handshake(cause) from None
+                raise broken_handshake(settings, cause) from None
 
     # -- what the caller does
 
@@ -81,6 +82,11 @@ class Connection:
     def backlog(self) -> bool:
         """Whether bytes wait for the socket to take them."""
         return bool(self._out)
+
+    @property
+    def bytes_under_way(self) -> int:
+        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
+        return max(0, self._transport.bytes_not_taken - self._heartbeat_bytes)
 
     def turn(self, longest_wait_s: float, enough: int | None = None) -> None:
         """Write, wait for the socket, read, and see whether the connection lives.
@@ -184,8 +190,11 @@ class Connection:
             if not sent:
                 break
             self._last_sent = time.monotonic()
-            if out[0].obj is not HEARTBEAT_FRAME:  # a sign of life is no progress
+            if out[0].obj is HEARTBEAT_FRAME:  # a sign of life is no progress
+                self._heartbeat_bytes += sent
+            else:
                 self.bytes_sent += sent
+                self._heartbeat_bytes = 0
             if sent == len(out[0]):
                 out.popleft()
             else:

@@ -7,17 +7,14 @@ blocking and the asyncio publisher run the very same decisions.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    InputError,
-    RabbitChxError,
-    UnreachableError,
-)
+from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, RabbitChxError, UnreachableError
+from rabbit_chx.publishing.outage import Outage
 from rabbit_chx.publishing.patience import InterruptedLinkError, Patience, StallError
+from rabbit_chx.publishing.report import NACK
 from rabbit_chx.publishing.sent import Refused, Sent
 from rabbit_chx.publishing.session import closed
 from rabbit_chx.publishing.steps import Open, Sleep, Turn
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.errors import PublishError
     from rabbit_chx.publishing.encoder import Encoder
     from rabbit_chx.publishing.limits import Limits, Retries
     from rabbit_chx.publishing.patience import Link
@@ -34,20 +32,12 @@ if TYPE_CHECKING:
     from rabbit_chx.publishing.rows import Rows
     from rabbit_chx.publishing.steps import Steps
 
-__all__ = ["REFUSED", "Delivery"]
+__all__ = ["Delivery"]
 
 _log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 0.25
-#: The broker failed inside, is out of something, or lost its place in the protocol: a new connection may do.
-_PASSING_CODES = frozenset({320, 504, 505, 506, 541})
 _LONG_TURN_S = _PROGRESS_EVERY_S  # so that progress is told in time
-
-#: What is said of rows that were refused for good.
-REFUSED = (
-    "the broker refused messages (basic.nack): a queue is full and its overflow is "
-    "reject-publish, or it has no majority of its nodes"
-)
 
 
 class Delivery:
@@ -99,9 +89,8 @@ class Delivery:
         self._frame_max = 0
         self._unsent: list[Sent] = []  # open when their connection was lost, oldest first
         self._refused = Refused()
-        self._lost: RabbitChxError | None = None
-        self._attempts = 0  # to reconnect, since the broker answered last
-        self._stalls = 0
+        self._acked = 0  # on connections that are lost
+        self._outage: Outage | None = None  # the last one; it is over once the broker answers
 
     # -- operations
 
@@ -109,21 +98,16 @@ class Delivery:
         """Open the first connection.
 
         Raises:
-            RabbitChxError: none of the targets can be had.
+            RabbitChxError: none of the targets can be had, and another attempt is not wanted, or would not help.
         """
-        problems: list[RabbitChxError] = []
-        for target, settings in enumerate(self._targets):
-            try:
-                link = yield Open(settings)
-            except UnreachableError as cause:
-                problems.append(cause)
-            else:
-                self._target = target
-                self._adopt(link)
-                return
-        if len(problems) == 1:
-            raise problems[0]
-        raise UnreachableError("; ".join(map(str, problems)))
+        began = self._clock()
+        try:
+            yield from self._connect(0)
+        except RabbitChxError as cause:
+            if not (self._retries.retry_first_connection and may_pass(cause)):
+                raise
+            self._outage = Outage(self._retries, cause, began)
+            yield from self._reconnect(self._outage)
 
     def handing_over(self, rows: Rows) -> Steps[None]:
         """Queue rows as soon as the window has room for them.
@@ -143,7 +127,7 @@ class Delivery:
 
         yield from self._until(room, self._limits.max_in_flight - len(rows))
         if tally.nacked:
-            raise BrokerRefusedError(REFUSED)
+            raise self.refusal()
         assert self._link is not None  # noqa: S101  # there is room on it
         tally.begin(len(rows), self._clock())
         self._link.session.publish(wire, len(rows), Sent(rows))
@@ -160,29 +144,50 @@ class Delivery:
 
     def close(self) -> None:
         """Nothing is sent any more."""
-        self.failure = self.failure or closed(self._targets[self._target].masked_url)
+        self.failure = self.failure or closed(self.where)
 
     def interrupted(self, cause: BaseException) -> None:
         """Ctrl-C or the like came in the middle of something: nothing is sent any more, lest the counts go wrong."""
-        where = self._targets[self._target].masked_url
         self.failure = self.failure or InterruptedLinkError(
-            f"{where}: given up after an interruption ({type(cause).__name__}): open a new one"
+            f"{self.where}: given up after an interruption ({type(cause).__name__}): open a new one"
         )
+
+    @property
+    def where(self) -> str:
+        """The address in use without its password."""
+        return self._targets[self._target].masked_url
 
     @property
     def report(self) -> PublishReport:
         """What has become of the rows since `start_anew`, as known now."""
         return self.tally.report(self._link, self._clock())
 
+    def refusal(self) -> BrokerRefusedError:
+        """The error for rows that were refused for good."""
+        key = next((sample.key for sample in self.report.samples if sample.code == NACK), "")
+        return BrokerRefusedError(
+            "the broker refused messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
+            f"majority of its nodes; one of them has the key {key!r}"
+        )
+
     def give_up_refused(self) -> None:
         """Send nothing again that the broker has refused."""
-        self.tally.nacked += len(self._refused)
-        self._refused.clear()
+        for sent in self._refused.take_all():
+            self.tally.refuse(sent.rows)
 
-    def start_anew(self) -> None:
-        """What comes from now on goes into the next report."""
+    def end(self, report: PublishReport, error: PublishError | None) -> None:
+        """This was the last report of these rows; what comes from now on goes into the next."""
+        self.tally.final, self.tally.error = report, error
         self.tally = Tally()
         self.tally.take_up(self._link)
+        if self._progress is None or not report.rows:
+            return
+        try:
+            self._progress(report)
+        except Exception:
+            if error is None:
+                raise
+            _log.exception("progress failed, too")  # raised, it would hide the error
 
     # -- the window
 
@@ -225,7 +230,7 @@ class Delivery:
             if self.failure is not None:
                 raise self.failure
             if link is None:
-                yield from self._reconnect() if self._lost else self.opening()
+                yield from self._reconnect(self._outage) if self._outage else self.opening()
                 continue
             try:
                 yield self._next_turn(enough)
@@ -244,7 +249,9 @@ class Delivery:
     def _next_turn(self, enough: int) -> Turn:
         if not self._refused:
             return Turn(_LONG_TURN_S, enough)
-        wait_s = min(_LONG_TURN_S, self._refused.seconds_left(self._clock()))
+        wait_s = _LONG_TURN_S
+        if self._link is not None and self._link.session.blocked is None:  # else none is sent, be it due
+            wait_s = min(wait_s, self._refused.seconds_left(self._clock()))
         return Turn(wait_s, enough - len(self._refused))
 
     def _tell(self, *, at_once: bool = False) -> None:
@@ -268,18 +275,21 @@ class Delivery:
             self._take_up_refused(link, now)
         if self._refused and link.session.failure is None and link.session.blocked is None:
             for sent in self._refused.take_due(now):
+                self.tally.retried += len(sent.rows)
                 self._publish(sent)
 
     def _take_up_refused(self, link: Link, now: float) -> None:
         parts, link.session.ledger.refused = link.session.ledger.refused, []
         retries = self._retries
+        acked = self._acked + link.session.ledger.acked
         for batch, places in parts:
             rows = batch.rows.pick(places)
-            if retries.keep_order or batch.refusals >= retries.nack_retries:
-                self.tally.nacked += len(rows)
+            refusals = batch.refusals if acked == batch.acked else 0  # the broker goes on, if slowly
+            if retries.keep_order or refusals >= retries.nack_retries:
+                self.tally.refuse(rows)
             else:
-                due = now + retries.delay_s(batch.refusals, self._chance())
-                self._refused.add(Sent(rows, batch.refusals + 1, due))
+                due = now + retries.delay_s(refusals, self._chance())
+                self._refused.add(Sent(rows, refusals + 1, due, acked))
         if self.tally.nacked:
             self.give_up_refused()  # the rows end with an error anyhow
 
@@ -300,69 +310,93 @@ class Delivery:
         if link is not None:
             link.session.failure = link.session.failure or cause
             self._settle(self._clock())
-            if link.session.ledger.answered:
-                self._attempts = self._stalls = 0
-        if not self._is_worth_a_new_connection(cause):
-            self.failure = cause
-            raise cause
-        self._lost = cause
+            if link.session.ledger.answered or not link.session.ledger.open:
+                self._outage = None  # the last one was over
+        outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
+        if not self._is_worth_a_new_connection(cause, outage):
+            self.failure = outage.ended_by(cause)
+            raise self.failure
         if link is not None:
             self._put_back(link)
         _log.warning(
             "%s; reconnecting, %d rows are open", cause, sum(len(sent.rows) for sent in self._unsent)
         )
-        yield from self._reconnect()
+        yield from self._reconnect(outage)
 
-    def _is_worth_a_new_connection(self, cause: RabbitChxError) -> bool:
-        if not self._retries.max_reconnects or isinstance(cause, InterruptedLinkError):
+    def _is_worth_a_new_connection(self, cause: RabbitChxError, outage: Outage) -> bool:
+        if not self._retries.reconnects or isinstance(cause, InterruptedLinkError):
             return False
         if isinstance(cause, StallError):
-            self._stalls += 1
-            return self._stalls == 1
+            outage.stalls += 1
+            return outage.stalls == 1
         if isinstance(cause, BrokerTimeoutError):
             return False  # it has blocked us for too long; another connection would be blocked as well
-        return _may_pass(cause)
+        return may_pass(cause)
 
     def _put_back(self, link: Link) -> None:
         """Take the open rows off the lost connection."""
         self._unsent += [
-            Sent(sent.rows.pick(places), sent.refusals) for sent, places in link.session.ledger.left()
+            replace(sent, rows=sent.rows.pick(places)) for sent, places in link.session.ledger.left()
         ]
+        self._acked += link.session.ledger.acked
         self.tally.leave(link)
         self._link = None
 
-    def _reconnect(self) -> Steps[None]:
-        assert self._lost is not None  # noqa: S101  # why else
-        lost = last = self._lost
-        while self._attempts < self._retries.max_reconnects:
-            yield Sleep(self._retries.delay_s(self._attempts, self._chance()))
-            self._attempts += 1
-            for _ in self._targets:
-                self._target = (self._target + 1) % len(self._targets)
-                try:
-                    link = yield Open(self._targets[self._target])
-                except RabbitChxError as cause:
-                    if not _may_pass(cause):
-                        self.failure = cause
-                        raise
-                    _log.info("%s", cause)
-                    last = cause
-                else:
-                    self.tally.reconnects += 1
-                    self._adopt(link)
-                    self._tell(at_once=True)
-                    return
-        self.failure = lost
-        if last is not lost:
-            self.failure = ConnectionLostError(
-                f"{lost}; gave up after {self._attempts} attempts to reconnect: {last}"
-            )
+    def _reconnect(self, outage: Outage) -> Steps[None]:
+        """Try to connect until it succeeds.
+
+        Raises:
+            RabbitChxError: there is no time left, or another attempt would not help.
+        """
+        while (wait_s := outage.wait_s(self._clock(), self._chance())) is not None:
+            yield Sleep(wait_s)
+            outage.attempts += 1
+            try:
+                yield from self._connect(self._target + 1)
+            except RabbitChxError as cause:
+                if not may_pass(cause):
+                    self.failure = outage.ended_by(cause)
+                    raise self.failure from cause
+                outage.last = cause
+                _log.info("%s", cause)
+            else:
+                self._tell(at_once=True)
+                return
+        self.failure = outage.given_up(self._clock())
         raise self.failure
+
+    def _connect(self, first: int) -> Steps[None]:
+        """Try each target once.
+
+        Args:
+            first: the number of the one to begin with.
+
+        Raises:
+            RabbitChxError: one refuses for good, or none can be had.
+        """
+        problems: list[RabbitChxError] = []
+        for i in range(len(self._targets)):
+            target = (first + i) % len(self._targets)
+            try:
+                link = yield Open(self._targets[target])
+            except RabbitChxError as cause:
+                if not may_pass(cause):
+                    raise
+                problems.append(cause)
+            else:
+                self._target = target
+                self._adopt(link)
+                return
+        if len(problems) == 1:
+            raise problems[0]
+        raise UnreachableError("; ".join(map(str, problems)))
 
     def _adopt(self, link: Link) -> None:
         """Go on over this connection, the open rows of the last one first."""
         self._link = link
         self.tally.take_up(link)
+        if self._encoder is not None:  # it is not the first
+            self.tally.reconnects += 1
         if link.session.frame_max != self._frame_max:
             self._frame_max = link.session.frame_max
             self._encoder = self._encoder_for(self._frame_max)
@@ -370,10 +404,3 @@ class Delivery:
         for sent in unsent:
             self.tally.republished += len(sent.rows)
             self._publish(sent)
-
-
-def _may_pass(cause: RabbitChxError) -> bool:
-    """Whether another attempt may do better."""
-    if isinstance(cause, InputError):
-        return False
-    return isinstance(cause, UnreachableError) or cause.reply_code in _PASSING_CODES

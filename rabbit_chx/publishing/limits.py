@@ -8,7 +8,7 @@ from rabbit_chx.errors import InputError
 
 __all__ = ["Limits", "Retries"]
 
-_LONGEST_BACKOFF_S = 30.0
+_LONGEST_BACKOFF_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Limits:
     Attributes:
         max_in_flight: messages sent and not yet answered.
         max_in_flight_bytes: bytes of their frames. One larger batch still goes, alone.
-        confirm_timeout_s: seconds in which neither a byte was taken nor a message answered.
+        confirm_timeout_s: seconds in which neither a byte went on nor a message was answered.
         blocked_timeout_s: seconds in a row in which the broker asks publishers to wait; 0 fails at once.
     """
 
@@ -42,26 +42,37 @@ class Limits:
 
 @dataclass(frozen=True)
 class Retries:
-    """How often to try again, and when.
+    """How long and how often to try again, and when.
 
     Attributes:
-        max_reconnects: failed attempts in a row to go on over a new connection, until the publisher gives up.
-        nack_retries: how often a message that the broker refused is sent again.
-        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 30 s.
+        reconnect_timeout_s: seconds for which to try to connect, counted from the loss of the connection. An answer of
+            the broker for a message renews them. 0 gives up at once.
+        max_reconnects: failed attempts in a row, as a further bound; None for none, 0 gives up at once.
+        retry_first_connection: whether the first connection has the same time; else it fails at once.
+        nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
+        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
         keep_order: no message may overtake one that was handed over before; so a refused one is not sent again.
     """
 
-    max_reconnects: int = 3
+    reconnect_timeout_s: float = 120.0
+    max_reconnects: int | None = None
+    retry_first_connection: bool = False
     nack_retries: int = 3
     backoff_s: float = 1.0
     keep_order: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in (("max_reconnects", self.max_reconnects), ("nack_retries", self.nack_retries)):
-            if type(value) is not int or value < 0:
-                raise InputError(f"{name} is {value!r}: give a whole number, 0 or more")
-        if not (isinstance(self.backoff_s, (int, float)) and 0 <= self.backoff_s < float("inf")):
-            raise InputError(f"backoff_s is {self.backoff_s!r}: give 0 seconds or more")
+        if self.max_reconnects is not None:
+            _check_count("max_reconnects", self.max_reconnects)
+        _check_count("nack_retries", self.nack_retries)
+        for name, value in (("backoff_s", self.backoff_s), ("reconnect_timeout_s", self.reconnect_timeout_s)):
+            if not (isinstance(value, (int, float)) and 0 <= value < float("inf")):
+                raise InputError(f"{name} is {value!r}: give 0 seconds or more")
+
+    @property
+    def reconnects(self) -> bool:
+        """Whether a lost connection is replaced at all."""
+        return self.max_reconnects != 0 and self.reconnect_timeout_s > 0
 
     def delay_s(self, attempts: int, chance: float) -> float:
         """Seconds to wait before the next attempt.
@@ -72,3 +83,8 @@ class Retries:
         """
         longest = min(self.backoff_s * 2.0 ** min(attempts, 30), _LONGEST_BACKOFF_S)
         return longest * (0.5 + chance / 2)
+
+
+def _check_count(name: str, value: object) -> None:
+    if type(value) is not int or value < 0:
+        raise InputError(f"{name} is {value!r}: give a whole number, 0 or more")

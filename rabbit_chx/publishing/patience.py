@@ -31,6 +31,10 @@ class Link(Protocol):
     def backlog(self) -> bool:
         """Whether bytes wait for the socket to take them."""
 
+    @property
+    def bytes_under_way(self) -> int:
+        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
+
 
 class StallError(BrokerTimeoutError):
     """The broker answers nothing, and has not said that it blocks us."""
@@ -52,6 +56,7 @@ class Patience:
         self._limits = limits
         self._moved = now
         self._progress: tuple[object, int, int] | None = None
+        self._under_way: int | None = None
         self._blocked_since: float | None = None
         self._looked_at = now
 
@@ -75,7 +80,9 @@ class Patience:
         ledger = session.ledger
         progress = (link, link.bytes_sent, ledger.answered)
         if progress != self._progress or not (ledger.open or link.backlog):
-            self._progress, self._moved = progress, now
+            self._progress, self._moved, self._under_way = progress, now, None
+        elif self._is_under_way(link):
+            self._moved = now
         elif now - self._moved >= self._limits.confirm_timeout_s:
             raise StallError(
                 f"{session.where}: the broker has answered nothing for {now - self._moved:.0f} s, and "
@@ -86,6 +93,11 @@ class Patience:
             return 0.0
         self._blocked_since = None
         return now - self._looked_at
+
+    def _is_under_way(self, link: Link) -> bool:
+        """Whether the peer has taken more of what the socket holds: a large message on a slow line."""
+        before, self._under_way = self._under_way, link.bytes_under_way
+        return before is not None and self._under_way < before
 
     def _stay_blocked(self, session: Session, reason: str, now: float) -> float:
         if self._blocked_since is None:

@@ -144,13 +144,14 @@ def _shortstrs(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
 
 
 def _expirations(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
-    pieces = _shortstrs(values, name, first_row)
-    for i, piece in enumerate(pieces):
-        if not piece[1:].isdigit():  # the broker would close the channel
+    for i, value in enumerate(values):
+        if not (
+            isinstance(value, (str, bytes)) and value.isascii() and value.isdigit()
+        ):  # the broker would close the channel
             raise RowError(
-                f"row {first_row + i}: the {name} is {values[i]!r:.40}; give milliseconds as text, such as '60000'"
+                f"row {first_row + i}: the {name} is {value!r:.40}; give milliseconds as text, such as '60000'"
             )
-    return pieces
+    return _shortstrs(values, name, first_row)
 
 
 def _whole(least: int, most: int, size: int) -> _Encode:

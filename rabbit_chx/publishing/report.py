@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["PublishReport", "Returned"]
+__all__ = ["NACK", "PublishReport", "Returned"]
+
+#: Stands for the reply code where there is none: in the sample of a refused message.
+NACK = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A message that came back because no binding would take it.
+    """A message that came back because no binding would take it, or that the broker refused for good.
 
     Attributes:
         key: its routing key, as UTF-8 text where it is that.
-        code: the reply code; 312 is NO_ROUTE.
+        code: the reply code; 312 is NO_ROUTE, and 0 is a refusal (basic.nack), which has none.
         text: the broker's words.
     """
 
@@ -32,13 +35,14 @@ class PublishReport:
         returned: acked by the broker, but routed to no queue: they are gone.
         nacked: refused by the broker, by a full queue for example, as often as they were sent.
         unknown: not answered before the end; each may be in a queue, or not.
+        retried: messages sent once more, because the broker had refused them.
         republished: messages sent once more, because their connection was lost before they were answered. Each may
             be a duplicate. A row may be sent more often than twice.
         reconnects: connections opened in place of one that was lost.
         bytes_sent: bytes of AMQP frames for these rows.
         seconds: from the first row until now, or until `flush` had the last answer.
         blocked_seconds: of these, how long the broker had asked publishers to wait (connection.blocked).
-        samples: the first few returned messages, without their bodies.
+        samples: the first few returned messages and one that was refused for good, without their bodies.
     """
 
     rows: int = 0
@@ -46,6 +50,7 @@ class PublishReport:
     returned: int = 0
     nacked: int = 0
     unknown: int = 0
+    retried: int = 0
     republished: int = 0
     reconnects: int = 0
     bytes_sent: int = 0
@@ -68,6 +73,7 @@ class PublishReport:
                 (self.returned, "returned as unroutable"),
                 (self.nacked, "refused (nack)"),
                 (self.unknown, "unknown"),
+                (self.retried, "sent again after a refusal"),
                 (self.republished, "sent again after a reconnect"),
             )
             if count

@@ -17,13 +17,15 @@ class Sent:
 
     Attributes:
         rows: its messages.
-        refusals: how often the broker refused them.
+        refusals: how often the broker refused them while it confirmed no other message.
         due: when they are to be sent again after a refusal.
+        acked: how many messages it had confirmed when it refused these last.
     """
 
     rows: Rows
     refusals: int = 0
     due: float = 0.0
+    acked: int = 0
 
 
 class Refused:
@@ -55,6 +57,7 @@ class Refused:
         self._waiting = [sent for sent in self._waiting if sent.due > now]
         return due
 
-    def clear(self) -> None:
-        """None of them will be sent again."""
-        self._waiting.clear()
+    def take_all(self) -> list[Sent]:
+        """All of them, oldest first; they wait no longer."""
+        waiting, self._waiting = self._waiting, []
+        return waiting

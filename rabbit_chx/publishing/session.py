@@ -333,9 +333,10 @@ def no_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
     )
 
 
-def broken_handshake(cause: ConnectionLostError) -> UnreachableError:
+def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
     """The error for a connection that ended before the session was READY."""
-    return UnreachableError(f"{cause}; is AMQP 0-9-1 spoken there? Check the port")
+    tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
+    return UnreachableError(f"{cause}; is AMQP 0-9-1 spoken there? Check the port{tls}")
 
 
 def closed(where: str) -> InputError:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.publishing.report import PublishReport
+from rabbit_chx.publishing.report import NACK, PublishReport, Returned
 
 if TYPE_CHECKING:
     from rabbit_chx.errors import PublishError
     from rabbit_chx.publishing.patience import Link
-    from rabbit_chx.publishing.report import Returned
+    from rabbit_chx.publishing.rows import Rows
 
 __all__ = ["Tally"]
 
@@ -19,6 +19,7 @@ class Tally:
 
     Attributes:
         nacked: rows that were refused for good.
+        retried: messages sent again after a refusal.
         republished: messages sent again over a new connection.
         reconnects: connections opened in place of a lost one.
         blocked_s: seconds for which the broker asked publishers to wait.
@@ -31,6 +32,7 @@ class Tally:
         self.error: PublishError | None = None
         self.rows = 0
         self.nacked = 0
+        self.retried = 0
         self.republished = 0
         self.reconnects = 0
         self.blocked_s = 0.0
@@ -50,6 +52,13 @@ class Tally:
         self.rows += rows
         if self._first_row_at is None:
             self._first_row_at = now
+
+    def refuse(self, rows: Rows) -> None:
+        """Count rows that the broker refused for good."""
+        if not self.nacked:
+            key = rows.keys[0].decode(errors="backslashreplace")
+            self._samples.append(Returned(key, NACK, "refused (basic.nack)"))
+        self.nacked += len(rows)
 
     def take_up(self, link: Link | None) -> None:
         """Count from now on what happens on this connection."""
@@ -88,6 +97,7 @@ class Tally:
             confirmed=confirmed,
             returned=returned,
             nacked=self.nacked,
+            retried=self.retried,
             unknown=self.rows - confirmed - returned - self.nacked,
             republished=self.republished,
             reconnects=self.reconnects,

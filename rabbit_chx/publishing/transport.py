@@ -5,17 +5,38 @@ from __future__ import annotations
 import selectors
 import socket
 import ssl
+import struct
+import sys
+import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, UnreachableError
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 
-__all__ = ["Transport", "lost", "no_answer", "no_tls", "server_name", "tls_context"]
+__all__ = ["Transport", "bytes_not_taken", "lost", "no_answer", "no_tls", "server_name", "tls_context"]
 
 _RECEIVE_BYTES = 1 << 18
+_INT = struct.Struct("i")
+
+
+def bytes_not_taken(sock: socket.socket) -> int:
+    """Bytes that the kernel has taken from us, and the peer's not yet from it; 0 on systems that do not tell.
+
+    Linux tells (ioctl SIOCOUTQ, tcp(7)).
+    """
+    if sys.platform != "linux":
+        return 0
+    import fcntl
+    import termios
+
+    try:
+        (queued,) = _INT.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
+    except (OSError, ValueError):  # it is closed
+        return 0
+    return int(queued)
 
 
 def tls_context(tls: TlsSettings) -> ssl.SSLContext:
@@ -112,6 +133,11 @@ class Transport:
         except OSError as cause:
             raise lost(self._where, cause) from None
 
+    @property
+    def bytes_not_taken(self) -> int:
+        """Bytes that are sent, and that the peer has not taken yet; 0 where no one can tell."""
+        return bytes_not_taken(self._socket)
+
     def _set_timeout(self, timeout_s: float) -> None:
         if timeout_s != self._timeout_s:
             self._socket.settimeout(timeout_s)
@@ -124,11 +150,8 @@ class Transport:
 
 
 def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
-    try:
-        addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as cause:
-        raise no_answer(settings, cause) from None
     problem: OSError | None = None
+    addresses = _addresses(settings, deadline)
     for i, (family, kind, protocol, _, address) in enumerate(addresses):
         # Each address gets its share, so that one that swallows packets leaves time for the next.
         share = (deadline - time.monotonic()) / (len(addresses) - i)
@@ -144,6 +167,27 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
         else:
             return sock
     raise no_answer(settings, problem)
+
+
+def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any, ...]]:
+    """What the host name stands for. The resolver knows no timeout, so it has a thread, which may outlive the wait."""
+    found: list[tuple[Any, ...]] = []
+    problems: list[Exception] = []
+
+    def resolve() -> None:
+        try:
+            found.extend(socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as cause:
+            problems.append(cause)
+
+    resolver = threading.Thread(target=resolve, name="rabbit_chx resolver", daemon=True)
+    resolver.start()
+    resolver.join(max(deadline - time.monotonic(), 0.001))
+    if problems:
+        raise no_answer(settings, problems[0])
+    if not found:
+        raise no_answer(settings, socket.gaierror("the resolver has not answered in time"))
+    return found
 
 
 def _wrap(

@@ -118,7 +118,9 @@ def test_no_way_in(vhost_url: str, change: tuple[str, str], kind: type[Exception
 def test_another_port_of_the_broker(broker: RunningBroker) -> None:
     assert broker.management_url is not None
     port = urlsplit(broker.management_url).port
-    with pytest.raises(UnreachableError, match=r"is AMQP 0-9-1 spoken there\? Check the port"):
+    with pytest.raises(
+        UnreachableError, match=r"is AMQP 0-9-1 spoken there\? Check the port; .* TLS needs amqps://"
+    ):
         Publisher(f"amqp://guest:guest@127.0.0.1:{port}/?connection_timeout=20000", "x")
 
 

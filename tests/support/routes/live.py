@@ -16,9 +16,10 @@ from pika.exceptions import ChannelClosedByBroker, UnroutableError
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import SavedRing, aio_pika_arguments, eval_expression, pika_parameters
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.ring_source import ring_by
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.testing import temporary_vhost
 from rabbit_chx.testing.vhosts import in_vhost
 from routes import amqp10
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from rabbit_chx.routing import Destination
+    from rabbit_chx.routing import Destination, HashRing
     from rabbit_chx.testing import RunningBroker
 
 __all__ = ["Stage", "read_rings"]
@@ -343,9 +344,9 @@ def read_rings(broker: RunningBroker, stages: Iterable[Stage], release: Release)
     answer = broker.run(
         "rabbitmqctl", "-q", "eval", f"[{', '.join(f'(fun() -> {one} end)()' for one in expressions)}]."
     )
-    terms = re.findall(r"\{ring,\[[^\]]*\]\}", "".join(answer.split()))
+    terms = re.findall(r"\{ring,[0-9,]*\[[^\]]*\]\}", "".join(answer.split()))
     assert len(terms) == len(asked), answer
     return {
-        stage.scenario.name: HashRing.from_buckets(SavedRing(term).read("", ""), release)
+        stage.scenario.name: ring_by(SavedRing(term), stage.vhost, stage.scenario.name, release)
         for stage, term in zip(asked, terms, strict=True)
     }

@@ -225,7 +225,7 @@ def _bindings(scenario: Scenario) -> list[tuple[Destination, str]]:
 
 
 def without_trailing_holes(ring: HashRing) -> tuple[Destination | None, ...]:
-    """The buckets as a broker shows them: holes at the end are only in its next bucket number."""
+    """The buckets as the recorded routes have them, which lack holes at the end."""
     buckets = ring.buckets
     while buckets and buckets[-1] is None:
         buckets = buckets[:-1]

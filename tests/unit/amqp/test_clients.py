@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from naming import name_of
 from pamqp import encode as pamqp_encode
 from pika.compat import long
 from pika.data import encode_table as pika_encode_table  # type: ignore[import-untyped]
@@ -124,7 +125,7 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:40])
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: name_of(value)[:40])
 def test_as_the_real_library_sends_it(value: Any, client: Any) -> None:
     try:
         ((_, on_the_wire),) = sent({"k": value}, client)

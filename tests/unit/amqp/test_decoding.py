@@ -93,3 +93,10 @@ def test_bytes_that_are_no_table(data: bytes) -> None:
 def test_bytes_that_are_no_properties(data: bytes) -> None:
     with pytest.raises(InputError, match="no message properties"):
         headers_in(data)
+
+
+@pytest.mark.parametrize("unscaled", [0, 2**31 - 1, 2**31, 2**32 - 1])
+def test_a_decimal_is_unsigned(unscaled: int) -> None:
+    """As ``parse_table/1`` reads it: ``$D, Scale:8/unsigned, Unscaled:32/unsigned``."""
+    data = b"\x01nD\x02" + unscaled.to_bytes(4)
+    assert parse_table(data) == ((b"n", AmqpField("decimal", (2, unscaled))),)

@@ -7,15 +7,17 @@ import errno
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pamqp import commands, frame
+from scripted_peer import Clock, HastySession, Peer
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, PublishError
-from rabbit_chx.publishing import Limits, Publisher
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishError
+from rabbit_chx.publishing import Publisher, connection
+from rabbit_chx.publishing.connection import Connection
 from rabbit_chx.publishing.transport import Transport
 
 if TYPE_CHECKING:
@@ -98,32 +100,51 @@ def test_heartbeats_are_no_progress(never_confirming: ConnectionSettings) -> Non
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)
 
 
-@pytest.mark.parametrize("limits", [{"max_in_flight": 2}, {"max_in_flight_bytes": 150}], ids=str)
-def test_the_window_is_bounded_by_messages_and_by_bytes(
-    never_confirming: ConnectionSettings, limits: dict[str, Any]
-) -> None:
-    publisher = Publisher(never_confirming, "x", confirm_timeout_s=3, max_reconnects=0, **limits)
-    with contextlib.closing(publisher):
-        publisher.send(["k"], ["b"])
-        publisher.send(["k"], ["b"])
-        with pytest.raises(PublishError, match="and 2 messages are open"):
-            publisher.send(["k"], ["b"])
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The connection's time goes where the test says; its heartbeats are every hundredth of a second."""
+    clock = Clock()
+    monkeypatch.setattr(connection, "time", clock)
+    monkeypatch.setattr(connection, "Session", HastySession)
+    return clock
 
 
-@pytest.mark.parametrize(
-    "limit",
-    [
-        {"max_in_flight": 0},
-        {"max_in_flight_bytes": 0},
-        {"max_in_flight": "10"},
-        {"max_in_flight": 10.5},
-        {"confirm_timeout_s": "x"},
-        {"confirm_timeout_s": 0},
-        {"confirm_timeout_s": float("nan")},
-        {"blocked_timeout_s": -1},
-    ],
-)
-def test_limits_that_cannot_be(limit: dict[str, Any]) -> None:
-    (name,) = limit
-    with pytest.raises(InputError, match=name):
-        Limits(**limit)
+def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> None:
+    lock = threading.RLock()
+    with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
+        sent = idle.bytes_sent
+        for beats in range(1, 4):
+            with lock:  # not in the middle of a heartbeat
+                clock.now += 0.6 * idle.session.heartbeat_s
+            peer.hear(beats)
+        assert idle.bytes_sent == sent, "a sign of life is no progress"
+
+
+def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
+    lock = threading.RLock()
+    with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
+        for i in range(1, 6):
+            with lock:
+                clock.now += 1.5 * idle.session.heartbeat_s
+            peer.reach(idle.session, str(i))
+            with lock:
+                idle.turn(0)
+        with lock:
+            clock.now += 2.1 * idle.session.heartbeat_s
+            with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
+                idle.turn(0)
+
+
+def test_an_interruption_in_the_socket_loop_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Peer() as peer, contextlib.closing(Connection(peer.settings)) as interrupted:
+        with monkeypatch.context() as patched:
+            patched.setattr(Transport, "receive", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                interrupted.turn(0)
+        with pytest.raises(
+            ConnectionLostError, match=r"given up after an interruption \(KeyboardInterrupt\)"
+        ):
+            interrupted.turn(0)

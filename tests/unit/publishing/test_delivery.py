@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripted_delivery import (
+    A,
+    B,
+    Broker,
+    Event,
+    Link,
+    ack,
+    all_of,
+    blocked,
+    lost,
+    nack,
+    nothing,
+    returned,
+    unblocked,
+)
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -19,136 +33,22 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.limits import Limits
+from rabbit_chx.publishing.report import NACK
 from rabbit_chx.publishing.rows import Rows
-from rabbit_chx.publishing.session import Session
-from rabbit_chx.publishing.steps import Open, Sleep, Turn
+from rabbit_chx.publishing.steps import Sleep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rabbit_chx.publishing.report import PublishReport
-    from rabbit_chx.publishing.steps import Steps
-
-A, B = ConnectionSettings(host="a"), ConnectionSettings(host="b")
+    from collections.abc import Iterator
 
 
-class Link:
-    """A connection whose broker does as it is told."""
+def still_sent(*bodies: str) -> Event:
+    """Time goes by, in which nothing else is sent than this."""
 
-    backlog = False
-    bytes_sent = 0
+    def look(link: Link) -> None:
+        assert link.bodies == list(bodies)
 
-    def __init__(self, settings: ConnectionSettings) -> None:
-        self.session = Session(settings)
-
-    @property
-    def bodies(self) -> list[str]:
-        """What was sent over it."""
-        return [text for wire in list(self.session.output)[1:] for text in wire.decode().split()]
-
-
-class Encoder:
-    """Writes bodies in clear."""
-
-    def encode(self, rows: Rows) -> bytes:
-        """Bodies, and a space after each."""
-        return b" ".join(rows.bodies)
-
-
-class Broker:
-    """Runs a delivery's steps: what happens in each turn is taken from a script."""
-
-    def __init__(
-        self, script: Iterator[Callable[[Link], None]], *targets: ConnectionSettings, **retries: Any
-    ) -> None:
-        self.links: list[Link] = []
-        self.opened: list[str] = []
-        self.slept: list[float] = []
-        self.refusals: list[RabbitChxError | None] = []  # to open; one for each attempt
-        self.now = 0.0
-        self._script = script
-        encoder: Any = Encoder()
-        self.delivery = Delivery(
-            targets or (A,),
-            lambda _: encoder,
-            Limits(max_in_flight=10),
-            Retries(**retries),
-            clock=lambda: self.now,
-            chance=lambda: 1.0,
-        )
-
-    def run(self, steps: Steps[None]) -> None:
-        """Do what they ask for."""
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = self._do(step)
-                except RabbitChxError as cause:
-                    step = steps.throw(cause)
-                else:
-                    step = steps.send(answer)
-        except StopIteration:
-            return
-
-    def _do(self, step: Open | Turn | Sleep) -> Link | None:
-        match step:
-            case Open(settings):
-                self.opened.append(settings.host)
-                if self.refusals and (refusal := self.refusals.pop(0)):
-                    raise refusal
-                self.links.append(Link(settings))
-                return self.links[-1]
-            case Sleep(seconds):
-                self.slept.append(seconds)
-                self.now += seconds
-            case Turn(wait_s):
-                self.now += wait_s
-                link = self.links[-1]
-                if wait_s:
-                    next(self._script)(link)
-                if link.session.failure is not None:
-                    raise link.session.failure
-        return None
-
-    def publish(self, bodies: str) -> PublishReport:
-        """Hand over rows, wait until they are answered, and report."""
-        texts = [body.encode() for body in bodies.split()]
-        self.run(self.delivery.handing_over(Rows([b"k"] * len(texts), texts)))
-        self.run(self.delivery.draining())
-        return self.delivery.report
-
-
-def ack(tag: int = 0, *, multiple: bool = True) -> Callable[[Link], None]:
-    return lambda link: link.session.ledger.ack(tag, multiple=multiple)
-
-
-def nack(*tags: int) -> Callable[[Link], None]:
-    def answer(link: Link) -> None:
-        for tag in tags:
-            link.session.ledger.nack(tag, multiple=False)
-
-    return answer
-
-
-def returned(messages: int) -> Callable[[Link], None]:
-    def answer(link: Link) -> None:
-        link.session.returned += messages
-
-    return answer
-
-
-def lost(cause: RabbitChxError | None = None) -> Callable[[Link], None]:
-    def answer(link: Link) -> None:
-        link.session.failure = cause or ConnectionLostError("the connection was lost")
-
-    return answer
-
-
-def nothing(_: Link) -> None:
-    pass
+    return look
 
 
 def test_exactly_the_open_rows_are_sent_again_in_order() -> None:
@@ -157,6 +57,14 @@ def test_exactly_the_open_rows_are_sent_again_in_order() -> None:
     assert [link.bodies for link in broker.links] == [["a", "b", "c", "d", "e", "f"], ["c", "e", "f"]]
     assert broker.opened == ["a", "b"]
     assert (report.rows, report.confirmed, report.republished, report.reconnects) == (6, 6, 3, 1)
+
+
+def test_batches_are_sent_again_in_the_order_in_which_they_were_handed_over() -> None:
+    broker = Broker([ack(1), lost(), ack()])
+    for bodies in ("a b", "c", "d e"):
+        broker.hand_over(bodies)
+    assert broker.drain().confirmed == 5
+    assert broker.links[1].bodies == ["b", "c", "d", "e"]
 
 
 def test_a_row_may_be_sent_more_often_than_twice() -> None:
@@ -170,7 +78,9 @@ def test_each_attempt_waits_twice_as_long_and_goes_through_all_targets() -> None
     broker = Broker(iter([lost()]), A, B, max_reconnects=3, backoff_s=1.0)
     broker.run(broker.delivery.opening())
     broker.refusals = [UnreachableError("nobody answers")] * 6
-    with pytest.raises(ConnectionLostError, match="was lost; gave up after 3 attempts to reconnect: nobody"):
+    with pytest.raises(
+        ConnectionLostError, match=r"was lost; gave up after 3 attempts to connect in 7 s.* nobody"
+    ):
         broker.publish("a b")
     assert broker.slept == [1.0, 2.0, 4.0]
     assert broker.opened == ["a", "b", "a", "b", "a", "b", "a"]
@@ -189,6 +99,9 @@ def test_the_budget_is_full_again_after_an_answer() -> None:
 @pytest.mark.parametrize(
     ("cause", "again"),
     [
+        (BrokerRefusedError("504", reply_code=504), True),
+        (BrokerRefusedError("505", reply_code=505), True),
+        (BrokerRefusedError("506", reply_code=506), True),
         (BrokerRefusedError("541", reply_code=541), True),
         (NotFoundError("404", reply_code=404), False),
         (AccessRefusedError("403", reply_code=403), False),
@@ -226,19 +139,128 @@ def test_a_stall_is_a_loss_once() -> None:
     assert len(broker.links) == 2
 
 
+def test_bytes_on_a_slow_line_are_progress() -> None:
+    def crawl(link: Link) -> None:
+        link.bytes_under_way -= 1_000
+
+    slow = Broker(chain([crawl] * 1_000, [ack()]), reconnect_timeout_s=0)
+    assert slow.publish("a").confirmed == 1
+    assert slow.now > 240
+    stuck = Broker(chain([crawl] * 100, [nothing] * 242), reconnect_timeout_s=0)
+    with pytest.raises(RabbitChxError, match="answered nothing for 60 s"):
+        stuck.publish("a")
+
+
 def test_refused_messages_are_sent_again_a_few_times() -> None:
     broker = Broker(iter([nack(2), ack(3), nothing, ack(4), ack()]), backoff_s=0.5)
     report = broker.publish("a b c")
     assert broker.links[0].bodies == ["a", "b", "c", "b"]
-    assert (report.confirmed, report.nacked, report.republished) == (3, 0, 0)
+    assert (report.confirmed, report.nacked, report.retried, report.republished) == (3, 0, 1, 0)
     stubborn = Broker(
         chain([nack(1)], [nothing] * 2, [nack(2)], [nothing] * 4, [nack(3)]), nack_retries=2, backoff_s=0.5
     )
     report = stubborn.publish("a")
     assert (report.confirmed, report.nacked) == (0, 1)
     assert stubborn.links[0].bodies == ["a", "a", "a"]
-    with pytest.raises(BrokerRefusedError, match="refused messages"):
+    assert [(sample.key, sample.code) for sample in report.samples] == [("k", NACK)]
+    with pytest.raises(BrokerRefusedError, match=r"refused messages .*one of them has the key 'k'"):
         stubborn.publish("b")
+
+
+def test_a_queue_that_takes_some_now_and_then_is_waited_for() -> None:
+    waits = [nothing] * 2
+    slow = [[*waits, ack(tag, multiple=False), nack(*range(tag + 1, last))] for tag, last in SLOW]
+    broker = Broker(chain([nack(*range(1, 7))], *slow), nack_retries=1, backoff_s=0.5)
+    report = broker.publish("a b c d e f")
+    assert (report.confirmed, report.nacked, report.retried) == (6, 0, 6 + 5 + 4 + 3 + 2 + 1)
+
+
+#: The tags of six refused messages, of which each further attempt confirms the first: 7 to 12, 13 to 17, ...
+SLOW = [(7, 13), (13, 18), (18, 22), (22, 25), (25, 27), (27, 28)]
+
+
+def test_a_refused_message_is_sent_again_after_a_wait_that_doubles() -> None:
+    refused_at: list[float] = []
+
+    def refusing() -> Iterator[Event]:
+        for tag in range(1, 5):
+            while len(broker.links[0].bodies) < tag:
+                yield nothing
+            refused_at.append(broker.now)
+            yield nack(tag)
+
+    broker = Broker(refusing(), nack_retries=3, backoff_s=1.0)
+    assert broker.publish("a").nacked == 1
+    turn_s = 0.25  # the broker answers at the end of one
+    assert [after - before for before, after in pairwise(refused_at)] == [
+        1 + turn_s,
+        2 + turn_s,
+        4 + turn_s,
+    ]
+
+
+def test_nothing_is_sent_while_the_broker_blocks() -> None:
+    broker = Broker([still_sent(), still_sent(), unblocked, ack()])
+    broker.run(broker.delivery.opening())
+    blocked(broker.links[0])
+    assert broker.publish("a").confirmed == 1
+    assert broker.links[0].bodies == ["a"]
+
+
+def test_refused_messages_wait_while_the_broker_blocks() -> None:
+    still = still_sent("a", "b")
+    broker = Broker([all_of(nack(1), blocked), still, still, still, unblocked, ack()], backoff_s=0.1)
+    assert broker.publish("a b").confirmed == 2
+    assert broker.links[0].bodies == ["a", "b", "a"]
+
+
+def test_a_wait_for_a_broker_that_blocks_does_not_spin() -> None:
+    broker = Broker([all_of(nack(1), blocked), nothing, nothing, nothing, unblocked, ack()], backoff_s=0.1)
+    broker.publish("a b")
+    assert all(broker.waits)
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(max_in_flight=3), Limits(max_in_flight_bytes=5)], ids=["messages", "bytes"]
+)
+def test_the_window_is_bounded(limits: Limits) -> None:
+    """By messages, and by bytes: five with the blanks between them."""
+    full = still_sent("a", "b", "c")
+    broker = Broker([full, full, ack(), ack()], limits=limits)
+    broker.hand_over("a b c")
+    assert broker.publish("d").confirmed == 4
+    assert broker.links[0].bodies == ["a", "b", "c", "d"]
+
+
+def test_a_batch_that_is_larger_than_the_window_goes_alone() -> None:
+    broker = Broker(
+        [still_sent("a"), ack(), still_sent("a", "large"), ack()], limits=Limits(max_in_flight_bytes=3)
+    )
+    broker.hand_over("a")
+    assert broker.publish("large").confirmed == 2
+
+
+@pytest.mark.parametrize(
+    "limits", [Limits(max_in_flight=3), Limits(max_in_flight_bytes=3)], ids=["messages", "bytes"]
+)
+def test_refused_messages_count_in_the_window_until_they_are_answered(limits: Limits) -> None:
+    waiting, again = still_sent("a", "b", "c"), still_sent("a", "b", "c", "a", "b", "c")
+    script = [nack(1, 2, 3), waiting, waiting, waiting, waiting, again, ack(), ack()]
+    broker = Broker(script, limits=limits, backoff_s=1.0)
+    broker.hand_over("a b c")
+    assert broker.publish("d").confirmed == 4
+    assert broker.links[0].bodies == ["a", "b", "c", "a", "b", "c", "d"]
+
+
+def test_a_refusal_that_comes_with_the_loss_counts() -> None:
+    refused_and_lost = all_of(nack(1), lost())
+    broker = Broker(chain([refused_and_lost], iter(ack, None)), nack_retries=1, backoff_s=1.0)
+    report = broker.publish("a b")
+    assert [link.bodies for link in broker.links] == [["a", "b"], ["b", "a"]]
+    assert (report.confirmed, report.nacked, report.republished) == (2, 0, 1)
+    strict = Broker([refused_and_lost, ack()], nack_retries=0)
+    report = strict.publish("a b")
+    assert (report.confirmed, report.nacked, report.unknown) == (1, 1, 0)
 
 
 def test_where_order_is_kept_a_refused_message_is_not_sent_again() -> None:
@@ -291,8 +313,8 @@ answers = st.sampled_from([ack(), ack(1), ack(2, multiple=False), nack(1), nack(
 
 
 @given(script=st.lists(answers, max_size=25), rows=st.integers(1, 6))
-def test_the_counts_always_add_up(script: list[Callable[[Link], None]], rows: int) -> None:
-    def gentle(answer: Callable[[Link], None]) -> Callable[[Link], None]:
+def test_the_counts_always_add_up(script: list[Event], rows: int) -> None:
+    def gentle(answer: Event) -> Event:
         def play(link: Link) -> None:
             ledger = link.session.ledger
             returns = link.session.returned
@@ -316,18 +338,3 @@ def test_the_counts_always_add_up(script: list[Callable[[Link], None]], rows: in
         assert report.unknown == 0
     assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows <= rows
     assert min(report.confirmed, report.returned, report.nacked, report.unknown) >= 0
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"max_reconnects": -1}, {"max_reconnects": True}, {"nack_retries": 1.5}, {"backoff_s": -1}]
-)
-def test_retries_that_cannot_be(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(InputError, match=name):
-        Retries(**wrong)
-
-
-def test_the_delay_is_bounded_and_varies() -> None:
-    retries = Retries(backoff_s=1.0)
-    assert [retries.delay_s(n, 1.0) for n in range(6)] == [1, 2, 4, 8, 16, 30]
-    assert retries.delay_s(0, 0.0) == 0.5

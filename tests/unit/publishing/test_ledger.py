@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, combinations
 from typing import Any
 
 import pytest
@@ -49,6 +50,23 @@ def test_a_multiple_nack_covers_only_what_is_open() -> None:
     ledger.ack(2, multiple=False)
     ledger.nack(4, multiple=True)
     assert counts(ledger) == (1, 3, 1)
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_a_multiple_answer_after_any_single_acks(verb: str) -> None:
+    """Few or many of them ahead of it, up to its tag or beyond: all cases of seven messages."""
+    tags = range(1, 8)
+    for singles in chain.from_iterable(combinations(tags, n) for n in range(len(tags) + 1)):
+        for through in tags:
+            ledger = published(len(tags))
+            for tag in singles:
+                ledger.ack(tag, multiple=False)
+            getattr(ledger, verb)(through, multiple=True)
+            covered = set(range(1, through + 1)) - set(singles)
+            nacked = len(covered) if verb == "nack" else 0
+            still_open = [tag for tag in tags if tag > through and tag not in singles]
+            assert counts(ledger) == (len(tags) - len(still_open) - nacked, nacked, len(still_open))
+            assert [place + 1 for _, places in ledger.left() for place in places] == still_open
 
 
 def test_an_answer_that_comes_twice_counts_once() -> None:

@@ -126,6 +126,14 @@ def test_what_is_no_whole_number(name: str, value: object) -> None:
         Properties({}).of_rows({name: [value]}, 3)
 
 
+@pytest.mark.parametrize("value", [60_000, "1 min", "", "٣", b"-1", 1.5])
+def test_an_expiration_is_milliseconds_as_text(value: object) -> None:
+    with pytest.raises(
+        RowError, match=r"row 4: the expiration is .*; give milliseconds as text, such as '60000'"
+    ):
+        Properties({}).of_rows({"expiration": ["1", value]}, 3)
+
+
 def test_properties_that_no_frame_holds() -> None:
     def headers(size: int) -> dict[str, str]:
         return {

@@ -72,6 +72,12 @@ def test_the_handshake() -> None:
     assert isinstance(hello, header.ProtocolHeader)
     assert isinstance(start, commands.Connection.StartOk)
     assert (start.mechanism, start.response) == ("PLAIN", "\0u\0hush")
+    assert start.client_properties["capabilities"] == {
+        "authentication_failure_close": True,
+        "basic.nack": True,
+        "connection.blocked": True,  # else the broker never says that it blocks us
+        "publisher_confirms": True,
+    }
     assert isinstance(tune, commands.Connection.TuneOk)
     assert (tune.frame_max, tune.heartbeat) == (131_072, 30)
     assert isinstance(opening, commands.Connection.Open)
@@ -89,6 +95,39 @@ def test_the_heartbeat_is_negotiated(ours: int | None, theirs: int, agreed: int)
     session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
     session.receive(said(commands.Connection.Tune(0, 0, theirs), 0))
     assert session.heartbeat_s == agreed
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "agreed"),
+    [
+        (None, 131_072, 131_072),
+        (None, 8192, 8192),
+        (None, 1 << 20, 131_072),
+        (None, 0, 131_072),
+        (8192, 131_072, 8192),
+        (1 << 20, 8192, 8192),
+        (1 << 20, 1 << 20, 131_072),
+        (8192, 0, 8192),
+    ],
+)
+def test_the_largest_frame_is_negotiated(ours: int | None, theirs: int, agreed: int) -> None:
+    """The smallest of three bounds, where 0 is none: the URL's, the broker's and our own of 131,072 bytes."""
+    session = Session(ConnectionSettings(frame_max=ours))
+    session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
+    session.receive(said(commands.Connection.Tune(0, theirs, 60), 0))
+    (tune,) = (method for method in sent(session) if isinstance(method, commands.Connection.TuneOk))
+    assert (tune.frame_max, session.frame_max) == (agreed, agreed)
+
+
+def test_a_broker_that_misses_two_heartbeats_is_taken_as_lost() -> None:
+    session = ready(ConnectionSettings(heartbeat_s=30))
+    session.look_alive(60)
+    with pytest.raises(ConnectionLostError, match="not even a heartbeat, for 61 s"):
+        session.look_alive(61)
+
+
+def test_without_heartbeats_silence_says_nothing() -> None:
+    ready(ConnectionSettings(heartbeat_s=0)).look_alive(1_000_000)
 
 
 def test_no_common_mechanism() -> None:
@@ -121,6 +160,25 @@ def test_a_run_of_answers_counts_as_each_of_them_after_the_other(
     assert at_once.ledger.left() == one_by_one.ledger.left()
     assert at_once.ledger.refused == one_by_one.ledger.refused
     assert at_once.ledger.acked == one_by_one.ledger.acked
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        commands.Basic.Ack(1),
+        commands.Basic.Ack(2, multiple=True),
+        commands.Basic.Nack(1),
+        commands.Basic.Nack(2, multiple=True),
+    ],
+    ids=["ack", "multiple ack", "nack", "multiple nack"],
+)
+def test_only_our_channel_answers_for_our_messages(answer: Method) -> None:
+    session = ready()
+    session.publish(b"wire", 3)
+    session.receive(said(answer, CHANNEL + 1))
+    assert (session.ledger.answered, session.ledger.open, session.ledger.refused) == (0, 3, [])
+    session.receive(said(answer))
+    assert session.ledger.answered > 0
 
 
 ANSWERS = b"".join(

@@ -1,0 +1,68 @@
+"""An outage: from the loss of a connection until the broker answers for a message again. No clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import ConnectionLostError, RabbitChxError
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing.limits import Retries
+
+__all__ = ["Outage"]
+
+
+class Outage:
+    """What is known of one, and how long it is worth going on.
+
+    Args:
+        retries: the bounds.
+        cause: why the connection was lost, or could not be opened.
+        began: when, in seconds of a clock that only goes forward.
+
+    Attributes:
+        attempts: to connect, so far.
+        stalls: connections on which nothing moved.
+        last: what the last attempt failed with.
+    """
+
+    def __init__(self, retries: Retries, cause: RabbitChxError, began: float) -> None:
+        self.attempts = 0
+        self.stalls = 0
+        self.last = cause
+        self._retries = retries
+        self._cause = cause
+        self._began = began
+
+    def wait_s(self, now: float, chance: float) -> float | None:
+        """Seconds to wait before the next attempt; None where none is left.
+
+        Args:
+            now: the time.
+            chance: a random number from 0 to 1.
+        """
+        most = self._retries.max_reconnects
+        left_s = self._began + self._retries.reconnect_timeout_s - now
+        if left_s <= 0 or (most is not None and self.attempts >= most):
+            return None
+        return min(self._retries.delay_s(self.attempts, chance), left_s)
+
+    def given_up(self, now: float) -> RabbitChxError:
+        """The error for an outage that took too long; `wait_s` has returned None."""
+        if not self.attempts:
+            return self._cause
+        return ConnectionLostError(
+            f"{self._cause}; gave up after {self.attempts} attempts to connect in {now - self._began:.0f} s, "
+            f"the last of which met: {self.last}"
+        )
+
+    def ended_by(self, cause: RabbitChxError) -> RabbitChxError:
+        """The error for an outage that `cause` ends, since no further attempt would do better; it tells the first, too."""
+        if cause is self._cause:
+            return cause
+        return type(cause)(
+            f"{cause}; it began with: {self._cause}",
+            exchange=cause.exchange,
+            queue=cause.queue,
+            reply_code=cause.reply_code,
+        )

@@ -1,0 +1,193 @@
+"""A broker that goes away and comes back is no error: with the defaults both publishers go on, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from publishing_support import CHX, Consumed, bodies_with, through
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.errors import ConnectionLimitError, PublishError
+from rabbit_chx.publishing import AsyncPublisher, Publisher
+from rabbit_chx.testing import skip_unless_ci
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rabbit_chx.publishing import PublishReport
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+ROWS = 20_000
+WINDOW = 1_000
+
+
+def paced(prefix: str, kill_at: int, kill: Callable[[], None]) -> Iterator[str]:
+    """Bodies, slow enough that the broker goes away in their midst."""
+    for i in range(ROWS):
+        if i == kill_at:
+            kill()
+        if i % 500 == 0:
+            time.sleep(0.05)
+        yield f"{prefix}{i}"
+
+
+@pytest.mark.restarts
+@pytest.mark.timeout(300)
+def test_a_broker_that_is_killed_and_started(broker: RunningBroker, vhost_url: str) -> None:
+    if not broker.owned:
+        skip_unless_ci("kills the broker, so it needs one that the tests started")
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("x", CHX, durable=True)
+        for queue in ("sync", "async"):
+            channel.queue_declare(queue, durable=True)
+        channel.queue_bind("sync", "x", "1")
+        channel.queue_bind("async", "x", "1")
+    time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
+    killed = threading.Event()
+    reports: dict[str, PublishReport] = {}
+
+    async def publish() -> None:
+        async with AsyncPublisher(vhost_url, "") as publisher:
+
+            async def bodies() -> Any:
+                for i in range(ROWS):
+                    if i % 500 == 0:
+                        await asyncio.sleep(0.05)
+                    yield f"a{i}"
+
+            reports["async"] = await publisher.publish_many(["async"] * ROWS, bodies())
+
+    other = threading.Thread(target=asyncio.run, args=(publish(),))
+    with Publisher(vhost_url, "") as publisher:
+        other.start()
+
+        def kill() -> None:
+            broker.kill()
+            killed.set()
+            threading.Timer(2, broker.start).start()
+
+        reports["sync"] = publisher.publish_many(["sync"] * ROWS, paced("s", ROWS // 4, kill))
+    other.join(200)
+    broker.start()  # returns when it serves, as the timer's does
+    assert killed.is_set()
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+        channel = connection.channel()
+        for queue, report in reports.items():
+            left = channel.queue_declare(queue, durable=True, passive=True).method.message_count or 0
+            coming: Iterator[Any] = channel.consume(queue, auto_ack=True, inactivity_timeout=30)
+            there = {body for _, _, body in islice(coming, left)}
+            channel.cancel()
+            assert len(there) == report.confirmed == ROWS, queue
+            assert report.reconnects >= 1
+            assert left - ROWS <= report.republished <= WINDOW * report.reconnects
+    assert set(reports) == {"sync", "async"}
+
+
+def test_a_connection_limit_passes(
+    consumed: Consumed, broker: RunningBroker, vhost: RunningBroker, proxy: Callable[[], Any]
+) -> None:
+    if broker.ring_via is None or not broker.owned:
+        skip_unless_ci("sets a limit with rabbitmqctl, so it needs a broker that the tests started")
+    way = proxy()
+    name = vhost.url.rpartition("/")[2]
+
+    def limit(connections: int) -> None:
+        broker.run("rabbitmqctl", "set_vhost_limits", "-p", name, f'{{"max-connections": {connections}}}')
+
+    def full() -> None:
+        limit(0)
+        way.cut()
+        threading.Timer(3, limit, (-1,)).start()
+
+    try:
+        with Publisher(through(vhost.url, way.port), "x", backoff_s=0.2) as publisher:
+            report = publisher.publish_many(["k"] * ROWS, bodies_with({5_000: full}, ROWS))
+        assert (report.confirmed, report.reconnects) == (ROWS, 1)
+        assert len({message.body for message in consumed()}) == ROWS
+        limit(0)
+        with pytest.raises(ConnectionLimitError, match=r"530 .*limit \(0\) is reached"):
+            Publisher(vhost.url, "x")
+        threading.Timer(2, limit, (-1,)).start()
+        with Publisher(vhost.url, "x", retry_first_connection=True) as publisher:
+            assert publisher.publish_many(["k"], ["b"]).confirmed == 1
+    finally:
+        limit(-1)
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_a_large_message_on_a_slow_line_is_no_stall(
+    consumed: Consumed, vhost_url: str, proxy: Callable[..., Any], kind: str
+) -> None:
+    way = proxy(bytes_per_s=400_000)
+    url, bodies = through(vhost_url, way.port), [b"x" * (1 << 20)] * 2
+    patience: dict[str, Any] = {"confirm_timeout_s": 1.0, "reconnect_timeout_s": 0}
+    if kind == "blocking":
+        with Publisher(url, "x", **patience) as publisher:
+            report = publisher.publish_many(["a", "b"], bodies)
+    else:
+
+        async def publish() -> PublishReport:
+            async with AsyncPublisher(url, "x", **patience) as publisher:
+                return await publisher.publish_many(["a", "b"], bodies)
+
+        report = asyncio.run(publish())
+    assert report.confirmed == 2
+    assert report.seconds > 3, "the line was fast, so this shows nothing"
+    assert len(consumed()) == 2
+
+
+def test_a_full_queue_with_a_consumer_is_waited_for(vhost_url: str) -> None:
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+        channel = connection.channel()
+        full: Any = {"x-max-length": 200, "x-overflow": "reject-publish"}
+        channel.queue_declare("full", arguments=full)
+        done = threading.Event()
+
+        def take() -> None:
+            with pika.BlockingConnection(pika_parameters(vhost_url)) as own:
+                at_work = own.channel()
+                while not done.wait(0.01):  # 100 messages a second: a window takes ten
+                    at_work.basic_get("full", auto_ack=True)
+
+        consumer = threading.Thread(target=take)
+        consumer.start()
+        try:
+            with Publisher(vhost_url, "", nack_retries=2, backoff_s=0.2) as publisher:
+                report = publisher.publish_many(["full"] * 900, [str(i) for i in range(900)])
+        finally:
+            done.set()
+            consumer.join()
+        assert (report.confirmed, report.nacked) == (900, 0)
+        assert report.retried > 900, "each row was refused once or more, so this took longer than two retries"
+        assert "sent again after a refusal" in str(report)
+        with (
+            Publisher(vhost_url, "", nack_retries=1, backoff_s=0.1) as publisher,
+            pytest.raises(PublishError, match=r"basic.nack.*one of them has the key 'full'") as caught,
+        ):
+            publisher.publish_many(["full"] * 500, ["b"] * 500)
+    assert caught.value.report.nacked > 0
+
+
+@pytest.mark.parametrize("rows", [3, 5_000])
+def test_the_last_word_on_progress_is_the_final_count(consumed: Consumed, vhost_url: str, rows: int) -> None:
+    told: list[PublishReport] = []
+    with Publisher(vhost_url, "x", progress=told.append) as publisher:
+        report = publisher.publish_many(["k"] * rows, ["b"] * rows)
+    assert told[-1] == report
+    assert report.confirmed == rows == len(consumed())
+    told.clear()
+    with (
+        Publisher(vhost_url, "nope", progress=told.append) as publisher,
+        pytest.raises(PublishError) as caught,
+    ):
+        publisher.publish_many(["k"] * rows, ["b"] * rows)
+    assert told[-1] == caught.value.report

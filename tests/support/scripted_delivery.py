@@ -1,0 +1,200 @@
+"""A delivery whose connections, broker and clock are scripted: for faults that no real broker can be made to have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.errors import ConnectionLostError, RabbitChxError
+from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.session import Session
+from rabbit_chx.publishing.steps import Open, Sleep, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rabbit_chx.publishing.report import PublishReport
+    from rabbit_chx.publishing.steps import Steps
+
+__all__ = [
+    "A",
+    "B",
+    "Broker",
+    "Event",
+    "Link",
+    "ack",
+    "all_of",
+    "blocked",
+    "lost",
+    "nack",
+    "nothing",
+    "returned",
+    "unblocked",
+]
+
+#: What the broker does in a turn of the delivery.
+Event: TypeAlias = "Callable[[Link], None]"
+A, B = ConnectionSettings(host="a"), ConnectionSettings(host="b")
+
+
+class Link:
+    """A connection whose broker does as it is told."""
+
+    backlog = False
+    bytes_sent = 0
+    bytes_under_way = 1 << 20
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.session = Session(settings)
+
+    @property
+    def bodies(self) -> list[str]:
+        """What was sent over it."""
+        return [text for wire in list(self.session.output)[1:] for text in wire.decode().split()]
+
+
+class Encoder:
+    """Writes bodies in clear."""
+
+    def encode(self, rows: Rows) -> bytes:
+        """Bodies, and a space after each."""
+        return b" ".join(rows.bodies)
+
+
+class Broker:
+    """Runs a delivery's steps: what happens in each turn is taken from a script."""
+
+    def __init__(
+        self,
+        script: Iterable[Event],
+        *targets: ConnectionSettings,
+        limits: Limits | None = None,
+        **retries: Any,
+    ) -> None:
+        self.links: list[Link] = []
+        self.opened: list[str] = []
+        self.slept: list[float] = []
+        self.waits: list[float] = []  # of each turn that waits for the broker
+        self.refusals: list[RabbitChxError | None] = []  # to open; one for each attempt
+        self.now = 0.0
+        self._script = iter(script)
+        encoder: Any = Encoder()
+        self.delivery = Delivery(
+            targets or (A,),
+            lambda _: encoder,
+            limits or Limits(max_in_flight=10),
+            Retries(**retries),
+            clock=lambda: self.now,
+            chance=lambda: 1.0,
+        )
+
+    def run(self, steps: Steps[None]) -> None:
+        """Do what they ask for."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    answer = self._do(step)
+                except RabbitChxError as cause:
+                    step = steps.throw(cause)
+                else:
+                    step = steps.send(answer)
+        except StopIteration:
+            return
+
+    def _do(self, step: Open | Turn | Sleep) -> Link | None:
+        match step:
+            case Open(settings):
+                self.opened.append(settings.host)
+                if self.refusals and (refusal := self.refusals.pop(0)):
+                    raise refusal
+                self.links.append(Link(settings))
+                return self.links[-1]
+            case Sleep(seconds):
+                self.slept.append(seconds)
+                self.now += seconds
+            case Turn(wait_s, enough):
+                self.now += wait_s
+                link = self.links[-1]
+                if enough is not None:  # else it only sends
+                    self.waits.append(wait_s)
+                    event = next(self._script, None)
+                    assert event is not None, "the script ends before the operation"
+                    event(link)
+                if link.session.failure is not None:
+                    raise link.session.failure
+        return None
+
+    def publish(self, bodies: str) -> PublishReport:
+        """Hand over rows, wait until they are answered, and report."""
+        self.hand_over(bodies)
+        return self.drain()
+
+    def hand_over(self, bodies: str) -> None:
+        """Hand over rows as one batch."""
+        texts = [body.encode() for body in bodies.split()]
+        self.run(self.delivery.handing_over(Rows([b"k"] * len(texts), texts)))
+
+    def drain(self) -> PublishReport:
+        """Wait until every row is answered, and report."""
+        self.run(self.delivery.draining())
+        return self.delivery.report
+
+
+def ack(tag: int = 0, *, multiple: bool = True) -> Event:
+    """The broker acks a message, or all up to it; the tag 0 is all."""
+    return lambda link: link.session.ledger.ack(tag, multiple=multiple)
+
+
+def nack(*tags: int) -> Event:
+    """The broker refuses these messages."""
+
+    def answer(link: Link) -> None:
+        for tag in tags:
+            link.session.ledger.nack(tag, multiple=False)
+
+    return answer
+
+
+def returned(messages: int) -> Event:
+    """So many messages come back as unroutable; the broker acks them later."""
+
+    def answer(link: Link) -> None:
+        link.session.returned += messages
+
+    return answer
+
+
+def lost(cause: RabbitChxError | None = None) -> Event:
+    """The connection ends."""
+
+    def answer(link: Link) -> None:
+        link.session.failure = cause or ConnectionLostError("the connection was lost")
+
+    return answer
+
+
+def blocked(link: Link) -> None:
+    """The broker asks publishers to wait."""
+    link.session.blocked = "low on memory"
+
+
+def unblocked(link: Link) -> None:
+    """The broker asks publishers to wait no longer."""
+    link.session.blocked = None
+
+
+def nothing(_: Link) -> None:
+    """Time goes by."""
+
+
+def all_of(*events: Event) -> Event:
+    """They come in one turn, in this order."""
+
+    def answer(link: Link) -> None:
+        for event in events:
+            event(link)
+
+    return answer

@@ -1,0 +1,280 @@
+"""A peer on the loopback that speaks AMQP and answers as a test tells it: for what no real broker can be made to do,
+or not in milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pamqp import body, commands, frame, header
+from pamqp.exceptions import UnmarshalingException
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
+from rabbit_chx.publishing.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from pamqp.base import Frame as Method
+
+__all__ = [
+    "Answer",
+    "Clock",
+    "HastySession",
+    "Message",
+    "Peer",
+    "ack",
+    "hang_up",
+    "nack",
+    "nothing",
+    "said",
+    "unroutable",
+]
+
+CHANNEL = 1
+_SOON_S = 10.0  # nothing takes as long, on a busy machine either
+
+
+def said(method: Method, channel: int = CHANNEL) -> bytes:
+    """A method, as a broker sends it."""
+    return frame.marshal(method, channel)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as it came.
+
+    Attributes:
+        connection: over which connection, from 1.
+        tag: its delivery tag there.
+        publish: the method: exchange, routing key, mandatory.
+        properties: those of its header.
+        body: its body.
+    """
+
+    connection: int
+    tag: int
+    publish: commands.Basic.Publish
+    properties: commands.Basic.Properties
+    body: bytes = b""
+
+
+#: What the broker sends for a message.
+Answer: TypeAlias = "Callable[[Message], bytes]"
+
+
+def ack(message: Message) -> bytes:
+    """It is in a queue."""
+    return said(commands.Basic.Ack(message.tag))
+
+
+def nack(message: Message) -> bytes:
+    """It is refused."""
+    return said(commands.Basic.Nack(message.tag))
+
+
+def unroutable(message: Message) -> bytes:
+    """It comes back, and is acked, as brokers do."""
+    publish = message.publish
+    return b"".join(
+        (
+            said(commands.Basic.Return(312, "NO_ROUTE", publish.exchange, publish.routing_key)),
+            frame.marshal(header.ContentHeader(0, len(message.body), message.properties), CHANNEL),
+            frame.marshal(body.ContentBody(message.body), CHANNEL) if message.body else b"",
+            ack(message),
+        )
+    )
+
+
+def nothing(_: Message) -> bytes:
+    """It is left open."""
+    return b""
+
+
+def hang_up(_: Message) -> bytes:
+    """The connection is closed without a word."""
+    raise ConnectionResetError
+
+
+class Peer:
+    """Listens, takes one connection after the other, and answers each message by `answer`.
+
+    Args:
+        answer: what to say for each message.
+        heartbeat_s: what it offers for heartbeats, in seconds; 0 is none. It sends one only when told to `say` it.
+
+    Attributes:
+        answer: may be changed at any time.
+        messages: all that came whole, over all connections.
+        connections: how many there were.
+        heartbeats: how many came.
+    """
+
+    def __init__(self, answer: Answer = ack, *, heartbeat_s: int = 0) -> None:
+        self.answer = answer
+        self.messages: list[Message] = []
+        self.connections = 0
+        self.heartbeats = 0
+        self._heartbeat_s = heartbeat_s
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._client: socket.socket | None = None
+        self._over = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._serve)
+        host, port = self._listener.getsockname()
+        #: How to reach it.
+        self.settings = ConnectionSettings(host=host, port=port)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over = True
+        with contextlib.suppress(OSError):  # wakes it, where it waits for a client or for what one says
+            if self._client is not None:
+                self._client.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            socket.create_connection(self._listener.getsockname()).close()
+        self._thread.join()
+        self._listener.close()
+
+    @property
+    def bodies(self) -> list[str]:
+        """Of all messages, in the order in which they came."""
+        return [message.body.decode() for message in self.messages]
+
+    def say(self, wire: bytes = HEARTBEAT_FRAME) -> None:
+        """Send this to the present client."""
+        assert self._client is not None, "nobody is connected"
+        self._client.sendall(wire)
+
+    def until(self, done: Callable[[], bool]) -> None:
+        """Wait until something that came makes this true; it must, soon."""
+        with self._changed:
+            assert self._changed.wait_for(done, _SOON_S), "it did not come"
+
+    def hear(self, heartbeats: int) -> None:
+        """Wait until so many heartbeats came; they must, soon."""
+        self.until(lambda: self.heartbeats >= heartbeats)
+
+    def reach(self, session: Session, word: str) -> None:
+        """Say something, and wait until this session has taken it in; it must, soon."""
+        self.say(said(commands.Connection.Blocked(word), 0))
+        deadline = time.monotonic() + _SOON_S
+        while session.blocked != word:
+            assert time.monotonic() < deadline, f"{word!r} is not taken in: {session.failure}"
+            time.sleep(0.001)
+
+    # -- in the thread
+
+    def _serve(self) -> None:
+        while True:
+            client, _ = self._listener.accept()
+            with client:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._over:
+                    return
+                self._client = client
+                self.connections += 1
+                with contextlib.suppress(ConnectionError):
+                    self._talk(client)
+
+    def _talk(self, client: socket.socket) -> None:
+        client.sendall(
+            b"".join(
+                (
+                    said(commands.Connection.Start(mechanisms="PLAIN"), 0),
+                    said(commands.Connection.Tune(0, 131_072, self._heartbeat_s), 0),
+                    said(commands.Connection.OpenOk(), 0),
+                    said(commands.Channel.OpenOk()),
+                    said(commands.Confirm.SelectOk()),
+                )
+            )
+        )
+        listening = _Listening(self.connections)
+        wire = b""
+        while data := client.recv(1 << 16):
+            wire += data
+            while wire and (found := _frame(wire)):
+                used, one = found
+                wire = wire[used:]
+                if isinstance(one, commands.Connection.Close):
+                    client.sendall(said(commands.Connection.CloseOk(), 0))
+                with self._changed:
+                    self.heartbeats += type(one).__name__ == "Heartbeat"
+                    message = listening.take(one)
+                    if message is not None:
+                        self.messages.append(message)
+                    answer = self.answer  # whoever sees the message may change the answer for the next
+                    self._changed.notify_all()
+                if message is not None:
+                    client.sendall(answer(message))
+
+
+def _frame(wire: bytes) -> tuple[int, Any] | None:
+    try:
+        used, _, one = frame.unmarshal(wire)
+    except UnmarshalingException:  # it is not wholly there
+        return None
+    return used, one
+
+
+class _Listening:
+    """Puts messages together from the frames of one connection."""
+
+    def __init__(self, connection: int) -> None:
+        self._connection = connection
+        self._tag = 0
+        self._publish: commands.Basic.Publish | None = None
+        self._message: Message | None = None
+        self._left = 0
+
+    def take(self, one: object) -> Message | None:
+        """The message that this frame ends, if it does."""
+        if isinstance(one, commands.Basic.Publish):
+            self._publish = one
+        elif isinstance(one, header.ContentHeader):
+            assert self._publish is not None
+            self._tag += 1
+            self._message = Message(self._connection, self._tag, self._publish, one.properties)
+            self._left = one.body_size
+            return self._message if not self._left else None
+        elif isinstance(one, body.ContentBody):
+            assert self._message is not None
+            self._message = replace(self._message, body=self._message.body + one.value)
+            self._left -= len(one.value)
+            return self._message if not self._left else None
+        return None
+
+
+class HastySession(Session):
+    """Heartbeats are agreed on in whole seconds; this one takes them for hundredths, so that no test waits for one."""
+
+    heartbeat_s: Any
+
+    def _on_tune(self, method: commands.Connection.Tune) -> None:
+        super()._on_tune(method)
+        self.heartbeat_s /= 100
+
+
+class Clock:
+    """Stands in for the module `time`, and goes only where a test says so.
+
+    Attributes:
+        now: seconds.
+    """
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        """The seconds."""
+        return self.now

@@ -1,0 +1,49 @@
+"""Frames that come: whole ones, parts, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx.amqp.frames import BODY_FRAME, FRAME_OVERHEAD, HEARTBEAT, Frame, next_frame
+
+AGREED = 4096
+
+
+def frame(size: int, *, kind: int = BODY_FRAME, end: bytes = b"\xce") -> bytes:
+    return bytes((kind, 0, 7)) + size.to_bytes(4) + b"x" * size + end
+
+
+@pytest.mark.parametrize("size", [0, 1, AGREED - FRAME_OVERHEAD])
+def test_a_whole_frame(size: int) -> None:
+    buffer = b"before" + frame(size) + b"after"
+
+    assert next_frame(buffer, 6, AGREED) == Frame(BODY_FRAME, 7, b"x" * size, 6 + size + FRAME_OVERHEAD)
+
+
+def test_a_part_of_a_frame_is_waited_for() -> None:
+    whole = frame(5)
+    assert [next_frame(whole[:size], 0, AGREED) for size in range(len(whole))] == [None] * len(whole)
+
+
+@pytest.mark.parametrize("size", [AGREED - FRAME_OVERHEAD + 1, 2**32 - 1])
+def test_a_frame_longer_than_agreed_on_is_refused_at_its_head(size: int) -> None:
+    """Not one more byte is waited for: a peer that is no broker could have us wait for 4 GiB."""
+    with pytest.raises(ValueError, match=f"an AMQP frame of {size} bytes, but 4096 were agreed on"):
+        next_frame(frame(0)[:3] + size.to_bytes(4) + b"x", 0, AGREED)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (frame(1, end=b"\0"), "does not end with its end mark"),
+        (frame(1, kind=9), "is no AMQP frame"),
+        (b"HTTP/1.1 400", r"b'HTTP/1\.1' is no AMQP frame"),
+    ],
+)
+def test_what_is_no_frame(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        next_frame(data, 0, AGREED)
+
+
+def test_a_heartbeat() -> None:
+    assert next_frame(frame(0, kind=HEARTBEAT), 0, AGREED) == Frame(HEARTBEAT, 7, b"", FRAME_OVERHEAD)

@@ -1,0 +1,67 @@
+"""The broker's reply codes and words, as errors: whose fault, and whether time cures it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx.amqp.replies import error_for, may_pass
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    ConnectionLimitError,
+    ConnectionLostError,
+    InputError,
+    NotFoundError,
+    RabbitChxError,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "kind", "passes"),
+    [
+        # The words are those of RabbitMQ 3.8 to 4.3.
+        (
+            320,
+            "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",
+            ConnectionLostError,
+            True,
+        ),
+        (
+            403,
+            "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN.",
+            AccessRefusedError,
+            False,
+        ),
+        (404, "NOT_FOUND - no exchange 'x' in vhost '/'", NotFoundError, False),
+        (
+            530,
+            "NOT_ALLOWED - access to vhost '/' refused for user 'u': connection limit (1) is reached",
+            ConnectionLimitError,
+            True,
+        ),
+        (
+            530,
+            "NOT_ALLOWED - access to vhost '/' refused for user 'u': user is not permitted",
+            AccessRefusedError,
+            False,
+        ),
+        (530, "NOT_ALLOWED - vhost nope not found", NotFoundError, False),
+        (
+            541,
+            "INTERNAL_ERROR - access to vhost '/' refused for user 'u': vhost '/' is down",
+            BrokerRefusedError,
+            True,
+        ),
+    ],
+)
+def test_what_an_answer_means(code: int, text: str, kind: type[RabbitChxError], passes: bool) -> None:  # noqa: FBT001
+    error = error_for(code, text, where="amqp://h")
+    assert type(error) is kind
+    assert error.reply_code == code
+    assert may_pass(error) is passes
+
+
+def test_silence_passes_and_wrong_input_does_not() -> None:
+    assert may_pass(BrokerTimeoutError("no answer"))
+    assert not may_pass(InputError("the connection is closed"))

@@ -1,0 +1,185 @@
+"""Rows in batches: every row once, in order, with all that is its own, whatever form they come in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import batches as module
+from rabbit_chx.publishing.batches import BATCH_BYTES, async_batches, batches
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+
+    from rabbit_chx.publishing.batches import Batch
+
+
+async def one_by_one(values: Iterable[Any]) -> AsyncIterator[Any]:
+    for value in values:
+        yield value
+
+
+async def gathered(coming: AsyncIterator[Any]) -> list[Any]:
+    return [value async for value in coming]
+
+
+def async_batches_of(columns: Mapping[str, Any], rows: int) -> list[Batch]:
+    return asyncio.run(gathered(async_batches(columns, rows)))
+
+
+BLOCKING: dict[str, Any] = {
+    "list": list,
+    "tuple": tuple,
+    "Arrow": pa.array,
+    "chunked Arrow": lambda values: pa.chunked_array([values[:3], values[3:]], type=pa.string()),
+    "iterator": iter,
+    "deque": deque,
+}
+
+
+def batched(form: str, columns: dict[str, list[Any]], rows: int) -> list[list[list[Any]]]:
+    """Batches of columns that come in this form, each as lists of its columns."""
+    if form == "async":
+        given: dict[str, Any] = {name: one_by_one(values) for name, values in columns.items()}
+        found = async_batches_of(given, rows)
+    else:
+        given = {name: BLOCKING[form](values) for name, values in columns.items()}
+        found = list(batches(given, rows))
+    return [[list(column) for column in batch] for batch in found]
+
+
+@pytest.fixture(params=[*BLOCKING, "async"])
+def form(request: pytest.FixtureRequest) -> str:
+    """How columns come."""
+    return str(request.param)
+
+
+def columns_of(rows: int, body: str = "b") -> dict[str, list[Any]]:
+    numbers = range(rows)
+    return {
+        "keys": [f"k{i}" for i in numbers],
+        "bodies": [f"{i}-{body}" for i in numbers],
+        "exchanges": [f"x{i}" for i in numbers],
+        "message_id": [f"m{i}" for i in numbers],
+    }
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 6, 7, 12, 13])
+def test_batches_have_so_many_rows_and_the_last_has_the_rest(form: str, rows: int) -> None:
+    columns = columns_of(rows)
+    found = batched(form, columns, 6)
+    assert [len(batch[0]) for batch in found] == [6] * (rows // 6) + [rows % 6] * bool(rows % 6)
+    for place, values in enumerate(columns.values()):
+        assert [value for batch in found for value in batch[place]] == values
+
+
+def test_large_bodies_make_small_batches_of_whole_rows(form: str) -> None:
+    columns = columns_of(20, "x" * (BATCH_BYTES // 4))
+    found = batched(form, columns, 20)
+    assert len(found) > 1
+    for batch in found:
+        assert len({len(column) for column in batch}) == 1, "each row has all of its columns"
+        assert len(batch) == len(columns)
+        assert sum(map(len, batch[1])) < 2 * BATCH_BYTES
+    for place, values in enumerate(columns.values()):
+        assert [value for batch in found for value in batch[place]] == values
+
+
+def test_a_body_that_is_larger_than_a_batch_goes_alone(form: str) -> None:
+    large = "x" * (BATCH_BYTES + 1)
+    found = batched(form, {"keys": ["a", "b"], "bodies": [large, large]}, 10)
+    assert found == [[["a"], [large]], [["b"], [large]]]
+
+
+@given(sizes=st.lists(st.integers(0, 40_000), max_size=60), rows=st.integers(1, 20))
+def test_whatever_the_sizes_every_row_comes_once_and_in_order(sizes: list[int], rows: int) -> None:
+    bodies = [b"x" * size for size in sizes]
+    for values in (bodies, pa.array(bodies, pa.binary()), iter(bodies)):
+        found = list(batches({"keys": list(range(len(sizes))), "bodies": values}, rows))
+        assert [key for keys, _ in found for key in keys] == list(range(len(sizes)))
+        assert [len(body) for _, some in found for body in some] == sizes
+        for keys, some in found:
+            assert 1 <= len(keys) <= rows
+            assert len(some) == 1 or sum(map(len, some)) < BATCH_BYTES + max(sizes)
+
+
+def test_columns_of_different_forms() -> None:
+    columns = columns_of(8)
+    mixed = {
+        "keys": pa.array(columns["keys"]),
+        "bodies": iter(columns["bodies"]),
+        "exchanges": tuple(columns["exchanges"]),
+        "message_id": deque(columns["message_id"]),
+    }
+    with_async = {**mixed, "keys": columns["keys"], "bodies": one_by_one(columns["bodies"])}
+    for found in (list(batches(mixed, 3)), async_batches_of(with_async, 3)):
+        assert [len(batch[0]) for batch in found] == [3, 3, 2]
+        for place, values in enumerate(columns.values()):
+            assert [value for batch in found for value in batch[place]] == values
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bodies": ["a"]}, "give one body for each key"),
+        ({"bodies": ["a", "b", "c"]}, "give one body for each key"),
+        ({"message_id": ["a"]}, "entries of message_id: give one for each key"),
+    ],
+    ids=str,
+)
+def test_columns_of_unequal_length_are_refused(form: str, change: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        batched(form, {"keys": ["a", "b"], "bodies": ["a", "b"], **change}, 10)
+
+
+def test_where_a_column_that_comes_row_by_row_ends_early_the_rows_before_it_come() -> None:
+    coming = batches({"keys": iter("abc"), "bodies": iter("xy")}, 10)
+    assert next(coming) == (("a", "b"), ("x", "y"))
+    with pytest.raises(InputError, match="more keys than bodies"):
+        next(coming)
+
+
+@pytest.mark.parametrize("column", ["text", b"bytes", bytearray(b"x"), {"a": 1}, 5, None], ids=repr)
+@pytest.mark.parametrize("name", ["keys", "bodies", "message_id"])
+def test_a_single_value_is_no_column(name: str, column: object) -> None:
+    columns = {"keys": ["a"], "bodies": ["b"], "message_id": ["m"], name: column}
+    with pytest.raises(InputError, match=f"{name} is a single {type(column).__name__}: give a list of them"):
+        list(batches(columns, 10))
+    with pytest.raises(InputError, match=f"{name} is a single"):
+        async_batches_of({"exchanges": one_by_one(["x"]), **columns}, 10)
+
+
+def test_what_is_endless_comes_in_batches() -> None:
+    coming = batches({"keys": map(str, count()), "bodies": map(str, count())}, 3)
+    assert next(coming)[0] == ("0", "1", "2")
+    assert next(coming)[0] == ("3", "4", "5")
+
+
+def test_a_slow_iterator_does_not_hold_back_what_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def slow(values: Iterable[str]) -> Iterator[str]:
+        nonlocal now
+        for value in values:
+            now += 0.04
+            yield value
+
+    class Clock:
+        monotonic = staticmethod(lambda: now)
+
+    monkeypatch.setattr(module, "time", Clock)
+    found = list(batches({"keys": slow("abcdefgh"), "bodies": iter("abcdefgh")}, 100))
+    assert [len(keys) for keys, _ in found] == [4, 4], "0.1 s after its first row, a batch goes with the next"
+
+
+def test_a_body_that_is_none_is_left_to_whoever_checks_rows(form: str) -> None:
+    found = batched(form, {"keys": ["a", "b"], "bodies": [None, "b"]}, 10)
+    assert found == [[["a", "b"], [None, "b"]]]

@@ -1,0 +1,111 @@
+"""How long a wait may last. The connection's bytes and answers and the time are scripted."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_delivery import A, Link, ack, blocked, unblocked
+
+from rabbit_chx.errors import BrokerTimeoutError
+from rabbit_chx.publishing.limits import Limits
+from rabbit_chx.publishing.patience import Patience, StallError
+
+LIMITS = Limits(confirm_timeout_s=60, blocked_timeout_s=300)
+
+
+def open_link() -> Link:
+    """A connection with ten messages that are not answered."""
+    link = Link(A)
+    link.session.publish(b"wire", 10)
+    return link
+
+
+def test_what_neither_takes_bytes_nor_answers_is_a_stall() -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+    for now in (0, 30, 59):
+        assert patience.look(link, now) == 0
+    with pytest.raises(StallError, match="answered nothing for 60 s, and 10 messages are open"):
+        patience.look(link, 60)
+
+
+def test_bytes_that_are_taken_are_progress() -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+    for now in range(0, 1000, 50):
+        link.bytes_sent += 1
+        patience.look(link, now)
+    with pytest.raises(StallError):
+        patience.look(link, 1010)
+
+
+def test_answers_are_progress() -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+    for tag in range(1, 10):
+        ack(tag)(link)
+        patience.look(link, tag * 50)
+    with pytest.raises(StallError, match="1 messages are open"):
+        patience.look(link, 510)
+
+
+def test_another_connection_is_progress() -> None:
+    patience = Patience(LIMITS, 0)
+    for now in range(0, 500, 50):
+        patience.look(open_link(), now)
+
+
+def test_only_what_is_on_its_way_can_stall() -> None:
+    link, patience = Link(A), Patience(LIMITS, 0)
+    for now in (0, 100, 200):
+        patience.look(link, now)
+    link.backlog = True
+    patience.look(link, 259)
+    with pytest.raises(StallError):
+        patience.look(link, 260)
+
+
+def test_time_in_which_the_broker_blocks_is_no_stall() -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+    patience.look(link, 0)
+    blocked(link)
+    patience.look(link, 10)
+    patience.look(link, 200)
+    unblocked(link)
+    for now in (201, 259):
+        patience.look(link, now)
+    with pytest.raises(StallError, match="for 60 s"):
+        patience.look(link, 260)
+
+
+def test_the_time_in_which_the_broker_blocks_is_told() -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+    told = [patience.look(link, 0)]
+    blocked(link)
+    told += [patience.look(link, now) for now in (10, 11, 14)]
+    unblocked(link)
+    told += [patience.look(link, now) for now in (15, 20)]
+    assert told == [0, 0, 1, 3, 1, 0]
+
+
+def test_a_block_is_bounded() -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+    blocked(link)
+    patience.look(link, 100)
+    patience.look(link, 399)
+    with pytest.raises(BrokerTimeoutError, match=r"blocked publishers \(low on memory\) for 300 s") as caught:
+        patience.look(link, 400)
+    assert not isinstance(caught.value, StallError), "another connection would be blocked as well"
+
+
+def test_each_block_has_the_whole_time() -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+    for start in (0, 300, 600):
+        blocked(link)
+        patience.look(link, start)
+        patience.look(link, start + 299)
+        unblocked(link)
+        patience.look(link, start + 299)
+
+
+def test_without_patience_a_block_is_an_error_at_once() -> None:
+    link, patience = open_link(), Patience(Limits(blocked_timeout_s=0), 0)
+    blocked(link)
+    with pytest.raises(BrokerTimeoutError, match="for 0 s"):
+        patience.look(link, 1)
