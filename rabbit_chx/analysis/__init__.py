@@ -8,6 +8,7 @@ from rabbit_chx.analysis.finding import NoKeyFoundError, keys_for
 from rabbit_chx.analysis.matrix import MovementMatrix, Place, count_movement, movement_matrix
 from rabbit_chx.analysis.sample import Hashing, Refused
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
+from rabbit_chx.analysis.soundness import RingFinding, ring_findings
 from rabbit_chx.analysis.tails import chi_square_tail, chi_square_threshold
 from rabbit_chx.analysis.uniformity import (
     PUBLISHED,
@@ -34,6 +35,7 @@ __all__ = [
     "PlaceShare",
     "PublishedFigures",
     "Refused",
+    "RingFinding",
     "SampleCounts",
     "Simulation",
     "UniformityRow",
@@ -47,6 +49,7 @@ __all__ = [
     "count_movement",
     "keys_for",
     "movement_matrix",
+    "ring_findings",
     "simulate",
     "uniformity_table",
 ]

@@ -52,7 +52,7 @@ def keys_for(
 
     Raises:
         InputError: the destination has no bucket, the pattern no ``{n}``, or an argument is none of its kind.
-        NoKeyFoundError: while iterating, after as many misses.
+        NoKeyFoundError: no key reaches its buckets; while iterating, after as many misses.
     """
     check_ring(ring)
     if destination not in ring.destinations:
@@ -60,6 +60,11 @@ def keys_for(
         raise InputError(
             f"{destination!s} has no bucket in the ring, which has {names}: give one of the ring's destinations",
             queue=destination if isinstance(destination, str) else None,
+        )
+    if destination not in ring.buckets[: ring.bucket_count]:
+        raise NoKeyFoundError(
+            f"no key lands on {destination!s}: its exact share is 0, as the ring has holes, and of its buckets the broker "
+            f"counts the first {ring.bucket_count:,} alone: delete the exchange and declare it anew"
         )
     _check_pattern(pattern)
     _check_number("start", start, 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass
+from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.matrix import MovementMatrix, Place, matrix_of, movement_matrix
@@ -26,7 +28,7 @@ class PlaceShare:
         place: the destination; None for the holes that keys reach.
         buckets: how many buckets it has.
         share: the exact share of the 2^21 seeds.
-        ideal: its buckets in proportion to all; for holes the share itself, as nobody wants them.
+        ideal: its buckets in proportion to those of all destinations; nothing for holes, as nobody wants them.
     """
 
     place: Place
@@ -36,7 +38,7 @@ class PlaceShare:
 
     @property
     def skew(self) -> float:
-        """By what part the share differs from the ideal one: 0.01 is one percent too many."""
+        """By what part the share differs from the ideal one: 0.01 is one percent too many. 0 for holes."""
         return self.share / self.ideal - 1 if self.ideal else 0.0
 
 
@@ -139,7 +141,7 @@ def simulate(
     held = Counter(ring.buckets)
     count = len(ring.buckets) - held[None]
     places = tuple(
-        PlaceShare(place, held[place], share, share if place is None else held[place] / count)
+        PlaceShare(place, held[place], share, 0.0 if place is None else held[place] / count)
         for place, share in shares.items()
     )
     if values is None:
@@ -147,16 +149,13 @@ def simulate(
         return Simulation(ring, places, None, exact)
 
     hashing = hashing or Hashing()
-    identities = hashing.identities(values)
-    weights = list(Counter(identities).values())
-    positions = _first_positions(identities)
+    weights, positions = _counted(hashing.identities(values))
     keys = [values[position] for position in positions]
     outcomes = hashing.route_all(keys, ring)
-    heavy = sorted(zip(keys, weights, outcomes, positions, strict=True), key=lambda key: -key[1])[:heaviest]
     named = (
-        HeavyKey(key, weight, place, position)
-        for key, weight, place, position in heavy
-        if not isinstance(place, Refused)
+        HeavyKey(keys[n], weights[n], place, positions[n])
+        for n in nlargest(heaviest, range(len(keys)), weights.__getitem__)
+        if not isinstance(place := outcomes[n], Refused)
     )
     sample = _counts(weights, outcomes, shares, tuple(named))
     if changed is None:
@@ -169,15 +168,22 @@ def simulate(
     return Simulation(ring, places, sample, moved)
 
 
-def _first_positions(identities: Sequence[Any]) -> list[int]:
-    first: dict[Any, int] = {}
+def _counted(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
+    """How often each of the distinct ones occurs, and where first, in the order in which they come."""
+    slots: dict[Any, int] = {}
+    weights, positions = array("q"), array("q")
     for position, identity in enumerate(identities):
-        first.setdefault(identity, position)
-    return list(first.values())
+        slot = slots.setdefault(identity, len(weights))
+        if slot == len(weights):
+            weights.append(1)
+            positions.append(position)
+        else:
+            weights[slot] += 1
+    return weights, positions
 
 
 def _counts(
-    weights: list[int],
+    weights: Sequence[int],
     outcomes: list[Place | Refused],
     shares: dict[Place, float],
     heaviest: tuple[HeavyKey, ...],

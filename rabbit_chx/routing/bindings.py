@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
@@ -15,11 +15,13 @@ __all__ = [
     "Binding",
     "Destination",
     "ExchangeRef",
+    "GivenBindings",
     "binding_key",
     "check_destination",
     "listed",
     "order_of_binding",
     "order_of_destination",
+    "pairs_of_bindings",
     "weight_of",
 ]
 
@@ -50,6 +52,13 @@ class ExchangeRef:
 
 Destination: TypeAlias = str | ExchangeRef
 Binding: TypeAlias = tuple[Destination, str]
+#: Destinations with their weights, an int or the binding key's text, in the order of the ring.
+GivenBindings: TypeAlias = (
+    Iterable[tuple[Destination, int | str]]
+    | Mapping[str, int | str]
+    | Mapping[ExchangeRef, int | str]
+    | Mapping[Destination, int | str]
+)
 
 
 def check_destination(destination: object) -> Destination:
@@ -147,6 +156,23 @@ def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InputError(f"{values!r:.60} is no list: give {wanted}")
     return tuple(values)
+
+
+def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int | str], ...]:
+    """Bindings as ``(destination, weight)`` pairs, in the order given.
+
+    Raises:
+        InputError: they are no pairs, or have no order.
+    """
+    wanted = "(destination, weight) pairs"
+    if isinstance(bindings, (set, frozenset)):
+        raise InputError(f"{bindings!r:.60} has no order, and a ring has one: give a list of {wanted}")
+    given: Iterable[Any] = bindings.items() if isinstance(bindings, Mapping) else bindings
+    pairs = listed(given, wanted)
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or isinstance(pair, (str, bytes, bytearray)) or len(pair) != 2:
+            raise InputError(f"{pair!r:.60} is no binding: give {wanted}")
+    return pairs
 
 
 def _queue(destination: Destination) -> str | None:

@@ -1,24 +1,25 @@
 """The ``x-consistent-hash`` exchange: which destination it gives a message, and why.
 
 Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``,
-``validate/1``, ``route/3`` and ``hash_args/1``, v3.7.8 to v4.3.6.
+``route/3``, v3.7.8 to v4.3.6.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.clients import PAMQP_NAME_BYTES, check_client, field_for, field_of_type
-from rabbit_chx.amqp.fields import pairs_of, shortstr, too_deep
+from rabbit_chx.amqp.clients import PAMQP_NAME_BYTES, check_client, field_of_type
+from rabbit_chx.amqp.fields import shortstr, too_deep
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.erlang import phash2
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing.amqp10_message import AMQP_1_0, hashed_term, refuse_converted
+from rabbit_chx.routing.hashed_on import HashedOn
 from rabbit_chx.routing.header_terms import HashedTerm, field_term
 from rabbit_chx.routing.jump import jump_consistent_hash, seed_of, walk_of_seed
-from rabbit_chx.routing.message import HASH_PROPERTIES, Message
+from rabbit_chx.routing.message import Message
 from rabbit_chx.routing.release import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
 from rabbit_chx.routing.ring import HashRing
 from rabbit_chx.routing.sent import hashed_header, hashed_property, message_of
@@ -26,6 +27,7 @@ from rabbit_chx.routing.term_text import erlang_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import TypedDict, Unpack
 
     import numpy as np
     from numpy.typing import NDArray
@@ -38,67 +40,16 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.release import Release
     from rabbit_chx.routing.ring import Provenance
 
-__all__ = ["ConsistentHashExchange", "Explanation", "HashedOn"]
+    class Columns(TypedDict, total=False):
+        """How columns are read, as `ConsistentHashExchange.indices` says."""
 
-HASH_ARGUMENTS = {b"hash-header": "hash-header", b"hash-property": "hash-property"}
+        field_type: FieldType | None
+        client: Sender
+        fill_null: Any
+        missing_nulls: bool
 
 
-@dataclass(frozen=True, slots=True)
-class HashedOn:
-    """What an exchange hashes.
-
-    Attributes:
-        kind: ``routing-key``, ``header`` or ``property``.
-        name: of the header or property, as bytes; empty for the routing key.
-    """
-
-    kind: Literal["routing-key", "header", "property"]
-    name: bytes = b""
-
-    @classmethod
-    def from_arguments(cls, arguments: Headers | None) -> HashedOn:
-        """What the arguments of an exchange say, checked as the broker checks them at its declaration.
-
-        Arguments of other names are left alone.
-
-        Args:
-            arguments: a mapping, or pairs of name and value; a value is text, or an AmqpField.
-
-        Raises:
-            InputError: the broker would refuse them, or they are no arguments.
-        """
-        named: dict[str, AmqpField] = {}
-        for name, value in pairs_of({} if arguments is None else arguments):
-            known = HASH_ARGUMENTS.get(shortstr(name, "the name of an argument"))
-            if known in named:
-                raise InputError(f"the argument {known} is given twice: give it once")
-            if known:
-                named[known] = field_for(value)
-        for argument, field in named.items():
-            if field.type != "longstr":
-                raise InputError(
-                    f"the argument {argument} is a {field.type}, which the broker refuses: give text"
-                )
-        if len(named) > 1:
-            raise InputError(
-                "hash-header and hash-property are both given, which the broker refuses: give one"
-            )
-        if "hash-header" in named:
-            return cls("header", named["hash-header"].value)
-        if "hash-property" not in named:
-            return cls("routing-key")
-        hashed: bytes = named["hash-property"].value
-        if hashed.decode(errors="replace") not in HASH_PROPERTIES:
-            raise InputError(
-                f"the broker cannot hash the property {hashed.decode(errors='replace')!r}: give one of "
-                f"{', '.join(HASH_PROPERTIES)}"
-            )
-        return cls("property", hashed)
-
-    def __str__(self) -> str:
-        return (
-            self.kind if self.kind == "routing-key" else f"{self.kind} {self.name.decode(errors='replace')!r}"
-        )
+__all__ = ["ConsistentHashExchange", "Explanation"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +168,8 @@ class ConsistentHashExchange:
     ) -> NDArray[np.int32]:
         """The destination of each of many messages, as an index into ``ring.destinations``; -1 for a hole.
 
+        Beware of -1 as an index: it is the last element in Python. For names take `destinations_for`, for counts `counts`.
+
         Args:
             values: what the exchange hashes: routing keys, or the values of the header or property. A list, a NumPy
                 array or a pyarrow array. Text, bytes and integers of 64 bits are hashed as arrays; a list may mix what
@@ -275,6 +228,18 @@ class ConsistentHashExchange:
                 values, self.ring.release, client, field_type, self._seed_of_field, seed_of_null=seed_of_null
             )
         return self.ring.indices_of_seeds(seeds)
+
+    def destinations_for(self, values: Iterable[Any], **how: Unpack[Columns]) -> NDArray[np.object_]:
+        """The destination of each of many messages, as an array of objects, None for a hole; all else as in `indices`."""
+        from rabbit_chx.routing import arrays
+
+        return arrays.destinations_at(self.indices(values, **how), self.ring.destinations)
+
+    def counts(self, values: Iterable[Any], **how: Unpack[Columns]) -> dict[Destination | None, int]:
+        """How many of many messages each destination gets; holes, if any, under None; all else as in `indices`."""
+        from rabbit_chx.routing import arrays
+
+        return arrays.counts_at(self.indices(values, **how), self.ring.destinations)
 
     def explain(
         self,

@@ -21,6 +21,11 @@ FIRST_WITH_KHEPRI_BY_DEFAULT: Numbers = (4, 2, 0)
 FIRST_WITHOUT_MNESIA: Numbers = (4, 3, 0)
 FIRST_UNKNOWN: Numbers = (4, 4, 0)
 
+# The newest patch of each series, as tagged in rabbitmq-server.
+NEWEST_PATCHES = (
+    "3.7.28", "3.8.35", "3.9.29", "3.10.25", "3.11.28", "3.12.14", "3.13.7", "4.0.9", "4.1.8", "4.2.9", "4.3.6",
+)  # fmt: skip
+
 MAX_VERSION_CHARACTERS = 255
 
 _VERSION = re.compile(
@@ -35,7 +40,8 @@ class Release:
 
     Releases are ordered by version, a pre-release before its version; rules go by the three numbers alone, so
     that a pre-release follows the rules of its version. A version newer than those known, 4.4.0 on, follows the
-    newest rules, which a UserWarning says once for each such version.
+    newest rules, which a UserWarning says once for each such version. A patch newer than those known, as 4.3.7,
+    follows the newest rules of its series without a warning.
 
     Attributes:
         version: as the broker says it, as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
@@ -72,6 +78,21 @@ class Release:
         object.__setattr__(self, "store", store or _default_store(numbers))
         object.__setattr__(self, "store_known", store is not None or len(possible) == 1)
         object.__setattr__(self, "_parsed", parsed)
+
+    @classmethod
+    def newest_of(cls, series: str, store: Store | None = None) -> Release:
+        """The newest known patch of a series: ``Release.newest_of("4.0")`` is ``Release("4.0.9")``.
+
+        Raises:
+            InputError: no patch of that series is known, or it cannot have that store.
+        """
+        for version in NEWEST_PATCHES:
+            if version.rpartition(".")[0] == series:
+                return cls(version, store)
+        known = ", ".join(version.rpartition(".")[0] for version in NEWEST_PATCHES)
+        raise InputError(
+            f"{series!r:.60} is no RabbitMQ series known here: give one of {known}, or a version with all three numbers"
+        )
 
     @property
     def numbers(self) -> Numbers:
@@ -348,4 +369,4 @@ MODULUS_BY_NAME = Rule(
 # Every Rule above, in that order.
 RULES = tuple(value for value in globals().values() if isinstance(value, Rule))
 
-NEWEST = Release("4.3.6")
+NEWEST = Release(NEWEST_PATCHES[-1])

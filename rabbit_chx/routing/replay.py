@@ -1,18 +1,24 @@
-"""Binding after binding: how a ring comes to be.
+"""Binding after binding, and one binding less: how a ring comes to be.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``add_binding/3`` (``chx_hash_ring_update_fun/3``
-since v3.12.0), v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``add_binding/3`` and ``remove_bindings/3``
+(``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6.
 """
 
 from __future__ import annotations
 
-from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import Binding, Destination, binding_key, check_destination, weight_of
-from rabbit_chx.routing.release import DUPLICATES_APPEND, Release
+from typing import TYPE_CHECKING
 
-__all__ = ["MAX_BUCKETS", "Replay"]
+from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.routing.bindings import Binding, Destination, binding_key, check_destination, weight_of
+from rabbit_chx.routing.release import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT, UNSORTED_ENDS, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["MAX_BUCKETS", "Replay", "without"]
 
 MAX_BUCKETS = 10_000_000
+SMALL_MAP_KEYS = 32
 
 
 class Replay:
@@ -61,3 +67,42 @@ class Replay:
             )
         self.buckets += [destination] * count
         self._held.add(destination)
+
+
+def without(
+    destination: Destination, gone: Sequence[Binding], buckets: Sequence[Destination | None], release: Release
+) -> list[Destination | None]:
+    """The buckets after the first of the `gone` bindings of a destination went: it takes all there are.
+
+    Raises:
+        InputError: the outcome depends on a weight that is not known.
+        NotDeterminedError: no rule decides the outcome.
+    """
+    left = list(buckets)
+    held = left.count(destination)
+    if not held:
+        return left
+    shift = _shift(destination, held, gone, release)
+    first = left.index(destination)
+    end = len(left) - left[::-1].index(destination)
+    # Buckets of others between the first and the last are lost; those behind move down by the shift.
+    left[first:end] = [None] * (end - first - shift)
+    return left
+
+
+def _shift(destination: Destination, held: int, gone: Sequence[Binding], release: Release) -> int:
+    about = f"unbinding {destination!s} on RabbitMQ {release.version}"
+    if held > SMALL_MAP_KEYS and release.follows(UNSORTED_ENDS):
+        raise NotDeterminedError(
+            f"{about}, which mistakes the ends of its {held} buckets: read the ring again"
+        )
+    if not release.follows(UNBIND_SHIFTS_BY_WEIGHT):
+        return held
+    if not gone:
+        raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: give the weight")
+    shift = weight_of(*gone[0])
+    if shift > held:
+        raise NotDeterminedError(
+            f"{about} moves buckets by {shift}, over others, as it holds only {held}: read the ring again"
+        )
+    return shift

@@ -8,7 +8,6 @@ Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exch
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -21,23 +20,27 @@ from rabbit_chx.routing import ring_json
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
+    GivenBindings,
     binding_key,
     check_destination,
     listed,
+    pairs_of_bindings,
     weight_of,
 )
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.release import (
+    DUPLICATES_APPEND,
     NEWEST,
     UNBIND_SHIFTS_BY_WEIGHT,
-    UNSORTED_ENDS,
     Release,
 )
-from rabbit_chx.routing.replay import MAX_BUCKETS, Replay
+from rabbit_chx.routing.replay import MAX_BUCKETS, Replay, without
 from rabbit_chx.routing.restart import bindings_added_by_restart
 from rabbit_chx.routing.ring_json import PROVENANCES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -45,7 +48,6 @@ __all__ = ["HashRing", "Provenance"]
 
 Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
 
-SMALL_MAP_KEYS = 32
 SHOWN_RUNS = 8
 
 
@@ -57,11 +59,14 @@ class HashRing:
     their release are.
 
     Attributes:
-        buckets: the destination of each bucket number, in order; None at a hole.
+        buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old
+            releases leave some.
         release: whose rules apply.
         provenance: ``read`` from a broker, ``replayed`` from what was bound, or ``assumed``.
         bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, those without a
             bucket too; None where they are not known.
+        end_known: whether the next bucket comes after the last of `buckets`. False for one that was read by something
+            that does not tell holes at the end.
         destinations: those that have buckets, in ring order.
     """
 
@@ -69,6 +74,7 @@ class HashRing:
     release: Release
     provenance: Provenance
     bindings: tuple[Binding, ...] | None = None
+    end_known: bool = True
     destinations: tuple[Destination, ...] = field(init=False)
     _bucket_count: int = field(init=False)
     _index_of_bucket: array[int] = field(init=False)
@@ -95,15 +101,15 @@ class HashRing:
     @classmethod
     def from_bindings(
         cls,
-        bindings: Iterable[tuple[Destination, int | str]],
+        bindings: GivenBindings,
         release: Release | None = None,
         provenance: Literal["replayed", "assumed"] = "replayed",
     ) -> HashRing:
         """The ring that these bindings make, in bind order.
 
         Args:
-            bindings: ``(destination, weight)`` pairs; a weight is an int or the binding key's text. The same
-                pair again is the same binding.
+            bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's text. The
+                same pair again is the same binding.
             release: whose rules apply; the newest if None.
             provenance: ``replayed`` if the order is known to be the true one, else ``assumed``.
 
@@ -114,28 +120,40 @@ class HashRing:
             raise InputError(f"bindings make a ring that is replayed or assumed, not {provenance!r:.40}")
         empty = cls((), NEWEST if release is None else release, provenance, ())
         replay = Replay([], {}, empty.release)
-        for pair in listed(bindings, "(destination, weight) pairs"):
-            if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-                raise InputError(f"{pair!r:.60} is no binding: give (destination, weight) pairs")
+        for pair in pairs_of_bindings(bindings):
             replay.bind(*pair)
         return cls(tuple(replay.buckets), replay.release, provenance, tuple(replay.bindings))
 
     @classmethod
-    def from_buckets(cls, buckets: Iterable[Destination | None], release: Release | None = None) -> HashRing:
+    def from_buckets(
+        cls,
+        buckets: Iterable[Destination | None],
+        release: Release | None = None,
+        *,
+        next_bucket: int | None = None,
+    ) -> HashRing:
         """The ring as it was read from a broker.
 
         Args:
             buckets: the destination of bucket 0, 1 and so on; None at a hole.
             release: whose rules apply; the newest if None.
+            next_bucket: the number that the broker gives to the next bucket, where it is known: holes at the end are
+                counted by it. It decides what a bind does where releases leave such holes (before 3.9.21 and 3.10.6).
 
         Raises:
-            InputError: something is no destination.
+            InputError: something is no destination, or the next bucket would take the place of another.
         """
         given = listed(buckets, "one destination for each bucket")
         for destination, _ in groupby(given):
             if destination is not None:
                 check_destination(destination)
-        return cls(given, NEWEST if release is None else release, "read")
+        if next_bucket is not None:
+            if not len(given) <= next_bucket <= MAX_BUCKETS:
+                raise InputError(
+                    f"the next bucket of a ring of {len(given)} buckets is {next_bucket}: give {len(given)} or more"
+                )
+            given += (None,) * (next_bucket - len(given))
+        return cls(given, NEWEST if release is None else release, "read", None, next_bucket is not None)
 
     @property
     def bucket_count(self) -> int:
@@ -145,7 +163,8 @@ class HashRing:
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
         """The ring after a bind.
 
-        Where the ring does not know its bindings, the binding is taken to be new.
+        Where the ring does not know its bindings, the binding is taken to be new. Where its end is not known, and the
+        release may leave holes there (before 3.9.21 and 3.10.6), the answer is assumed.
 
         Raises:
             InputError: the broker would refuse the binding.
@@ -154,7 +173,9 @@ class HashRing:
             return self
         replay = Replay(list(self.buckets), dict.fromkeys(self.bindings or ()), self.release)
         replay.bind(destination, weight)
-        return self._changed(replay.buckets, replay.bindings)
+        bound = self._changed(replay.buckets, replay.bindings)
+        guessed = not self.end_known and self.release.follows(DUPLICATES_APPEND)
+        return replace(bound, provenance="assumed") if guessed else bound
 
     def unbind(self, destination: Destination, weight: int | str | None = None) -> HashRing:
         """The ring after an unbind; the ring itself where nothing was bound.
@@ -180,12 +201,12 @@ class HashRing:
             if destination not in self.destinations:
                 return self
             gone: list[Binding] = [] if key is None else [(destination, key)]
-            return self._changed(self._without(destination, gone), {})
+            return self._changed(without(destination, gone, self.buckets, self.release), {})
         gone = [b for b in self.bindings if b[0] == destination and key in (None, b[1])]
         if not gone:
             return self
         kept = {binding: None for binding in self.bindings if binding not in gone}
-        return self._changed(self._without(destination, gone), kept)
+        return self._changed(without(destination, gone, self.buckets, self.release), kept)
 
     def delete_destination(self, destination: Destination) -> HashRing:
         """The ring after the queue or exchange was deleted, which removes all of its bindings.
@@ -223,7 +244,7 @@ class HashRing:
         replay = Replay(list(self.buckets) if keeps else [], bound, self.release)
         for binding in added:
             replay.restore(*binding)
-        restarted = self._changed(replay.buckets, bound)
+        restarted = replace(self._changed(replay.buckets, bound), end_known=self.end_known or not keeps)
         known = self.release.store_known and not (keeps and self.bindings is None)
         return restarted if known else replace(restarted, provenance="assumed")
 
@@ -235,7 +256,8 @@ class HashRing:
         """The destination of a routing key; None where its bucket is a hole.
 
         Args:
-            key: text (its UTF-8 bytes) or bytes. A number in a header is hashed otherwise: see
+            key: text (its UTF-8 bytes) or bytes, of any length, though AMQP carries 255 bytes of a routing key at
+                most. A number in a header is hashed otherwise: see
                 `destination_for_term` and :class:`ConsistentHashExchange`.
 
         Raises:
@@ -271,6 +293,9 @@ class HashRing:
     def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
         """The destination of each of many keys, as an index into `destinations`; -1 for a hole.
 
+        Beware of -1 as an index: it is the last element in Python. For names take `destinations_for`, for counts
+        `counts`. Keys of more than 255 bytes are hashed too, though AMQP carries none as a routing key.
+
         Args:
             keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or
                 ChunkedArray of strings or binaries, plain, large, view, fixed-size or dictionary.
@@ -294,6 +319,28 @@ class HashRing:
         if fill_null is not None:
             hash_of_null = partial(hash_binary, bytes_of(fill_null, "fill_null"))
         return arrays.indices(keys, self._index_of_bucket, self._bucket_count, hash_of_null)
+
+    def destinations_for(
+        self, keys: Iterable[Any], *, fill_null: str | bytes | None = None
+    ) -> NDArray[np.object_]:
+        """The destination of each of many keys, as an array of objects; None for a hole.
+
+        Everything else is as in `indices`; each answer costs 8 bytes more.
+        """
+        from rabbit_chx.routing import arrays
+
+        return arrays.destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
+
+    def counts(
+        self, keys: Iterable[Any], *, fill_null: str | bytes | None = None
+    ) -> dict[Destination | None, int]:
+        """How many of many keys each destination gets, in ring order; holes, if keys reach any, under None.
+
+        Everything else is as in `indices`.
+        """
+        from rabbit_chx.routing import arrays
+
+        return arrays.counts_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
     def indices_of_seeds(self, seeds: NDArray[np.uint32]) -> NDArray[np.int32]:
         """The destination of each of many seeds, as in `indices`; of each seed 21 bits count.
@@ -337,7 +384,9 @@ class HashRing:
 
     def to_json(self) -> str:
         """The ring as JSON text; :mod:`rabbit_chx.routing.ring_json` describes it."""
-        return ring_json.dumps(self.buckets, self.release, self.provenance, self.bindings)
+        return ring_json.dumps(
+            self.buckets, self.release, self.provenance, self.bindings, end_known=self.end_known
+        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HashRing:
@@ -375,36 +424,5 @@ class HashRing:
             self.release,
             "replayed" if self.provenance == "read" else self.provenance,
             None if self.bindings is None else tuple(bindings),
+            self.end_known,
         )
-
-    def _without(self, destination: Destination, gone: list[Binding]) -> list[Destination | None]:
-        """The buckets after the first of the `gone` bindings went: it takes all there are."""
-        buckets = list(self.buckets)
-        held = buckets.count(destination)
-        if not held:
-            return buckets
-        shift = self._shift(destination, held, gone)
-        first = buckets.index(destination)
-        end = len(buckets) - buckets[::-1].index(destination)
-        # Buckets of others between the first and the last are lost; those behind move down by the shift.
-        buckets[first:end] = [None] * (end - first - shift)
-        return buckets
-
-    def _shift(self, destination: Destination, held: int, gone: list[Binding]) -> int:
-        about = f"unbinding {destination!s} on RabbitMQ {self.release.version}"
-        if held > SMALL_MAP_KEYS and self.release.follows(UNSORTED_ENDS):
-            raise NotDeterminedError(
-                f"{about}, which mistakes the ends of its {held} buckets: read the ring again"
-            )
-        if not self.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
-            return held
-        if not gone:
-            raise InputError(
-                f"{about} depends on the binding's weight, which a ring read lacks: give the weight"
-            )
-        shift = weight_of(*gone[0])
-        if shift > held:
-            raise NotDeterminedError(
-                f"{about} moves buckets by {shift}, over others, as it holds only {held}: read the ring again"
-            )
-        return shift

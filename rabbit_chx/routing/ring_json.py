@@ -8,8 +8,9 @@
       "release": {"version": "4.3.6", "store": "khepri", "store_known": true},
       "provenance": "read",                                 read, replayed or assumed
       "buckets": ["q1", {"exchange": "slot-7"}, null],      text is a queue, null a hole
-      "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]]      in bind order; null where not known
-    }
+      "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],     in bind order; null where not known
+      "next_bucket": 3                                      how many buckets there are, in a ring that was read together
+    }                                                       with that number; null where holes at the end may be missing
 """
 
 from __future__ import annotations
@@ -36,28 +37,31 @@ def dumps(
     release: Release,
     provenance: Provenance,
     bindings: tuple[Binding, ...] | None,
+    *,
+    end_known: bool,
 ) -> str:
     """JSON text of a ring's parts, on one line."""
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "release": {
-                "version": release.version,
-                "store": release.store,
-                "store_known": release.store_known,
-            },
-            "provenance": provenance,
-            "buckets": [_written(bucket) for bucket in buckets],
-            "bindings": bindings if bindings is None else [[_written(name), key] for name, key in bindings],
-        }
-    )
+    ring: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "release": {
+            "version": release.version,
+            "store": release.store,
+            "store_known": release.store_known,
+        },
+        "provenance": provenance,
+        "buckets": [_written(bucket) for bucket in buckets],
+        "bindings": bindings if bindings is None else [[_written(name), key] for name, key in bindings],
+    }
+    if end_known != _end_is_known_by(provenance):
+        ring["next_bucket"] = len(buckets) if end_known else None
+    return json.dumps(ring)
 
 
 def loads(
     text: str | bytes,
-) -> tuple[tuple[Destination | None, ...], Release, Provenance, tuple[Binding, ...] | None]:
-    """The parts of a ring: buckets, release, provenance, bindings.
+) -> tuple[tuple[Destination | None, ...], Release, Provenance, tuple[Binding, ...] | None, bool]:
+    """The parts of a ring: buckets, release, provenance, bindings, and whether its end is known.
 
     Raises:
         InputError: the text is no ring, or of a later format.
@@ -79,16 +83,29 @@ def loads(
             raise InputError(f"the ring's provenance {ring['provenance']!r} is none of {PROVENANCES}")
         if not isinstance(ring["buckets"], list):
             raise InputError("the ring's buckets are no list: write it again with to_json")
+        size = len(ring["buckets"])
+        next_bucket = ring.get("next_bucket", size if _end_is_known_by(ring["provenance"]) else None)
+        if next_bucket not in (None, size):
+            raise InputError(
+                f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
+                "end are missing; write it again with to_json"
+            )
         return (
             tuple(None if bucket is None else _read(bucket) for bucket in ring["buckets"]),
             Release(release["version"], release["store"] if release["store_known"] else None),
             ring["provenance"],
             None if ring["bindings"] is None else tuple(map(_read_binding, ring["bindings"])),
+            next_bucket is not None,
         )
     except (KeyError, TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"the ring's JSON is damaged ({error!r}): write it again with to_json") from None
+
+
+def _end_is_known_by(provenance: str) -> bool:
+    """Whether the end of such a ring is known where nothing else is said."""
+    return provenance != "read"
 
 
 def _written(destination: Destination | None) -> str | dict[str, str] | None:

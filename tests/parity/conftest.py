@@ -7,10 +7,11 @@ all that are known here are tried, and those that cannot be had are skipped, lou
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     Started = TypeVar("Started", RunningBroker, RunningCluster)
 
 KNOWN = "3.8 3.10 4.0 4.3"
+SERIES = re.compile(r"\[(\d+\.\d+)[]-]")  # as it stands in the name of a test
 COMPARED = pytest.StashKey[Counter[str]]()
 NOTES = pytest.StashKey[list[str]]()
 
@@ -92,6 +94,36 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     series = (os.environ.get("RELEASES") or KNOWN).split()
     for fixture in {"own_broker", "own_cluster"}.intersection(metafunc.fixturenames):
         metafunc.parametrize(fixture, series, indirect=True, scope="session")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """With workers of pytest-xdist, what shares a broker or a cluster shares a worker."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByBroker(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path, _, name = nodeid.partition("::")
+            (series,) = SERIES.findall(name) or [""]
+            return f"{series} {path if 'cluster' in path else 'broker'}"
+
+    return ByBroker(config, log)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands over what it compared: it writes no summary."""
+    compared: Counter[str] = session.config.stash[COMPARED]
+    if hasattr(session.config, "workeroutput"):
+        output = {"compared": dict(compared), "notes": session.config.stash[NOTES]}
+        session.config.workeroutput.update(output)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker has ended; one that crashed has handed over nothing."""
+    output, config = getattr(node, "workeroutput", {}), cast("pytest.Config", node.config)
+    config.stash[COMPARED].update(output.get("compared", {}))
+    config.stash[NOTES] += output.get("notes", ())
 
 
 @pytest.fixture(scope="session")

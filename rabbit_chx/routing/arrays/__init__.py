@@ -9,6 +9,8 @@ from rabbit_chx.routing.arrays.keys import hashes
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
     buckets_of_seeds,
+    counts_at,
+    destinations_at,
     indices,
     indices_of_seeds,
     share_moved,
@@ -19,6 +21,8 @@ __all__ = [
     "all_buckets",
     "amqp10_seeds",
     "buckets_of_seeds",
+    "counts_at",
+    "destinations_at",
     "hashes",
     "header_seeds",
     "indices",

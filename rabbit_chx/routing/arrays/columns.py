@@ -67,7 +67,7 @@ def header_seeds(
     kind = _kind_of(values)
     typed = release.follows(HEADER_IS_TUPLE)
     if kind in ("text", "bytes"):
-        type_ = field_type or ("longstr" if kind == "text" else field_for(b"", client).type)
+        type_ = field_type or ("longstr" if kind == "text" else _type_of_bytes(client))
         if type_ in ("longstr", "binary"):
             return hashes(values, _hash_before_value(type_) if typed else 0, seed_of_null=seed_of_null)
     if kind == "integers" and (field_type is None or field_type in INTEGER_RANGES):
@@ -83,6 +83,14 @@ def header_seeds(
         return seed_of_field(field_of_type(value, field_type, client))
 
     return np.fromiter(_each(values, seed, seed_of_null), np.uint32)
+
+
+def _type_of_bytes(client: Client) -> FieldType | None:
+    """The wire type of bytes; None where the client cannot send them."""
+    try:
+        return field_for(b"", client).type
+    except InputError:
+        return None
 
 
 def property_seeds(
@@ -192,6 +200,11 @@ def _integers(
             null = values.is_null().to_numpy(zero_copy_only=False)
             values = values.fill_null(0)
         values = values.to_numpy()
+    if isinstance(values, np.ma.MaskedArray):
+        null = np.ma.getmaskarray(values)
+        if seed_of_null is None and null.any():
+            raise null_error(int(null.argmax()))
+        values = values.filled(0)
     if isinstance(values, list) or values.dtype.kind == "O":
         try:
             return np.array(values, np.int64), null

@@ -76,7 +76,8 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
         InputError: it is nothing that holds values in a row.
     """
     unordered_or_more = (
-        isinstance(values, (str, bytes, Mapping, AbstractSet)) or getattr(values, "ndim", 1) != 1
+        isinstance(values, (str, bytes, bytearray, memoryview, Mapping, AbstractSet))
+        or getattr(values, "ndim", 1) != 1
     )
     if unordered_or_more or not hasattr(values, "__iter__") or (is_arrow(values) and not _is_column(values)):
         raise InputError(f"{values!r:.60} is no array of keys: give a list, even of one")

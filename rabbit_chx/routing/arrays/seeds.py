@@ -13,14 +13,24 @@ from rabbit_chx.routing.tables import SEEDS, open_table
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from rabbit_chx.routing.arrays.binaries import UInt32s
     from rabbit_chx.routing.arrays.keys import SeedOfNull
+    from rabbit_chx.routing.bindings import Destination
 
-__all__ = ["all_buckets", "buckets_of_seeds", "indices", "indices_of_seeds", "share_moved", "shares"]
+__all__ = [
+    "all_buckets",
+    "buckets_of_seeds",
+    "counts_at",
+    "destinations_at",
+    "indices",
+    "indices_of_seeds",
+    "share_moved",
+    "shares",
+]
 
 CHUNK_SEEDS = 1 << 14
 SEED_MASK = np.uint32(SEEDS - 1)
@@ -55,6 +65,23 @@ def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) 
         part = seeds[start : start + CHUNK_KEYS] & SEED_MASK
         found[start : start + CHUNK_KEYS] = index[buckets_of_seeds(part, buckets)]
     return found
+
+
+def destinations_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> NDArray[np.object_]:
+    """The destination at each index; None for -1."""
+    names = np.empty(len(destinations) + 1, np.object_)  # the last place, which -1 is too, stays None
+    names[:-1] = destinations
+    return names[found]
+
+
+def counts_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> dict[Destination | None, int]:
+    """How often each destination's index is there; -1 under None, if it is there."""
+    counted = np.zeros(len(destinations) + 1, np.int64)
+    for start in range(0, len(found), CHUNK_KEYS):
+        counted += np.bincount(found[start : start + CHUNK_KEYS] + 1, minlength=len(counted))
+    holes, *counts = counted.tolist()
+    result: dict[Destination | None, int] = dict(zip(destinations, counts, strict=True))
+    return result | {None: holes} if holes else result
 
 
 def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:

@@ -36,9 +36,10 @@ def test_shares_are_exact_and_held_against_the_weights() -> None:
 
 
 def test_holes_are_nobodys_ideal() -> None:
-    *_, hole = simulate(HashRing.from_buckets(["a", None, "b"])).places
-    assert hole.place is None
-    assert (hole.buckets, hole.ideal, hole.skew) == (1, hole.share, 0)
+    a, b, hole = simulate(HashRing.from_buckets(["a", None, "b", "b"])).places
+    assert (hole.place, hole.buckets, hole.ideal, hole.skew) == (None, 1, 0, 0)
+    assert hole.share > 0.3
+    assert (a.ideal, b.ideal) == (1 / 3, 2 / 3)
 
 
 def test_an_empty_ring_takes_nothing() -> None:

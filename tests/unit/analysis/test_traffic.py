@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.analysis.traffic import Observation, Reach, compare_traffic, infer_ring
+from rabbit_chx.analysis.traffic import MORE_BUCKETS, Observation, Reach, compare_traffic, infer_ring
 from rabbit_chx.errors import RingSourceError
 from rabbit_chx.routing import NEWEST, ExchangeRef, HashRing, bucket_of_seed
 
@@ -92,6 +92,14 @@ def test_buckets_of_what_is_long_gone_are_counted(gone: int, data: st.DataObject
     found = infer_ring(observations, 16, reach_of(["q1", "q2", "q3"]))
     assert found.counts[0] == len(buckets)
     assert found.proven == dict(enumerate(buckets))
+
+
+@pytest.mark.parametrize(("gone", "counts"), [(MORE_BUCKETS, (MORE_BUCKETS + 2,)), (MORE_BUCKETS + 1, ())])
+def test_so_many_buckets_more_are_tried_and_no_more(gone: int, counts: tuple[int, ...]) -> None:
+    buckets = ["q1"] + ["gone"] * gone + ["q2"]
+    found = infer_ring(observed(buckets, range(20_000)), 2, reach_of(["q1", "q2", "gone"]))
+    assert found.counts == counts
+    assert (found.proven == dict(enumerate(buckets))) == bool(counts)
 
 
 def test_a_ring_that_changed_meanwhile_is_a_contradiction() -> None:

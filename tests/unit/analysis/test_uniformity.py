@@ -85,6 +85,12 @@ def test_few_keys_make_a_rough_test() -> None:
     assert chi_square_of_keys(KEYS[:10], RING).rough
 
 
+@pytest.mark.parametrize(("keys", "rough"), [(19, True), (20, False)])
+def test_five_expected_keys_are_enough(keys: int, rough: bool) -> None:  # noqa: FBT001
+    result = chi_square({"q1": keys}, {"q1": 0.75, "q2": 0.25})
+    assert (result.smallest_expected, result.rough) == (keys / 4, rough)
+
+
 def test_one_destination_leaves_nothing_to_test() -> None:
     result = chi_square_of_keys(KEYS, HashRing.from_bindings([("q", 3)]))
     assert (result.statistic, result.degrees_of_freedom, result.p_value) == (0, 0, 1)

@@ -8,6 +8,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 import pytest
+from naming import name_of
 
 from rabbit_chx.amqp import Amqp10Value
 from rabbit_chx.errors import InputError, NotDeterminedError, RowError
@@ -96,7 +97,7 @@ def test_a_creation_time_is_hashed_in_whole_seconds(milliseconds: int, expected:
         {"headers": {"a": 1j}},
         {"routing_key": 5},
     ],
-    ids=str,
+    ids=name_of,
 )
 def test_what_cannot_be_sent_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InputError):

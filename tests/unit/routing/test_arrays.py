@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from naming import name_of
 
 from rabbit_chx.erlang import hash_binary, phash2
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
@@ -230,7 +231,7 @@ def test_what_is_no_key_is_named_by_its_position(key: Any) -> None:
         pa.nulls(0, pa.list_(pa.string())),
         7,
     ],
-    ids=repr,
+    ids=name_of,
 )
 def test_what_holds_no_keys_is_refused(keys: Any) -> None:
     with pytest.raises(InputError):

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from naming import name_of
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.errors import ChannelClosedError, EmptyRingError, InputError, RowError
@@ -226,7 +227,7 @@ def test_nothing_gives_nothing(release: Release, arguments: Any) -> None:
         (["a", "b", "\ud800"], 2),
         ([b"a", object()], 1),
     ],
-    ids=lambda value: str(value)[:30].replace("\ud800", "half a pair"),
+    ids=lambda value: name_of(value)[:30].replace("\ud800", "half a pair"),
 )
 def test_the_first_bad_value_is_named(release: Release, values: Any, position: int) -> None:
     with pytest.raises(RowError, match=f"at position {position}\\b"):
@@ -419,3 +420,54 @@ def test_any_text(release: Release, values: list[str], client: Any) -> None:
 def test_any_mixture(release: Release, values: list[Any]) -> None:
     x = by_header(release)
     assert names(x, x.indices(values)) == one_by_one(x, values)
+
+
+# ---- masked integers
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int8, object])
+def test_a_masked_integer_is_a_null(release: Release, dtype: Any) -> None:
+    x = by_header(release)
+    values = np.ma.array([5, 6, 7], mask=[False, True, False], dtype=dtype)
+
+    with pytest.raises(RowError, match="position 1 is null"):
+        x.indices(values)
+    assert names(x, x.indices(values, fill_null=9)) == one_by_one(x, [5, 9, 7])
+    assert names(x, x.indices(values, missing_nulls=True)) == [
+        x.route("k", {"t": 5}), x.route("k"), x.route("k", {"t": 7}),
+    ]  # fmt: skip
+
+
+@BOTH
+@pytest.mark.parametrize("mask", [False, [False, False, False]])
+def test_a_mask_that_hides_nothing_changes_nothing(release: Release, mask: Any) -> None:
+    x = by_header(release)
+    assert names(x, x.indices(np.ma.array([5, 6, 7], mask=mask))) == one_by_one(x, [5, 6, 7])
+
+
+# ---- bytes that a client cannot send
+
+
+BYTES_FORMS = [
+    list,
+    pa.array,
+    lambda values: np.array(values, object),
+    lambda values: pa.array(values, pa.large_binary()),
+    lambda values: pa.chunked_array([values]),
+]
+
+
+@BOTH
+@pytest.mark.parametrize("form", BYTES_FORMS)
+def test_bytes_that_a_client_cannot_send_are_named_by_their_position(release: Release, form: Any) -> None:
+    x = by_header(release)
+    with pytest.raises(RowError, match=r"position 1: .*b'\\xff'") as caught:
+        x.indices(form([None, b"\xff", b"b"]), client="aio-pika", missing_nulls=True)
+    assert "b''" not in str(caught.value)
+
+
+@BOTH
+@pytest.mark.parametrize("form", [list, lambda _: pa.array([], pa.binary()), lambda _: np.array([], "S4")])
+def test_no_bytes_at_all_are_no_error(release: Release, form: Any) -> None:
+    assert by_header(release).indices(form([]), client="aio-pika").tolist() == []

@@ -350,6 +350,11 @@ def test_cc_can_be_hashed_and_bcc_cannot() -> None:
         ({"hash-header": 1.5}, "cannot send 1.5"),
         ({"hash-header": "a", b"hash-header": "a"}, "hash-header is given twice"),
         ([("hash-header", "a"), ("hash-property", "timestamp")], "both given"),
+        ({"hash_header": "a"}, "'hash_header' .*did you mean 'hash-header'"),
+        ({"hashHeader": "a"}, "did you mean 'hash-header'"),
+        ({"HASH-PROPERTY": "timestamp"}, "did you mean 'hash-property'"),
+        ([(b"x-hash-header", "a")], "did you mean 'hash-header'"),
+        ({"hash-headers": "a"}, "did you mean 'hash-header'"),
         ("hash-header", "no table"),
         (5, "no table"),
         (["hash-header"], "no pair of name and value"),
@@ -362,7 +367,12 @@ def test_arguments_that_the_broker_refuses(arguments: dict[str, Any], words: str
 
 
 @pytest.mark.parametrize(
-    "arguments", [{b"hash-header": "t"}, [("hash-header", "t")], [("x-other", 5), (b"hash-header", "t")]]
+    "arguments",
+    [
+        {b"hash-header": "t"},
+        [("hash-header", "t")],
+        [("x-other", 5), (b"hash-header", "t"), ("header", 1), ("hash-on", 1)],
+    ],
 )
 def test_arguments_are_pairs_and_their_names_text_or_bytes(arguments: Any) -> None:
     assert ConsistentHashExchange("x", ring(1, NEW), arguments).hashed_on == by_header(NEW).hashed_on

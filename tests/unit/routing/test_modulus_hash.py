@@ -7,6 +7,7 @@ from typing import Any
 import pika
 import pytest
 
+from rabbit_chx.amqp import AmqpField
 from rabbit_chx.erlang import phash2
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange, Release
@@ -93,3 +94,13 @@ def test_messages_are_checked_as_everywhere() -> None:
         x.route("a", {"CC": []}, cc=["b"])
     with pytest.raises(ChannelClosedError):
         x.route("a", {"CC": "b"})
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_of_two_headers_with_routes_the_first_counts(name: str) -> None:
+    """``rabbit_misc:table_lookup/2`` in ``rabbit_basic:header_routes/1`` finds the first."""
+    x = ModulusHashExchange("mod", [(f"q{n}", "1") for n in range(50)])
+    first, second = (AmqpField("array", [AmqpField("longstr", key)]) for key in ("b", "c"))
+    assert x.route("a", cc=["b"]) != x.route("a", cc=["c"])
+    assert x.route("a", [(name, first), (name, second)]) == x.route("a", cc=["b"])
+    assert x.route("a", [(name, second), (name, first)]) == x.route("a", cc=["c"])

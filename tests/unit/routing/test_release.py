@@ -16,6 +16,7 @@ from rabbit_chx.routing.release import (
     MODULUS_BY_BINDING_KEY,
     MODULUS_UNORDERED,
     NEWEST,
+    NEWEST_PATCHES,
     RESTART_KEEPS,
     RESTART_SHUFFLES,
     RULES,
@@ -75,6 +76,36 @@ def test_before_3_7_8_is_refused(version: str) -> None:
 def test_what_is_no_version_is_refused(version: Any) -> None:
     with pytest.raises(InputError, match="no RabbitMQ version"):
         Release(version)
+
+
+@pytest.mark.parametrize(
+    ("series", "version"), [("3.8", "3.8.35"), ("3.13", "3.13.7"), ("4.0", "4.0.9"), ("4.3", "4.3.6")]
+)
+def test_a_series_is_its_newest_known_patch(series: str, version: str) -> None:
+    assert Release.newest_of(series) == Release(version)
+
+
+def test_the_newest_patch_of_a_series_follows_the_last_rules_of_its_series() -> None:
+    for version in NEWEST_PATCHES:
+        major, minor, _ = Release(version).numbers
+        far = Release(f"{major}.{minor}.999")
+        assert [rule for rule in RULES if Release(version).follows(rule)] == [
+            rule for rule in RULES if far.follows(rule)
+        ]
+
+
+def test_a_series_takes_a_store() -> None:
+    assert Release.newest_of("4.0", "khepri") == Release("4.0.9", "khepri")
+    with pytest.raises(InputError, match="cannot have the store 'mnesia'"):
+        Release.newest_of("4.3", "mnesia")
+
+
+@pytest.mark.parametrize("series", ["", "4", "4.3.6", "4.4", "3.6", "4.3 ", "04.3", None, 4.3])
+def test_what_is_no_known_series_is_refused(series: Any) -> None:
+    with pytest.raises(
+        InputError, match=r"no RabbitMQ series known here: give one of 3\.7, .* 4\.3, or a version"
+    ):
+        Release.newest_of(series)
 
 
 def test_order() -> None:

@@ -122,3 +122,11 @@ def test_deleting_the_exchange_leaves_nothing(ring: HashRing) -> None:
 
 def test_holes_do_not_count() -> None:
     assert HashRing.from_buckets(["a", None, "b"]).bucket_count == 2
+
+
+def test_a_binding_that_stands_is_added_whatever_its_weight() -> None:
+    """The cap of 10,000 is for new bindings: one from before an update keeps its weight."""
+    before = HashRing.from_bindings([("a", 1), ("q", 1), ("q", 10_001)], Release("4.2.5", "khepri"))
+    updated = before.unbind("q", 1).with_release(Release("4.3.6"))
+    assert runs(updated) == [("a", 1)]
+    assert runs(updated.restarted()) == [("a", 1), ("q", 10_001)]

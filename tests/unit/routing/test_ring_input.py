@@ -19,6 +19,12 @@ HashRing: Any = routing.HashRing  # wrong input has no types
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
 
 
+def test_a_mapping_is_pairs_in_its_order() -> None:
+    pairs = {"b": 2, "a": "1"}
+    assert HashRing.from_bindings(pairs) == HashRing.from_bindings(pairs.items())
+    assert HashRing.from_bindings(pairs).buckets == ("b", "b", "a")
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -32,6 +38,12 @@ RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
         (lambda: RING.with_release(None), "give a Release"),
         (lambda: HashRing.from_bindings(None), r"None is no list: give \(destination, weight\) pairs"),
         (lambda: HashRing.from_bindings([5]), "5 is no binding"),
+        (
+            lambda: HashRing.from_bindings(["a1", "b2"]),
+            r"'a1' is no binding: give \(destination, weight\) pairs",
+        ),
+        (lambda: HashRing.from_bindings({("a", 1)}), "has no order, and a ring has one"),
+        (lambda: HashRing.from_bindings([b"a1"]), r"b'a1' is no binding: give \(destination, weight\) pairs"),
         (lambda: HashRing.from_bindings([("a", 10**5000)]), "hundreds of digits"),
         (lambda: HashRing.from_buckets(5), "give one destination for each bucket"),
         (lambda: HashRing.from_buckets("abc"), "give one destination for each bucket"),
@@ -41,6 +53,8 @@ RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
         (lambda: RING.indices({"a", "b"}), "no array of keys: give a list"),
         (lambda: RING.indices({"a": 1}), "no array of keys: give a list"),
         (lambda: RING.indices("abc"), "no array of keys: give a list"),
+        (lambda: RING.indices(bytearray(b"abc")), "no array of keys: give a list"),
+        (lambda: RING.indices(memoryview(b"abc")), "no array of keys: give a list"),
         (lambda: RING.indices(np.array([["a", "b"]])), "no array of keys: give a list"),
         (lambda: RING.indices(pd.DataFrame({"key": ["x"]})), "no array of keys: give a list"),
     ],

@@ -1,0 +1,63 @@
+"""Names and counts of many keys: what indices are mostly wanted for, without their -1."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rabbit_chx.errors import EmptyRingError, RowError
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release
+
+KEYS = [f"k{n}" for n in range(40_000)]  # more than one chunk
+RING = HashRing.from_buckets(["q1", None, ExchangeRef("q1"), "q1", "q2"])
+#: What 3.8.9 has after bind q1 1, q2 2, q1 3, q3 2, unbind q1 3: every key falls into a hole.
+HOLES = HashRing.from_buckets([None, None, None, "q3"], Release("3.8.9"))
+
+
+def test_names_are_those_of_single_keys() -> None:
+    names = RING.destinations_for(KEYS)
+
+    assert names.dtype == np.object_
+    assert names.tolist() == [RING.destination_for(key) for key in KEYS]
+    assert None in names.tolist()
+
+
+def test_counts_are_those_of_single_keys() -> None:
+    assert Counter(RING.counts(KEYS)) == Counter(RING.destination_for(key) for key in KEYS)
+    assert list(RING.counts(pa.array(KEYS))) == ["q1", ExchangeRef("q1"), "q2", None]
+
+
+def test_a_hole_is_no_queue() -> None:
+    assert HOLES.destinations_for(KEYS).tolist() == [None] * len(KEYS)
+    assert HOLES.counts(KEYS) == {"q3": 0, None: len(KEYS)}
+
+
+def test_destinations_without_keys_count_and_holes_without_keys_do_not() -> None:
+    assert HashRing.from_bindings([("a", 1), ("b", 1)]).counts([]) == {"a": 0, "b": 0}
+    assert HashRing.from_buckets(["a", None]).counts(["x", "y"]) == {"a": 2}
+
+
+def test_nulls_and_an_empty_ring_are_as_in_indices() -> None:
+    assert sum(RING.counts(["a", None], fill_null="b").values()) == 2
+    assert RING.destinations_for([None], fill_null="b").tolist() == [RING.destination_for("b")]
+    with pytest.raises(RowError, match="position 1"):
+        RING.counts(["a", None])
+    with pytest.raises(EmptyRingError):
+        HashRing.from_bindings([]).destinations_for([])
+    with pytest.raises(EmptyRingError):
+        HashRing.from_bindings([]).counts([])
+
+
+def test_an_exchange_answers_by_what_it_hashes() -> None:
+    x = ConsistentHashExchange("x", RING, {"hash-header": "h"})
+    expected = [x.route(headers={"h": n}) for n in range(100)]
+
+    assert x.destinations_for(range(100)).tolist() == expected
+    assert Counter(x.counts(np.arange(100))) == Counter(expected)
+    missing = x.route()
+    assert x.destinations_for([None], missing_nulls=True).tolist() == [missing]
+    counts = x.counts([5, None], fill_null=5, client="aio-pika", field_type="long")
+    assert counts[x.route(headers={"h": 5})] == sum(counts.values()) == 2
