@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.traffic import Reach
 from rabbit_chx.broker.operations import CHX
+from rabbit_chx.broker.ring_source import ring_by
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 
@@ -103,7 +104,7 @@ def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
     """
     if source is None:
         return exchange.assumed_ring
-    return HashRing.from_buckets(source.read(exchange.vhost, exchange.name), exchange.release)
+    return ring_by(source, exchange.vhost, exchange.name, exchange.release)
 
 
 def read_reach(management: Management, exchange: LiveExchange) -> Reach:

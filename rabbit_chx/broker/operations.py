@@ -26,6 +26,8 @@ __all__ = [
     "check_exchange",
     "check_name",
     "declare_ring",
+    "look_at",
+    "perform",
     "refused",
 ]
 
@@ -108,29 +110,27 @@ def check_name(kind: str, name: str) -> None:
         raise InputError(f"the {kind} name {name!r} has a line break, which RabbitMQ drops: remove it")
 
 
-def declare_ring(
+def look_at(
     where: str,
     exchange: ExchangeDeclare,
     queues: Iterable[QueueDeclare],
     bindings: Iterable[QueueBind | ExchangeBind],
-) -> Steps[None]:
-    """Declare an exchange and its queues, and bind in the given order.
+) -> Steps[tuple[ExchangeDeclare | QueueDeclare, ...]]:
+    """What is missing of an exchange and its queues; nothing is changed.
 
-    First everything is looked at: what exists is compared by declaring it once more, which changes nothing on an
-    equal one and is refused on another. Only then is created what is missing, and bound.
+    What exists is compared by declaring it once more, which changes nothing on an equal one and is refused on another.
 
     Args:
         where: the broker's address without password, for errors.
         exchange: what it should be.
         queues: what they should be.
-        bindings: in the order that the ring shall have.
+        bindings: whose destination exchanges must be there.
 
     Raises:
         RabbitChxError: what the broker refused, by :func:`refused`.
     """
-    bindings = tuple(bindings)
-    things: tuple[ExchangeDeclare | QueueDeclare, ...] = (exchange, *queues)
     missing: list[ExchangeDeclare | QueueDeclare] = []
+    things: tuple[ExchangeDeclare | QueueDeclare, ...] = (exchange, *queues)
     for wanted in things:
         refusal = yield replace(wanted, passive=True)
         if refusal is not None and refusal.reply_code == _NOT_FOUND:
@@ -140,8 +140,29 @@ def declare_ring(
         _accept(where, wanted, (yield wanted))
     for name in dict.fromkeys(b.destination for b in bindings if isinstance(b, ExchangeBind)):
         yield from check_exchange(where, name)
-    for operation in (*missing, *bindings):
+    return tuple(missing)
+
+
+def perform(where: str, operations: Iterable[Operation]) -> Steps[None]:
+    """One operation after the other.
+
+    Raises:
+        RabbitChxError: what the broker refused, by :func:`refused`.
+    """
+    for operation in operations:
         _accept(where, operation, (yield operation))
+
+
+def declare_ring(
+    where: str,
+    exchange: ExchangeDeclare,
+    queues: Iterable[QueueDeclare],
+    bindings: Iterable[QueueBind | ExchangeBind],
+) -> Steps[None]:
+    """Look at everything, then create what is missing, and bind all in the given order; see `look_at`."""
+    bindings = tuple(bindings)
+    missing = yield from look_at(where, exchange, queues, bindings)
+    yield from perform(where, (*missing, *bindings))
 
 
 def check_exchange(where: str, exchange: str) -> Steps[None]:

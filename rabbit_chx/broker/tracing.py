@@ -17,6 +17,7 @@ from rabbit_chx.analysis.traffic import InferredRing, Observation, infer_ring
 from rabbit_chx.broker.live import read_exchange, read_reach
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.ring_output import Buckets
 from rabbit_chx.broker.traced_message import Observer, TracedMessage
 from rabbit_chx.errors import BrokerRefusedError, EmptyRingError, UnreachableError
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rabbit_chx.broker.live import LiveExchange
-    from rabbit_chx.broker.ring_source import Buckets
 
 __all__ = ["TracedRing", "infer_live_ring", "trace_exchange", "tracing"]
 
@@ -158,7 +158,7 @@ class TracedRing:
         observations = trace_exchange(
             settings, self._management, live, seconds=self._seconds, messages=self._messages
         )
-        return infer_live_ring(self._management, live, observations).ring(live.release).buckets
+        return Buckets(infer_live_ring(self._management, live, observations).ring(live.release).buckets)
 
 
 def infer_live_ring(

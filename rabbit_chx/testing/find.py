@@ -26,20 +26,23 @@ RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
 
 
 @contextmanager
-def find_broker() -> Iterator[RunningBroker]:
+def find_broker(*, install: bool = False) -> Iterator[RunningBroker]:
     """A broker for tests, the demo and the examples; what we started is removed at the end.
 
     In this order: the one of ``RABBIT_CHX_TEST_URL`` (with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and
     ``RABBIT_CHX_TEST_RING_VIA``, a command prefix); a container, if Docker answers and the image is there or
     can be pulled within 60 s; a private server from the machine's ``rabbitmq-server``; the same after
-    ``apt-get install rabbitmq-server``, as root on Debian or Ubuntu. ``AMQP_URL`` is never looked at: that
+    ``apt-get install rabbitmq-server``, if `install` allows it. ``AMQP_URL`` is never looked at: that
     may be someone's production. Which one was taken is said in one line on stderr.
+
+    Args:
+        install: whether the package may be installed, as root on Debian or Ubuntu. It stays installed.
 
     Raises:
         NoBrokerError: none could be had; the message says what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
-    broker = _named_broker() or _own_broker()
+    broker = _named_broker() or _own_broker(install=install)
     try:
         sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}\n")
         yield broker
@@ -94,12 +97,12 @@ def _split(ring_via: str) -> tuple[str, ...]:
         raise InputError(f"{RING_VIA} is {ring_via!r}: no shell words ({error})") from None
 
 
-def _own_broker() -> RunningBroker:
+def _own_broker(*, install: bool) -> RunningBroker:
     failures = []
     for name, start in (
         ("Docker", start_docker_broker),
         ("rabbitmq-server of this machine", start_local_broker),
-        ("apt-get install rabbitmq-server", _start_installed_broker),
+        ("apt-get install rabbitmq-server", _start_installed_broker if install else _refuse_to_install),
     ):
         try:
             return start()
@@ -115,3 +118,7 @@ def _own_broker() -> RunningBroker:
 def _start_installed_broker() -> RunningBroker:
     install_rabbitmq_server()
     return start_local_broker()
+
+
+def _refuse_to_install() -> RunningBroker:
+    raise NoBrokerError("nobody allowed it, by pytest --chx-install or find_broker(install=True)")

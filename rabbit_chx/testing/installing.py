@@ -1,7 +1,8 @@
-"""``apt-get install rabbitmq-server``, without its system service being started."""
+"""``apt-get install rabbitmq-server``, without its system service being started. POSIX only."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
@@ -19,6 +20,7 @@ from rabbit_chx.testing.local_server import find_tools
 __all__ = ["install_rabbitmq_server", "run_with_services_denied"]
 
 POLICY = Path("/usr/sbin/policy-rc.d")
+LOCK = Path("/run/lock/rabbit-chx-install")
 _DENIED = 101
 _INTERRUPT_TIMEOUT_S = 60
 
@@ -41,16 +43,23 @@ _INSTALL = _APT.format(seconds=900, command="--no-install-recommends install rab
 def install_rabbitmq_server() -> None:
     """Install the package and leave it installed; says so on stderr first.
 
+    Of several processes that ask at once, one installs and the others wait for it.
+
     Raises:
         NoBrokerError: this is not for us to do here, or it failed; the message says why.
     """
     _require_permission()
-    sys.stderr.write(
-        "rabbit_chx: installing the package rabbitmq-server with apt-get; its system service is not started now\n"
-    )
-    # Package lists may be absent or too old; only then are they fetched.
-    script = f"{_INSTALL} || {{ {_UPDATE} && {_INSTALL}; }}"
-    run_with_services_denied("sh", "-c", script)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if _installed_in():
+            return  # by another process, meanwhile
+        sys.stderr.write(
+            "rabbit_chx: installing the package rabbitmq-server with apt-get; its system service is not started"
+            " now\n"
+        )
+        # Package lists may be absent or too old; only then are they fetched.
+        script = f"{_INSTALL} || {{ {_UPDATE} && {_INSTALL}; }}"
+        run_with_services_denied("sh", "-c", script)
 
 
 def run_with_services_denied(*command: str, policy: Path = POLICY) -> None:
@@ -93,11 +102,15 @@ def _require_permission() -> None:
         raise NoBrokerError("this is neither Debian nor Ubuntu")
     if not shutil.which("apt-get"):
         raise NoBrokerError("no apt-get on PATH")
+    if tools := _installed_in():
+        raise NoBrokerError(f"rabbitmq-server is installed already, in {tools}")
+
+
+def _installed_in() -> Path | None:
     try:
-        tools = find_tools()
+        return find_tools()
     except NoBrokerError:
-        return
-    raise NoBrokerError(f"rabbitmq-server is installed already, in {tools}")
+        return None
 
 
 def _is_debian() -> bool:

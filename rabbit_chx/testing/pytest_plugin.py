@@ -15,25 +15,41 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
+    from typing import Protocol
 
     from rabbit_chx.testing import RunningBroker, RunningCluster
+
+    class _Worker(Protocol):
+        """What pytest-xdist knows of a worker; `workeroutput` is there once it has ended in good order."""
+
+        config: pytest.Config
+
 
 __all__ = ["chx_broker", "chx_cluster", "chx_vhost"]
 
 _OPTION = "--chx-broker"
+_INSTALL = "--chx-install"
 _PREFIX = "rabbit_chx: "
 _used = pytest.StashKey[list[str]]()
+_USED_BY_WORKER = "rabbit_chx_used"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--chx-broker``."""
-    parser.getgroup("rabbit_chx", "RabbitMQ brokers").addoption(
+    """``--chx-broker`` and ``--chx-install``."""
+    group = parser.getgroup("rabbit_chx", "RabbitMQ brokers")
+    group.addoption(
         _OPTION,
         action="append",
         default=[],
         metavar="SERIES",
         help="run what uses a broker on this release series, such as 4.3, in Docker; may be given more than once. "
         "Without it: on the broker of RABBIT_CHX_TEST_URL, else on one that can be started here",
+    )
+    group.addoption(
+        _INSTALL,
+        action="store_true",
+        help="where there is neither Docker nor a rabbitmq-server, allow apt-get install rabbitmq-server, as root "
+        "on Debian or Ubuntu",
     )
 
 
@@ -64,6 +80,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     series = metafunc.config.getoption(_OPTION)
     if series and "_chx_series" in metafunc.fixturenames:
         metafunc.parametrize("_chx_series", list(dict.fromkeys(series)), indirect=True, scope="session")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands over what it used: it writes no summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_USED_BY_WORKER] = session.config.stash[_used]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: _Worker) -> None:
+    """A worker of pytest-xdist has ended; one that crashed has handed over nothing."""
+    node.config.stash[_used] += getattr(node, "workeroutput", {}).get(_USED_BY_WORKER, ())
 
 
 @pytest.hookimpl(wrapper=True)
@@ -108,9 +136,11 @@ def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Itera
     from rabbit_chx.testing import docker_broker, find_broker
     from rabbit_chx.testing.find import broker_is_named
 
+    install = request.config.getoption(_INSTALL)
     with ExitStack() as stack:
         try:
-            broker = stack.enter_context(docker_broker(_chx_series) if _chx_series else find_broker())
+            start = docker_broker(_chx_series) if _chx_series else find_broker(install=install)
+            broker = stack.enter_context(start)
         except RabbitChxError as error:
             _give_up(error, named=bool(_chx_series) or broker_is_named())
         request.config.stash[_used].append(broker.origin)

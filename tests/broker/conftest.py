@@ -8,6 +8,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -16,17 +17,21 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_CHUNK = 65_536
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
     """Forwards one address of 127.0.0.1 to a broker, connection by connection, over real sockets."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None, bytes_per_s: int) -> None:
         parts = urlsplit(url)
         self._target = (parts.hostname or "", parts.port or 5672)
         self._tls = tls
+        self._pause_s = _CHUNK / bytes_per_s if bytes_per_s else 0.0
         self._listener = socket.create_server(("127.0.0.1", 0))
+        if bytes_per_s:  # a slow line holds little
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK)
         self._sockets: list[socket.socket] = []
         self._frozen = threading.Event()
         self.port: int = self._listener.getsockname()[1]
@@ -55,7 +60,9 @@ class Proxy:
         decoded = isinstance(client, ssl.SSLSocket) and client.pending()
         readable = [client] if decoded else select.select([client, server], [], [])[0]
         for source in readable:
-            data = source.recv(65_536)
+            data = source.recv(_CHUNK)
+            if source is client:
+                time.sleep(self._pause_s)
             if not self._frozen.is_set():
                 sink = server if source is client else client
                 sink.sendall(data)
@@ -85,11 +92,14 @@ class Proxy:
 
 @pytest.fixture
 def proxy(vhost_url: str) -> Iterator[Callable[..., Proxy]]:
-    """Makes proxies to the test's vhost; ``proxy(tls=context)`` for one that speaks TLS."""
+    """Makes proxies to the test's vhost.
+
+    ``proxy(tls=context)`` makes one that speaks TLS, ``proxy(bytes_per_s=100_000)`` a line that is slow to the broker.
+    """
     made: list[Proxy] = []
 
-    def make(tls: ssl.SSLContext | None = None) -> Proxy:
-        made.append(Proxy(vhost_url, tls))
+    def make(tls: ssl.SSLContext | None = None, bytes_per_s: int = 0) -> Proxy:
+        made.append(Proxy(vhost_url, tls, bytes_per_s))
         return made[-1]
 
     yield make

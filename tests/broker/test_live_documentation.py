@@ -86,4 +86,7 @@ def test_the_example_prints_what_the_page_says(vhost: RunningBroker, command: st
         done.set()
         publisher.join(60)
     assert ran.stdout == printed
-    assert ran.stderr == "" or ("--passive" in command and ran.stderr.startswith("tracing vhost"))
+    said = re.sub(
+        r"^(compared|traced): [0-9,]+ of .*\n", "", ran.stderr, flags=re.MULTILINE
+    )  # on a slow machine
+    assert said == "" or ("--passive" in command and said.startswith("tracing vhost"))

@@ -69,6 +69,17 @@ def test_what_a_test_needs_and_the_named_broker_lacks_is_said(
     assert "NOT RUN, 1 test: needs a cluster, not amqp://guest:***@" in said
 
 
+def test_what_the_workers_of_xdist_used_and_lacked_is_said_once(
+    run_pytest: RunPytest, broker: RunningBroker, named: dict[str, str]
+) -> None:
+    said = run_pytest(NEEDS + "def test_more(chx_broker): pass", "-n", "2", **named)
+    assert "2 passed, 3 skipped" in said
+    end = said.partition("= rabbit_chx =")[2]
+    (ran_on,) = re.findall(r"^ran on .*", end, re.MULTILINE)
+    assert f"from RABBIT_CHX_TEST_URL (RabbitMQ {broker.version})" in ran_on
+    assert end.count("NOT RUN, 1 test:") == 3
+
+
 def test_in_ci_only_the_release_may_be_another(run_pytest: RunPytest, named: dict[str, str]) -> None:
     said = run_pytest(NEEDS, **named, CI="true")
     assert "1 passed, 1 skipped, 2 errors" in said

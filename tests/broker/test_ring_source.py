@@ -36,6 +36,9 @@ HOSTILE = [
     "~p<<1>>.",
     " x ",
     "n" * 255,
+    "Ã©",
+    "{error,not_found}",
+    "Exchange does not exist or is of a different type",
 ]
 
 
@@ -62,6 +65,22 @@ def test_hostile_names(vhost_url: str, via: tuple[str, ...], vhost_name: str, ex
         live.declare(exchange, [(queue, 1) for queue in HOSTILE])
 
     assert DiagnosticsRing(via).read(vhost_name, exchange) == tuple(HOSTILE)
+
+
+@pytest.mark.parametrize("locale", ["C", "en_US.ISO-8859-1", "C.UTF-8"])
+def test_the_locale_of_the_broker_s_tools_makes_no_difference(
+    vhost_url: str, via: tuple[str, ...], vhost_name: str, locale: str
+) -> None:
+    with Broker(vhost_url) as live:
+        live.declare("é", [(queue, 1) for queue in HOSTILE])
+
+    in_locale = (*via, "env", f"LC_ALL={locale}")
+    assert DiagnosticsRing(in_locale).read(vhost_name, "é") == tuple(HOSTILE)
+
+
+def test_a_prefix_that_runs_something_else(via: tuple[str, ...], vhost_name: str) -> None:
+    with pytest.raises(RingSourceError, match=r"check the command prefix '.* echo'"):
+        DiagnosticsRing((*via, "echo")).read(vhost_name, "x")
 
 
 def test_a_destination_exchange_makes_no_difference(
@@ -115,10 +134,12 @@ def test_a_ring_source_that_leads_nowhere(vhost_url: str) -> None:
 def test_saved_output(vhost: RunningBroker, vhost_name: str) -> None:
     with Broker(vhost.url) as live:
         live.declare("x", [("b", 2), ("a", 1)])
-    diagnostics = "rabbitmq-diagnostics -q consistent_hash_exchange_ring_state x --formatter json --vhost"
+    diagnostics = ["rabbitmq-diagnostics", "consistent_hash_exchange_ring_state", "x", "--vhost", vhost_name]
 
     for command in (
-        [*diagnostics.split(), vhost_name],
+        diagnostics,
+        [*diagnostics, "-q"],
+        [*diagnostics, "-q", "--formatter", "json"],
         ["rabbitmqctl", "-q", "eval", eval_expression(vhost_name, "x")],
     ):
         assert vhost.ring_via is not None
@@ -128,3 +149,6 @@ def test_saved_output(vhost: RunningBroker, vhost_name: str) -> None:
         saved = SavedRing(done.stdout)
         with Broker(vhost.url, ring_source=saved) as live:
             assert live.ring("x").buckets == ("b", "b", "a")
+        if "-q" not in command or "json" in command or "eval" in command:
+            with pytest.raises(RingSourceError, match="this is the ring of"):
+                saved.read("another", "x")

@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.broker import DiagnosticsRing, SavedRing, eval_expression
-from rabbit_chx.errors import NotFoundError, RabbitChxError, RingSourceError
+from rabbit_chx.errors import (
+    BrokerRefusedError,
+    NotFoundError,
+    RabbitChxError,
+    RingSourceError,
+    UnreachableError,
+)
 from rabbit_chx.routing import ExchangeRef
 
 if TYPE_CHECKING:
@@ -22,17 +28,33 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import Destination
 
 NO_RING = '{"message":"Exchange does not exist or is of a different type","result":"error"}'
+NO_RING_TEXT = "Error:\nExchange does not exist or is of a different type\n"
+HOSTILE = [
+    "Exchange does not exist or is of a different type",
+    "{error,not_found}",
+    "it's 'x'",
+    "Ã©",
+    "{ring,[]}",
+]
 
 
 def diagnostics_json(buckets: dict[str, object], exchange: str = "x") -> str:
     return json.dumps({"result": "ok", "node": "rabbit@h", "exchange": exchange, "buckets": buckets})
 
 
-def term(*entries: tuple[int, str, str]) -> str:
+def term(
+    *entries: tuple[int, str, str], vhost: str = "/", exchange: str = "x", next_bucket: int | None = None
+) -> str:
     def number(name: str) -> int:
         return int.from_bytes(b"\1" + name.encode())
 
-    return "{ring,[" + ",\n       ".join(f"{{{b},{kind},{number(n)}}}" for b, kind, n in entries) + "]}\n"
+    size = max((bucket for bucket, _, _ in entries), default=-1) + 1 if next_bucket is None else next_bucket
+    shown = ",\n       ".join(f"{{{bucket},{kind},{number(name)}}}" for bucket, kind, name in entries)
+    return f"{{ring,{number(vhost)},\n {number(exchange)},{size},\n      [{shown}]}}\n"
+
+
+def banner(exchange: str, vhost: str) -> str:
+    return f"Inspecting consistent hashing ring state for exchange {exchange} in virtual host '{vhost}'...\n"
 
 
 def program(body: str) -> tuple[str, ...]:
@@ -51,27 +73,87 @@ def test_holes_are_kept() -> None:
     assert SavedRing(term((1, "queue", "a"))).read("/", "x") == (None, "a")
 
 
-@pytest.mark.parametrize("text", [diagnostics_json({}), "{ring,[]}"])
+def test_the_eval_term_has_the_number_of_the_next_bucket() -> None:
+    buckets = SavedRing(term((0, "queue", "a"), next_bucket=6)).read("/", "x")
+
+    assert (buckets, buckets.next_bucket) == (("a", None, None, None, None, None), 6)
+    assert SavedRing(term(next_bucket=2)).read("/", "x") == (None, None)
+    assert (
+        SavedRing(term((0, "queue", "a"), (1, "queue", "b"), next_bucket=1)).read("/", "x").next_bucket
+        is None
+    )
+    assert SavedRing(diagnostics_json({"0": "a"})).read("/", "x").next_bucket is None
+
+
+@pytest.mark.parametrize("text", [diagnostics_json({}), "{ring,[]}", term(), banner("x", "/")])
 def test_an_empty_ring(text: str) -> None:
     assert SavedRing(text).read("/", "x") == ()
 
 
-@pytest.mark.parametrize("text", [NO_RING, "{error,not_found}\n"])
+@pytest.mark.parametrize("text", [NO_RING, "{error,not_found}\n", NO_RING_TEXT])
 def test_saved_output_without_a_ring(text: str) -> None:
     with pytest.raises(NotFoundError, match=r"'x'.*'my vhost'"):
         SavedRing(text).read("my vhost", "x")
 
 
-def test_saved_output_of_another_exchange() -> None:
-    with pytest.raises(RingSourceError, match="exchange 'y', not of 'x'"):
-        SavedRing(diagnostics_json({"0": "q"}, exchange="y")).read("/", "x")
+@pytest.mark.parametrize("exchange", HOSTILE)
+def test_names_that_look_like_answers_are_names(exchange: str) -> None:
+    lines = "".join(f"Ring index: {n}, queue: '{queue}'\n" for n, queue in enumerate(HOSTILE))
+    entries = [(n, "queue", queue) for n, queue in enumerate(HOSTILE)]
+
+    for text in (
+        diagnostics_json({str(n): queue for n, queue in enumerate(HOSTILE)}, exchange),
+        lines,
+        banner(exchange, "/") + lines,
+        term(*entries, exchange=exchange),
+    ):
+        assert SavedRing(text).read("/", exchange) == tuple(HOSTILE)
+
+
+def test_lines_of_text_are_sorted_as_numbers() -> None:
+    lines = [f"Ring index: {n}, queue: 'q{n}\x85\u2028'\r\n" for n in sorted(range(12), key=str)]
+
+    assert SavedRing("".join(lines)).read("/", "x") == tuple(f"q{n}\x85\u2028" for n in range(12))
+
+
+@pytest.mark.parametrize("vhost", ["/", "v 2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        diagnostics_json({"0": "q"}, exchange="y"),
+        json.dumps(
+            {
+                "buckets": {"0": "q"},
+                "exchange": "x",
+                "message": "Consistent hashing ring state for exchange 'x' in vhost 'other'",
+            }
+        ),
+        banner("y", "/") + "Ring index: 0, queue: 'q'",
+        banner("x", "other"),
+        term((0, "queue", "q"), exchange="y"),
+        term((0, "queue", "q"), vhost="other"),
+    ],
+)
+def test_saved_output_of_another_exchange_or_vhost(text: str, vhost: str) -> None:
+    with pytest.raises(RingSourceError, match=r"this is the ring of .* 'x' in vhost"):
+        SavedRing(text).read(vhost, "x")
+
+
+def test_saved_output_that_names_the_vhost() -> None:
+    message = "Consistent hashing ring state for exchange 'x' in vhost 'v 2'"
+    text = json.dumps({"buckets": {"0": "q"}, "exchange": "x", "message": message})
+
+    assert SavedRing(text).read("v 2", "x") == ("q",)
+    assert SavedRing(term((0, "queue", "q"), vhost="v 2")).read("v 2", "x") == ("q",)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        "Ring index: 0, queue: 'q'",
+        "Ring index: 0, queue: 'q",
+        "Ring index: 0, queue: 'q'\nand more",
+        '{"message":"unable to connect","result":"error"}',
         "[]",
         "{}",
         '{"buckets":[]}',
@@ -112,54 +194,28 @@ def test_no_character_of_a_name_reaches_the_eval_expression(vhost: str, exchange
 
 def test_saved_file(tmp_path: Path) -> None:
     path = tmp_path / "ring.json"
-    path.write_text(diagnostics_json({"0": "é"}), encoding="utf-8")
-
+    text = '{"buckets":{"0":"é"}}'
+    path.write_text(text, encoding="utf-8")
     assert SavedRing.from_file(path).read("/", "x") == ("é",)
+
+    path.write_text(text, encoding="latin-1")
+    assert SavedRing.from_file(path, encoding="latin-1").read("/", "x") == ("é",)
+    with pytest.raises(RingSourceError, match=r"ring\.json.*encoding"):
+        SavedRing.from_file(path)
     with pytest.raises(RingSourceError, match=r"missing\.json"):
         SavedRing.from_file(tmp_path / "missing.json")
 
 
-def test_the_command_gets_its_arguments_unharmed() -> None:
-    command = ["rabbitmq-diagnostics", "-q", "consistent_hash_exchange_ring_state", "my x"]
-    command += ["--vhost", "a b", "--formatter", "json"]
-    ring = diagnostics_json({"0": "q"}, "my x")
+@pytest.mark.parametrize(
+    "name", ["my x", "--help", "-q", "é", 'a"b', "a'b", "a\\b", "$(id)", "a;b", "`id`", *HOSTILE]
+)
+def test_the_command_gets_its_arguments_unharmed(name: str) -> None:
+    command = ["rabbitmqctl", "-q", "eval", eval_expression(name, name)]
+    ring = term((0, "queue", "q"), vhost=name, exchange=name)
 
     source = DiagnosticsRing(program(f"print({ring!r} if sys.argv[1:] == {command!r} else sys.argv)"))
 
-    assert source.read("a b", "my x") == ("q",)
-
-
-@pytest.mark.parametrize(
-    "trouble",
-    [
-        "sys.exit('** (FunctionClauseError) no function clause matching')",
-        """print('{"buckets":{"0":"\\\\x{2603}"}}')""",
-        """sys.stdout.buffer.write(b'{"buckets":{"0":"\\xe9"}}')""",
-    ],
-)
-def test_where_diagnostics_cannot_say_it_eval_is_asked(trouble: str) -> None:
-    source = DiagnosticsRing(
-        program(
-            "if sys.argv[1] == 'rabbitmqctl':\n"
-            f"    print({term((0, 'exchange', 'slot'), (1, 'queue', 'q'))!r})\n"
-            "else:\n"
-            f"    {trouble}"
-        )
-    )
-
-    assert source.read("/", "x") == (ExchangeRef("slot"), "q")
-
-
-@pytest.mark.parametrize("name", ["--help", "-q", "é", 'a"b', "a'b", "a\\b", "$(id)", "a;b", "`id`"])
-def test_names_that_a_command_line_could_misread_go_by_eval_alone(name: str) -> None:
-    source = DiagnosticsRing(
-        program(
-            f"print({term((0, 'queue', 'q'))!r} if sys.argv[1:4] == ['rabbitmqctl', '-q', 'eval'] else 0)"
-        )
-    )
-
-    assert source.read("/", name) == ("q",)
-    assert source.read(name, "x") == ("q",)
+    assert source.read(name, name) == ("q",)
 
 
 def test_ssh_gets_a_line_for_the_shell_over_there(tmp_path: Path) -> None:
@@ -167,7 +223,7 @@ def test_ssh_gets_a_line_for_the_shell_over_there(tmp_path: Path) -> None:
     ssh.write_text(
         f"#!{sys.executable}\nimport shlex, sys\n"
         f"words = shlex.split(' '.join(sys.argv[2:]))\n"
-        f"print({term((0, 'queue', 'q'))!r} if len(words) == 4 else words)\n"
+        f"print({term((0, 'queue', 'q'), exchange='$(id)')!r} if len(words) == 4 else words)\n"
     )
     ssh.chmod(0o700)
 
@@ -175,14 +231,12 @@ def test_ssh_gets_a_line_for_the_shell_over_there(tmp_path: Path) -> None:
 
 
 def test_no_ring() -> None:
-    with pytest.raises(NotFoundError, match="'nope'"):
-        DiagnosticsRing(program(f"print({NO_RING!r}); sys.exit(69)")).read("/", "nope")
     with pytest.raises(NotFoundError, match="'-nope'"):
         DiagnosticsRing(program("print('{error,not_found}')")).read("/", "-nope")
 
 
 def test_a_prefix_as_text_is_split_as_a_shell_does() -> None:
-    prefix = shlex.join(program(f"print({diagnostics_json({'0': 'q'})!r})"))
+    prefix = shlex.join(program(f"print({term((0, 'queue', 'q'))!r})"))
 
     assert DiagnosticsRing(prefix).read("/", "x") == ("q",)
 
@@ -200,6 +254,28 @@ def test_a_tool_that_fails() -> None:
         RingSourceError, match=r"ended with 1 \(no such container mq\): check the command prefix"
     ):
         DiagnosticsRing(program("sys.exit('no such container mq')")).read("/", "x")
+
+
+def test_a_prefix_that_says_something_else_is_to_be_checked() -> None:
+    with pytest.raises(RingSourceError) as caught:
+        DiagnosticsRing("echo exec mq").read("/", "x")
+
+    assert "'echo exec mq rabbitmqctl'" in str(caught.value)
+    assert str(caught.value).endswith("check the command prefix 'echo exec mq'")
+    assert len(str(caught.value)) < 450
+
+
+def test_a_plugin_that_is_not_enabled() -> None:
+    said = 'Error:\n{:undef, [{:rabbit_exchange_type_consistent_hash, :ring_state, ["/", "x"], []}]}'
+    with pytest.raises(RingSourceError, match="rabbitmq-plugins enable rabbitmq_consistent_hash_exchange"):
+        DiagnosticsRing(program(f"sys.exit({said!r})")).read("/", "x")
+
+
+def test_a_ring_that_cannot_be_read_is_no_refusal_of_the_broker() -> None:
+    with pytest.raises(RingSourceError) as caught:
+        DiagnosticsRing("no-such-tool").read("/", "x")
+
+    assert not isinstance(caught.value, BrokerRefusedError | UnreachableError)
 
 
 def test_a_tool_that_hangs() -> None:

@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rabbit_chx.testing import NoBrokerError
+from rabbit_chx.testing import NoBrokerError, installing
 from rabbit_chx.testing.installing import install_rabbitmq_server, run_with_services_denied
 
 if TYPE_CHECKING:
@@ -88,3 +89,30 @@ def test_only_root_installs() -> None:
 def test_what_is_installed_is_not_installed_again() -> None:
     with pytest.raises(NoBrokerError, match="installed already"):
         install_rabbitmq_server()
+
+
+def test_of_two_at_once_one_installs_and_the_other_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Scripted: what is there and what may be done here, since nothing is installed by a test."""
+    tools: list[Path] = []
+    runs: list[tuple[str, ...]] = []
+
+    def find_tools() -> Path:
+        if not tools:
+            raise NoBrokerError("none")
+        return tools[0]
+
+    def install(*command: str) -> None:
+        runs.append(command)
+        time.sleep(0.3)
+        tools.append(tmp_path)
+
+    monkeypatch.setattr(installing, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(installing, "find_tools", find_tools)
+    monkeypatch.setattr(installing, "run_with_services_denied", install)
+    monkeypatch.setattr(installing, "_require_permission", lambda: None)
+    with ThreadPoolExecutor() as both:
+        for done in [both.submit(install_rabbitmq_server) for _ in range(2)]:
+            done.result()
+    assert len(runs) == 1

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     RunPytest = Callable[..., str]
 
@@ -54,6 +56,39 @@ def test_what_finds_no_broker_is_skipped_and_the_end_says_so(run_pytest: RunPyte
     assert "NOT RUN, 2 tests: no broker for tests. Tried:" in said
     assert "Docker: no Docker daemon answers: cannot run docker" in said
     assert "or set RABBIT_CHX_TEST_URL=" in said
+
+
+@pytest.fixture
+def apt(tmp_path: Path, nothing: str) -> Path:
+    """The file that tells that `apt-get` was called: one that notes this and fails is on the PATH, and what it needs."""
+    called = tmp_path / "called"
+    for program in ("sh", "rm", "chmod", "timeout"):
+        found = shutil.which(program)
+        assert found
+        Path(nothing, program).symlink_to(found)
+    apt_get = Path(nothing, "apt-get")
+    apt_get.write_text(f"#!/bin/sh\necho called >{called}\nexit 100\n")
+    apt_get.chmod(0o755)
+    return called
+
+
+def test_nothing_is_installed_unless_it_is_allowed(run_pytest: RunPytest, nothing: str, apt: Path) -> None:
+    said = run_pytest(TWO_THAT_USE_A_BROKER, PATH=nothing)
+    assert "2 skipped" in said
+    assert "apt-get install rabbitmq-server: nobody allowed it, by pytest --chx-install" in said
+    assert not apt.exists()
+
+
+@pytest.mark.parametrize("by", ["option", "addopts"])
+def test_what_is_allowed_is_tried(run_pytest: RunPytest, nothing: str, tmp_path: Path, by: str) -> None:
+    if by == "addopts":
+        (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --chx-install\n")
+    options = ["--chx-install"] if by == "option" else []
+    said = run_pytest(TWO_THAT_USE_A_BROKER, *options, PATH=nothing)
+    assert "2 skipped" in said
+    assert "nobody allowed it" not in said
+    refused = "no apt-get on PATH|only root can install packages|this is neither Debian nor Ubuntu"
+    assert re.search(rf"apt-get install rabbitmq-server: ({refused})", said)
 
 
 def test_in_ci_it_fails(run_pytest: RunPytest, nothing: str) -> None:

@@ -1,0 +1,98 @@
+"""What is left to bind of a ring that is wanted, by what an exchange has already: pure, without I/O.
+
+A binding can only go to the end of a ring. So what is there must be how the wanted ring begins; anything else is
+refused before something is changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.bindings import order_of_binding, order_of_destination, weight_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rabbit_chx.routing import Binding, Destination, Release
+    from rabbit_chx.routing.bindings import GivenBindings
+
+__all__ = ["Declared", "left_by_bindings", "left_by_ring", "wanted_ring"]
+
+_REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What `Broker.declare` did.
+
+    Attributes:
+        created: what was not there before: the exchange as an ExchangeRef, queues by their names.
+        bound: ``(destination, binding key)`` of the bindings that were asked of the broker, in that order.
+        ring: the ring afterwards: ``read`` where it was compared, ``replayed`` on an exchange that was created here,
+            else ``assumed``.
+    """
+
+    created: tuple[Destination, ...]
+    bound: tuple[Binding, ...]
+    ring: HashRing
+
+
+def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
+    """The ring that bindings make on a fresh exchange.
+
+    Raises:
+        InputError: the broker would refuse a binding, or a destination has two of them.
+    """
+    ring = HashRing.from_bindings(bindings, release)
+    keys: dict[Destination, str] = {}
+    for destination, key in ring.bindings or ():
+        if keys.setdefault(destination, key) != key:
+            raise InputError(
+                f"{destination!r} is bound twice, with the weights {keys[destination]} and {key}: the broker would "
+                "ignore or add the second, by release; give it once"
+            )
+    return ring
+
+
+def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Binding, ...]:
+    """The bindings of the wanted ring that come after the ring that was read.
+
+    Raises:
+        MismatchError: the wanted ring does not begin so.
+    """
+    bindings = wanted.bindings or ()
+    ends = [0, *accumulate(weight_of(*binding) for binding in bindings)]
+    size = len(live.buckets)
+    if live.buckets == wanted.buckets[:size] and size in ends:
+        return bindings[ends.index(size) :]
+    pairs = zip(live.buckets, wanted.buckets, strict=False)
+    first = next((n for n, (one, two) in enumerate(pairs) if one != two), min(size, len(wanted.buckets)))
+    raise MismatchError(
+        f"exchange {exchange!r} has the ring {live!r}, not {wanted!r}; bucket {first} is the first that differs: {_REMEDY}",
+        exchange=exchange,
+    )
+
+
+def left_by_bindings(exchange: str, wanted: HashRing, live: Sequence[Binding]) -> tuple[Binding, ...]:
+    """The bindings of the wanted ring that come after those that the exchange has; their order cannot be known.
+
+    Raises:
+        MismatchError: the exchange has others than the first of the wanted ones.
+    """
+    bindings = wanted.bindings or ()
+    if sorted(live, key=order_of_binding) == sorted(bindings[: len(live)], key=order_of_binding):
+        return bindings[len(live) :]
+    found = sorted(live, key=lambda binding: order_of_destination(binding[0]))
+    raise MismatchError(
+        f"exchange {exchange!r} has the bindings {_shown(found)}, not {_shown(bindings)}: {_REMEDY}",
+        exchange=exchange,
+    )
+
+
+def _shown(bindings: Sequence[Binding]) -> str:
+    shown = ", ".join(f"{destination!s}={key}" for destination, key in bindings)
+    return f"{shown:.400}" or "(none)"

@@ -1,0 +1,187 @@
+"""What the broker's tools print of a ring, read back: names as they are, whatever text they hold.
+
+Three forms are read: of :func:`eval_expression`, and of ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` with
+and without ``--formatter json``. The first says the most: the kinds of destinations and the number of the next bucket.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rabbit_chx.errors import NotFoundError, RingSourceError
+from rabbit_chx.routing import ExchangeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Self
+
+    from rabbit_chx.routing import Destination
+
+__all__ = ["Buckets", "eval_expression", "read_eval", "read_saved"]
+
+_NAME = r"[0-9]{1,620}"  # 256 bytes
+_ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
+_TERM = re.compile(
+    rf"\{{ring,(?:(?P<vhost>{_NAME}),(?P<exchange>{_NAME}),(?P<next>[0-9]{{1,7}}),)?"
+    rf"\[(?P<entries>(?:{_ENTRY}(?:,{_ENTRY})*)?)\]\}}"
+)
+_NOT_FOUND = re.compile(r"\s*\{\s*error\s*,\s*not_found\s*\}\s*")
+_LINE = re.compile(r"Ring index: ([0-9]{1,7}), queue: '(.*)'")
+_BANNER = "Inspecting consistent hashing ring state for exchange "
+_NO_RING = "Exchange does not exist or is of a different type"
+_UNREAD = "the ring was not read: "
+
+
+class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple takes none that hold something
+    """The destination of bucket 0, 1 and so on, None at a hole: a tuple.
+
+    Attributes:
+        next_bucket: the number that the broker gives the next bucket, which is how many there are here, holes at
+            the end included; None where the output does not tell.
+    """
+
+    next_bucket: int | None
+
+    def __new__(cls, buckets: Iterable[Destination | None] = (), next_bucket: int | None = None) -> Self:
+        """The buckets, and the number of the next."""
+        made = super().__new__(cls, buckets)
+        made.next_bucket = next_bucket
+        return made
+
+
+def eval_expression(vhost: str, exchange: str) -> str:
+    """An Erlang expression for ``rabbitmqctl eval`` that prints the ring, with kinds, in characters that cannot break.
+
+    Mirrors rabbitmq-server v4.3.6, rabbit_exchange_type_consistent_hash.erl, ``ring_state/2`` and the record
+    ``chx_hash_ring``, as they are since 3.8.5. Names go in as lists of bytes and come out as whole numbers (with a 1
+    before the first byte), so that no quotes, line breaks, alphabets or locales are in the way.
+    """
+    arguments = ", ".join(f"<<{','.join(map(str, name.encode()))}>>" for name in (vhost, exchange))
+    return (
+        f"case rabbit_exchange_type_consistent_hash:ring_state({arguments}) of "
+        "{ok, Ring} -> Number = fun(Name) -> binary:decode_unsigned(<<1, Name/binary>>) end, Of = element(2, Ring), "
+        "{ring, Number(element(2, Of)), Number(element(4, Of)), element(4, Ring), "
+        "[{Bucket, element(3, To), Number(element(4, To))} "
+        "|| {Bucket, To} <- lists:sort(maps:to_list(element(3, Ring)))]}; "
+        "Other -> Other end."
+    )
+
+
+def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
+    """The ring that the eval expression printed.
+
+    Raises:
+        NotFoundError: there was no x-consistent-hash exchange of that name.
+        RingSourceError: this is something else, or the ring of another exchange.
+    """
+    if _NOT_FOUND.fullmatch(text):
+        _fail_not_found(vhost, exchange)
+    ring = _TERM.fullmatch("".join(text.split()))
+    if ring is None:
+        raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
+    found: dict[int, Destination] = {}
+    for bucket, kind, number in re.findall(_ENTRY, ring["entries"]):
+        name = _name(number)
+        found[int(bucket)] = name if kind == "queue" else ExchangeRef(name)
+    if ring["next"] is None:
+        return _in_order(found)
+    _check_it_is_of(vhost, exchange, _name(ring["vhost"]), _name(ring["exchange"]))
+    return _in_order(found, int(ring["next"]))
+
+
+def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
+    """The ring in output of any of the three forms.
+
+    Raises:
+        NotFoundError: there was no x-consistent-hash exchange of that name.
+        RingSourceError: this is something else, or the ring of another exchange.
+    """
+    try:
+        document = json.loads(text.encode())
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return _read_json(document, text, vhost, exchange)
+    lines = [
+        line.removesuffix("\r") for line in text.split("\n") if line.strip()
+    ]  # names may hold other line ends
+    if lines[-1:] == [_NO_RING]:
+        _fail_not_found(vhost, exchange)
+    if lines and (lines[0].startswith(_BANNER) or _LINE.fullmatch(lines[0])):
+        return _read_lines(lines, vhost, exchange)
+    return read_eval(text, vhost, exchange)
+
+
+def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets:  # noqa: ANN401 - JSON is anything
+    ring = document if isinstance(document, dict) else {}
+    buckets = ring.get("buckets")
+    if buckets is None and ring.get("message") == _NO_RING:
+        _fail_not_found(vhost, exchange)
+    if not isinstance(buckets, dict) or not all(
+        re.fullmatch(r"[0-9]{1,7}", number) and isinstance(queue, str) for number, queue in buckets.items()
+    ):
+        raise RingSourceError(
+            f"{_UNREAD}this is not what consistent_hash_exchange_ring_state prints with --formatter json: {text!r:.200}"
+        )
+    _check_it_is_of(vhost, exchange, _vhost_in(ring), ring.get("exchange"))
+    return _in_order({int(number): queue for number, queue in buckets.items()})
+
+
+def _vhost_in(ring: dict[str, Any]) -> str | None:
+    """The vhost by the message, ``... for exchange 'x' in vhost '/'``: no field has it."""
+    start = f"Consistent hashing ring state for exchange '{ring.get('exchange')}' in vhost '"
+    message = ring.get("message")
+    return message[len(start) : -1] if isinstance(message, str) and message.startswith(start) else None
+
+
+def _read_lines(lines: list[str], vhost: str, exchange: str) -> Buckets:
+    if lines[0].startswith(_BANNER):
+        banner = lines.pop(0)
+        if banner != f"{_BANNER}{exchange} in virtual host '{vhost}'...":
+            raise RingSourceError(
+                f"this is the ring of another exchange than {exchange!r} in vhost {vhost!r}: {banner:.600}"
+            )
+    found: dict[int, Destination] = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise RingSourceError(
+                f"{_UNREAD}this is no line of consistent_hash_exchange_ring_state: {line!r:.200}"
+            )
+        found[int(match[1])] = match[2]
+    return _in_order(found)
+
+
+def _check_it_is_of(vhost: str, exchange: str, named_vhost: str | None, named: str | None) -> None:
+    if named not in {None, exchange} or named_vhost not in {None, vhost}:
+        where = "" if named_vhost is None else f" in vhost {named_vhost!r}"
+        raise RingSourceError(
+            f"this is the ring of exchange {named!r}{where}, not of {exchange!r} in vhost {vhost!r}: give the right one"
+        )
+
+
+def _name(number: str) -> str:
+    raw = int(number).to_bytes((int(number).bit_length() + 7) // 8)[1:]  # without the leading 1
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        pass
+    raise RingSourceError(f"{_UNREAD}the name {raw!r} is not UTF-8: rename it")
+
+
+def _in_order(found: dict[int, Any], next_bucket: int | None = None) -> Buckets:
+    size = max(found, default=-1) + 1
+    if next_bucket is not None and next_bucket < size:
+        next_bucket = (
+            None  # a release that counts wrong: a bind would overwrite buckets, which no ring here can say
+        )
+    return Buckets((found.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
+
+
+def _fail_not_found(vhost: str, exchange: str) -> NoReturn:
+    raise NotFoundError(
+        f"there is no x-consistent-hash exchange {exchange!r} in vhost {vhost!r}: check its name, type and vhost",
+        exchange=exchange,
+    )
