@@ -10,8 +10,9 @@ code  meaning
 69    no broker
 70    failed
 77    the broker refused, or would close the channel
-130   interrupted
+130   interrupted: Ctrl-C; SIGTERM and SIGHUP too, where something has to be put back first
 141   nobody reads the output any more
+143   ended by SIGTERM
 ====  =======================================================
 """
 
@@ -29,10 +30,12 @@ import click
 from rabbit_chx.analysis import NoKeyFoundError
 from rabbit_chx.cli.compare import compare
 from rabbit_chx.cli.keys import keys
-from rabbit_chx.cli.outcome import Outcome, PartlyDoneError
+from rabbit_chx.cli.options import show_help
+from rabbit_chx.cli.outcome import WRONG_USAGE, Outcome, PartlyDoneError
 from rabbit_chx.cli.ring import ring
 from rabbit_chx.cli.route import route
 from rabbit_chx.cli.rules import rules
+from rabbit_chx.cli.saying import say
 from rabbit_chx.cli.simulate import simulate
 from rabbit_chx.cli.uniformity import uniformity
 from rabbit_chx.cli.verify import verify
@@ -41,28 +44,29 @@ from rabbit_chx.errors import (
     InputError,
     PublishError,
     RabbitChxError,
+    RingSourceError,
     UnreachableError,
 )
-from rabbit_chx.report import ConsoleOutput, JsonOutput, Output, printable
+from rabbit_chx.report import ConsoleOutput, JsonOutput, Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 __all__ = ["run"]
 
-WRONG_USAGE = 2
 BROKEN_PIPE = 141
 
 #: The first that fits decides.
 CODES: tuple[tuple[type[BaseException], int], ...] = (
-    (click.ClickException, 2),
+    (click.ClickException, WRONG_USAGE),
     (click.Abort, 130),
     (KeyboardInterrupt, 130),
     (NoKeyFoundError, 70),
     (PartlyDoneError, 3),
-    (InputError, 2),
+    (InputError, WRONG_USAGE),
     (PublishError, 3),
     (UnreachableError, 69),
+    (RingSourceError, 70),
     (BrokerRefusedError, 77),
     (BaseException, 70),
 )
@@ -76,7 +80,7 @@ OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput]] = {"table": ConsoleOutput, 
     epilog="Exit codes: 0 done, 1 found a difference, 2 wrong usage, 3 partly done, 69 no broker, 70 failed, "
     "77 the broker refused.",
 )
-@click.version_option(package_name="rabbit-chx", message="%(prog)s %(version)s")
+@click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")
 @click.pass_context
 def app(context: click.Context) -> None:
     """See where RabbitMQ's x-consistent-hash exchange sends each key.
@@ -84,7 +88,7 @@ def app(context: click.Context) -> None:
     Example: rabbit-chx route --bind q1=1 --bind q2=10 user-42
     """
     if context.invoked_subcommand is None:
-        raise click.UsageError("give a command: " + ", ".join(app.commands), context)
+        show_help(context)
 
 
 for command in (route, simulate, compare, keys, uniformity, rules, ring, verify):
@@ -94,7 +98,7 @@ for command in (route, simulate, compare, keys, uniformity, rules, ring, verify)
 def run(arguments: Sequence[str]) -> int:
     """Runs a command line, shows its result, and gives the exit code."""
     if sys.stdout is None:  # so Python starts where it is closed
-        _say("stdout is closed: there is nowhere to write a result")
+        say("stdout is closed: there is nowhere to write a result")
         return WRONG_USAGE
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack a character of a key
@@ -108,7 +112,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a stack is no answer to who typed a command
-        _say(_message(error))
+        say(_message(error))
         return next(code for kind, code in CODES if isinstance(error, kind))
     return code
 
@@ -125,17 +129,12 @@ def _shown(outcome: Outcome) -> int:
     return outcome.code
 
 
-def _say(message: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"rabbit-chx: {printable(' '.join(message.split()))}\n")
-
-
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
     """What the library warns of is a line for people, whatever Python is told to do with warnings."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        _say(str(message))
+        say(str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

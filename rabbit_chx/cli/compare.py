@@ -13,9 +13,9 @@ from rabbit_chx.cli.options import (
     other_ring_options,
     output_option,
     ring_options,
-    sample_options,
 )
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, Outcome
+from rabbit_chx.cli.samples import sample_options
 from rabbit_chx.cli.showing import (
     matrix_json,
     matrix_table,
@@ -27,13 +27,14 @@ from rabbit_chx.cli.showing import (
     ring_text,
 )
 from rabbit_chx.errors import InputError
-from rabbit_chx.report import Column, Facts, Line, Table
+from rabbit_chx.report import Column, Facts, Line, Table, sign_of_life
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rabbit_chx.analysis import Comparison, MovementMatrix, Place
     from rabbit_chx.cli.options import HashedKeys
+    from rabbit_chx.cli.samples import AskedSample
     from rabbit_chx.report import Block
     from rabbit_chx.routing import HashRing
 
@@ -135,15 +136,15 @@ def _refusals(when: str, outcomes: Sequence[Place | Refused]) -> list[tuple[str,
 @ring_options
 @other_ring_options
 @hashing_options
-@sample_options
-@click.option("--show", type=click.IntRange(0), show_default=str(SHOWN), help="How many moved keys to list.")
+@sample_options()
+@click.option("--show", type=click.IntRange(0), help=f"How many moved keys to list.  [default: {SHOWN}]")
 @output_option
 def compare(
     *,
     ring: HashRing,
     other: HashRing,
     hashed: HashedKeys,
-    sample: list[str] | None,
+    sample: AskedSample,
     show: int | None,
     output: str,
 ) -> Outcome:
@@ -152,24 +153,27 @@ def compare(
     The exit code is 1 if any does. Without a sample the answer is exact, for all 2^21 seeds; that needs the same
     hashing on both sides, so two releases that hash a header are compared by a sample alone.
     """
-    hashing = hashed.hashing
+    hashing, read = hashed.hashing, sample.read()
     alike = hashing.hash_header is None or ring.release == other.release
-    if sample is None and not alike:
+    if read is None and not alike:
         raise InputError(
             f"RabbitMQ {ring.release.version} and {other.release.version} may hash the header {hashing.hash_header!r} "
             "differently: give a sample, as --keys FILE or --pattern TEXT"
         )
-    if sample is None and show is not None:
+    if read is None and show is not None:
         raise InputError(
             f"--show {show} says how many keys of a sample to list: give --keys or --pattern too"
         )
-    keys = sample or []
+    compared = None
+    if read is not None:
+        with sign_of_life(plural(len(read.keys), "key")), read.named(hashed, ring):
+            compared = compare_rings(list(map(hashed.value, read.keys)), ring, other, hashing)
     report = CompareReport(
         before=ring,
         after=other,
         exact=movement_matrix(ring, other) if alike else None,
-        sample=None if sample is None else compare_rings(list(map(hashed.value, keys)), ring, other, hashing),
-        keys=keys,
+        sample=compared,
+        keys=[] if read is None else read.keys,
         shown=SHOWN if show is None else show,
     )
     return Outcome(output, report, code=DIFFERENCE if report.differs else DONE)

@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
 import click
 
@@ -16,7 +17,8 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import DiagnosticsRing
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.tracing import trace_exchange
-from rabbit_chx.errors import InputError
+from rabbit_chx.cli.options import TEXT, with_options
+from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.report import CountProgress
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class LiveBroker:
     ring_source: RingSource | None
 
     def management(self, why: str) -> Management:
-        """The HTTP API.
+        """The HTTP API, with the login of the AMQP URL where its own URL has none.
 
         Args:
             why: what it is needed for, as the message says it.
@@ -59,7 +61,11 @@ class LiveBroker:
         """
         if self.management_url is None:
             raise InputError(f"{why}: give --management-url http://user:password@host:15672")
-        return Management(self.management_url)
+        scheme, separator, rest = self.management_url.partition("://")
+        if not separator or "@" in rest:
+            return Management(self.management_url)
+        login = f"{quote(self.settings.username, safe='')}:{quote(self.settings.password.reveal(), safe='')}"
+        return Management(f"{scheme}://{login}@{rest}")
 
 
 def live_options(command: Command) -> Command:
@@ -69,6 +75,7 @@ def live_options(command: Command) -> Command:
     def with_broker(
         *,
         url: str | None,
+        vhost: str | None,
         management_url: str | None,
         ring_via: str | None,
         **others: Any,  # noqa: ANN401
@@ -77,30 +84,40 @@ def live_options(command: Command) -> Command:
             raise InputError(
                 "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL"
             )
+        settings = ConnectionSettings.from_uri(url)
+        if vhost is not None:
+            url = urlsplit(url)._replace(path="/" + quote(vhost, safe="")).geturl()
+            settings = replace(settings, vhost=vhost)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
-        broker = LiveBroker(url, ConnectionSettings.from_uri(url), management_url, source)
-        return command(broker=broker, **others)
+        return command(broker=LiveBroker(url, settings, management_url or None, source), **others)
 
-    options = (
+    return with_options(
+        with_broker,
         click.option(
             "--url", envvar="AMQP_URL", metavar="URL", help="The broker's AMQP URI.  [default: $AMQP_URL]"
         ),
+        click.option("--vhost", type=TEXT, metavar="NAME", help="The vhost.  [default: that of the URL]"),
         click.option(
-            "--management-url", metavar="URL", help="Its management API: http://user:password@host:15672."
+            "--management-url",
+            envvar="RABBIT_CHX_MANAGEMENT_URL",
+            metavar="URL",
+            help="Its management API: http://user:password@host:15672; without a user the login of --url.  "
+            "[default: $RABBIT_CHX_MANAGEMENT_URL]",
         ),
         click.option(
             "--ring-via",
+            envvar="RABBIT_CHX_RING_VIA",
             metavar="PREFIX",
-            help="Reads the true ring by rabbitmq-diagnostics with this before it: 'docker exec NAME', "
-            "'kubectl exec POD --', or '' for a broker on this machine.",
+            help="Reads the true ring by the broker's own tools with this before them: 'docker exec NAME', "
+            "'kubectl exec POD --', or '' for a broker on this machine.  [default: $RABBIT_CHX_RING_VIA]",
         ),
     )
-    return functools.reduce(lambda done, option: option(done), reversed(options), with_broker)
 
 
 def trace_options(command: Command) -> Command:
     """Gives the command its `passive`, `seconds` and `messages`."""
-    options = (
+    return with_options(
+        command,
         click.option(
             "--passive",
             is_flag=True,
@@ -121,13 +138,20 @@ def trace_options(command: Command) -> Command:
             help="With --passive: the most messages.",
         ),
     )
-    return functools.reduce(lambda done, option: option(done), reversed(options), command)
 
 
 def traced(
     broker: LiveBroker, management: Management, exchange: LiveExchange, seconds: float, messages: int
 ) -> list[Observation]:
-    """What the tracer shows of an exchange; says before it starts what that costs, and shows progress."""
+    """What the tracer shows of an exchange; says before it starts what that costs, and shows progress.
+
+    Raises:
+        EmptyRingError: nothing is bound, so that no traffic can show anything.
+    """
+    if not exchange.bindings:
+        raise EmptyRingError(
+            f"nothing is bound to exchange {exchange.name!r}: every message is unroutable, and its traffic shows no ring"
+        )
     sys.stderr.write(
         f"tracing vhost {exchange.vhost!r} for at most {seconds:g} s or {messages:,} messages to {exchange.name!r}: "
         "meanwhile the broker copies every message that is published or delivered in this vhost, bodies included, "

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import click
 
 from rabbit_chx.analysis import Hashing
-from rabbit_chx.cli.parsing import FIELD_TYPES, header_value, parse_binding, property_value, read_ring
-from rabbit_chx.cli.reading import read_keys
+from rabbit_chx.cli.outcome import WRONG_USAGE
+from rabbit_chx.cli.parsing import FIELD_TYPES, header_value, parse_binding, property_value
+from rabbit_chx.cli.reading import GivenRing, read_ring
+from rabbit_chx.cli.saying import say
+from rabbit_chx.cli.showing import hashes_text
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing.release import DUPLICATES_APPEND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rabbit_chx.amqp.fields import FieldType
     from rabbit_chx.cli.outcome import Outcome
+    from rabbit_chx.routing import Destination
     from rabbit_chx.routing.release import Store
 
 __all__ = [
@@ -29,13 +35,16 @@ __all__ = [
     "output_option",
     "release_options",
     "ring_options",
-    "sample_options",
+    "say_ignored",
+    "show_help",
+    "with_options",
 ]
 
 Command: TypeAlias = "Callable[..., Outcome]"
 
 STORES = click.Choice(["mnesia", "khepri"])
-PATTERN_KEYS = 100_000
+
+_SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 
 
 class Text(click.types.StringParamType):
@@ -83,7 +92,18 @@ class HashedKeys:
         )
 
 
+def show_help(context: click.Context) -> NoReturn:
+    """Ends a group of commands of which none was given: its help goes to stderr, as it is no result.
+
+    Raises:
+        Exit: always.
+    """
+    click.echo(context.get_help(), err=True)
+    context.exit(WRONG_USAGE)
+
+
 output_option = click.option(
+    "-o",
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
@@ -104,7 +124,7 @@ def release_options(command: Command) -> Command:
     ) -> Outcome:
         return command(release=_release(release, store), **others)
 
-    return _with_options(
+    return with_options(
         with_release,
         click.option("--release", type=TEXT, metavar="VERSION", help="The rules of this one alone."),
         click.option("--store", type=STORES, help="Its metadata store.  [default: that of a fresh broker]"),
@@ -112,7 +132,7 @@ def release_options(command: Command) -> Command:
 
 
 def ring_options(command: Command) -> Command:
-    """Gives the command its `ring`."""
+    """Gives the command its `ring`, and `hashing_options` the arguments that came with it."""
 
     @functools.wraps(command)
     def with_ring(
@@ -123,13 +143,12 @@ def ring_options(command: Command) -> Command:
         store: Store | None,
         **others: Any,  # noqa: ANN401
     ) -> Outcome:
-        rules = _release(release, store)
-        ring = _ring(bindings, ring_file, rules)
-        if ring is None:
+        given = _ring(bindings, ring_file, _release(release, store))
+        if given is None:
             raise InputError("there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE")
-        return command(ring=ring, **others)
+        return command(ring=given.ring, ring_arguments=given.arguments, **others)
 
-    return _with_options(
+    return with_options(
         with_ring,
         click.option(
             "--bind",
@@ -140,15 +159,21 @@ def ring_options(command: Command) -> Command:
             help="A binding; give them in bind order. An exchange is exchange:NAME=WEIGHT.",
         ),
         click.option(
-            "--ring", "ring_file", metavar="FILE", help="The ring instead, as HashRing.to_json wrote it."
+            "--ring",
+            "ring_file",
+            metavar="FILE",
+            help="The ring instead, as `ring show --output json` or HashRing.to_json wrote it; - is stdin.",
         ),
         click.option(
-            "--release", metavar="VERSION", help="Whose rules apply.  [default: the ring's, or the newest]"
+            "--release",
+            metavar="VERSION",
+            help="Whose rules apply; 4.3 is the newest 4.3 known.  [default: the ring's, or the newest]",
         ),
         click.option(
             "--store",
             type=STORES,
-            help="The release's metadata store.  [default: that of a fresh broker]",
+            help="The release's metadata store.  [default: that of a fresh broker, which is shown as khepri? where the "
+            "release may have either]",
         ),
     )
 
@@ -163,6 +188,7 @@ def other_ring_options(command: Command) -> Command:
     def with_other(
         *,
         ring: HashRing,
+        ring_arguments: Mapping[str, str] | None,
         to_bindings: tuple[str, ...],
         to_ring_file: str | None,
         to_release: str | None,
@@ -171,13 +197,21 @@ def other_ring_options(command: Command) -> Command:
     ) -> Outcome:
         rules = _release(to_release, to_store)
         other = _ring(to_bindings, to_ring_file, rules or (ring.release if to_bindings else None))
-        if other is None and rules is None:
-            raise InputError("there is nothing to compare with: give --to-release, --to-bind or --to-ring")
-        if other is None and rules is not None:
-            other = ring.with_release(rules)
-        return command(ring=ring, other=other, **others)
+        if other is None:
+            if rules is None:
+                raise InputError(
+                    "there is nothing to compare with: give --to-release, --to-bind or --to-ring"
+                )
+            other = GivenRing(ring.with_release(rules))
+        if None not in (ring_arguments, other.arguments) and ring_arguments != other.arguments:
+            raise InputError(
+                f"the exchange of the one ring hashes {hashes_text(ring_arguments)}, that of the other "
+                f"{hashes_text(other.arguments)}: no key is the same for both"
+            )
+        known = other.arguments if ring_arguments is None else ring_arguments
+        return command(ring=ring, ring_arguments=known, other=other.ring, **others)
 
-    return _with_options(
+    return with_options(
         with_other,
         click.option(
             "--to-bind",
@@ -198,22 +232,21 @@ def other_ring_options(command: Command) -> Command:
 
 
 def hashing_options(command: Command) -> Command:
-    """Gives the command its `hashed` keys."""
+    """Gives the command its `hashed` keys; to be written below `ring_options`."""
 
     @functools.wraps(command)
     def with_hashing(
         *,
+        ring_arguments: Mapping[str, str] | None,
         hash_header: str | None,
         hash_property: str | None,
         type_: FieldType | None,
         **others: Any,  # noqa: ANN401
     ) -> Outcome:
-        if type_ is not None and hash_header is None:
-            raise InputError(f"--type {type_} is the type of a header: give --hash-header too")
-        hashing = Hashing(hash_header, hash_property, field_type=type_)
+        hashing = _hashing(ring_arguments, hash_header, hash_property, type_)
         return command(hashed=HashedKeys(hashing), **others)
 
-    return _with_options(
+    return with_options(
         with_hashing,
         click.option("--hash-header", type=TEXT, metavar="NAME", help="The exchange's argument hash-header."),
         click.option(
@@ -224,73 +257,86 @@ def hashing_options(command: Command) -> Command:
             "type_",
             type=click.Choice(FIELD_TYPES),
             metavar="TYPE",
-            show_default="longstr",
-            help="With --hash-header, the keys' AMQP type: longstr, long, signedint, bool, double, timestamp ...",
+            help="With --hash-header, the keys' AMQP type: longstr, long, signedint, bool, double, timestamp ...  "
+            "[default: longstr]",
         ),
     )
 
 
-def sample_options(command: Command) -> Command:
-    """Gives the command its `sample` of keys, or None where none was asked for."""
-
-    @functools.wraps(command)
-    def with_sample(
-        *,
-        key_file: str | None,
-        pattern: str | None,
-        count: int | None,
-        **others: Any,  # noqa: ANN401
-    ) -> Outcome:
-        return command(sample=_sample(key_file, pattern, count), **others)
-
-    return _with_options(
-        with_sample,
-        click.option("--keys", "key_file", metavar="FILE", help="A sample: a key on each line; - is stdin."),
-        click.option(
-            "--pattern",
-            type=TEXT,
-            metavar="TEXT",
-            help="A sample instead: keys in which {n} is a number from 0.",
-        ),
-        click.option(
-            "--count",
-            type=click.IntRange(1),
-            show_default=f"{PATTERN_KEYS:,}",
-            help="How many keys the pattern makes.",
-        ),
-    )
-
-
-def _with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """The command with these options, in this order."""
     return functools.reduce(lambda done, option: option(done), reversed(options), command)
 
 
 def _release(version: str | None, store: Store | None) -> Release | None:
-    if version is None and store is not None:
-        raise InputError(f"the store {store} alone is no release: give the release too")
-    return None if version is None else Release(version, store)
+    """The release of the options; a series, as 4.3, is its newest known patch, which is said."""
+    if version is None:
+        if store is not None:
+            raise InputError(f"the store {store} alone is no release: give the release too")
+        return None
+    if not _SERIES.fullmatch(version):
+        return Release(version, store)
+    release = Release.newest_of(version, store)
+    say(f"release {version} is taken as {release.version}, the newest of that series that is known here")
+    return release
 
 
-def _ring(bindings: Sequence[str], ring_file: str | None, rules: Release | None) -> HashRing | None:
+def _ring(bindings: Sequence[str], ring_file: str | None, rules: Release | None) -> GivenRing | None:
     if bindings and ring_file is not None:
         raise InputError(f"the ring is given twice, as bindings and as the file {ring_file}: give it once")
-    if ring_file is None:
-        return HashRing.from_bindings(map(parse_binding, bindings), rules) if bindings else None
-    ring = read_ring(ring_file)
-    return ring if rules is None else ring.with_release(rules)
-
-
-def _sample(key_file: str | None, pattern: str | None, count: int | None) -> list[str] | None:
-    if key_file is not None and pattern is not None:
-        raise InputError("the sample is given twice, as a file and as a pattern: give it once")
-    if count is not None and pattern is None:
-        raise InputError(f"--count {count} says how many keys a pattern makes: give --pattern too")
-    if key_file is not None:
-        return read_keys(key_file)
-    if pattern is None:
+    if ring_file is not None:
+        given = read_ring(ring_file)
+        return given if rules is None else replace(given, ring=given.ring.with_release(rules))
+    if not bindings:
         return None
-    if "{n}" not in pattern:
+    pairs = list(map(parse_binding, bindings))
+    ring = HashRing.from_bindings(pairs, rules)
+    say_ignored(HashRing.from_buckets((), ring.release), pairs)
+    return GivenRing(ring)
+
+
+def say_ignored(before: HashRing, bindings: Iterable[tuple[Destination, str]]) -> None:
+    """Says which bindings a broker ignores.
+
+    Args:
+        before: the ring that is there already.
+        bindings: those that are made on it, one after another.
+    """
+    release = before.release
+    bound, made = set(before.destinations), set(before.bindings or ())
+    for destination, key in bindings:
+        if (destination, key) in made:
+            say(f"the binding {destination!s}={key} is given twice: for the broker it is one")
+        elif destination in bound and not release.follows(DUPLICATES_APPEND):
+            say(
+                f"the binding {destination!s}={key} changes nothing: RabbitMQ {release.version} ignores a second binding "
+                f"of {destination!s}; to give it another weight, unbind it first"
+            )
+        bound.add(destination)
+        made.add((destination, key))
+
+
+def _hashing(
+    ring_arguments: Mapping[str, str] | None,
+    hash_header: str | None,
+    hash_property: str | None,
+    type_: FieldType | None,
+) -> Hashing:
+    """What the options say is hashed, or else the ring's file; they must not contradict each other."""
+    options = {"hash-header": hash_header, "hash-property": hash_property}
+    given = {name: value for name, value in options.items() if value is not None}
+    if ring_arguments is None:
+        ring_arguments = given
+    if given and given != dict(ring_arguments):
         raise InputError(
-            f"the pattern {pattern!r:.60} makes one key only: write {{n}} where its number belongs"
+            f"the exchange of this ring hashes {hashes_text(ring_arguments)}, not {hashes_text(given)}: leave that out"
         )
-    return [pattern.replace("{n}", str(n)) for n in range(count or PATTERN_KEYS)]
+    if ring_arguments and not given:
+        say(
+            f"the exchange of this ring hashes {hashes_text(ring_arguments)}, so that is hashed here, and not the "
+            "routing key"
+        )
+    header = ring_arguments.get("hash-header")
+    if type_ is not None and header is None:
+        raise InputError(f"--type {type_} is the type of a header: give --hash-header too")
+    return Hashing(header, ring_arguments.get("hash-property"), field_type=type_)

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from rabbit_chx.report import Record, Report
 
-__all__ = ["DIFFERENCE", "DONE", "PARTLY", "Outcome", "PartlyDoneError"]
+__all__ = ["DIFFERENCE", "DONE", "PARTLY", "WRONG_USAGE", "Outcome", "PartlyDoneError"]
 
-DONE, DIFFERENCE, PARTLY = 0, 1, 3
+DONE, DIFFERENCE, WRONG_USAGE, PARTLY = 0, 1, 2, 3
 
 
 class PartlyDoneError(RabbitChxError):

@@ -1,22 +1,21 @@
-"""Text of the command line made bindings, header fields, destinations and rings."""
+"""Text of the command line made bindings, header fields and destinations."""
 
 from __future__ import annotations
 
 import json
 import re
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from rabbit_chx.amqp.clients import field_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rabbit_chx.routing import Destination
+    from rabbit_chx.routing import Destination, HashRing
 
 __all__ = [
     "FIELD_TYPES",
@@ -29,7 +28,6 @@ __all__ = [
     "parse_property",
     "parse_unbind",
     "property_value",
-    "read_ring",
 ]
 
 _T = TypeVar("_T")
@@ -206,19 +204,3 @@ def _read(reader: Callable[[str], _T], type_: str, text: str) -> _T:
         raise
     except (ValueError, KeyError, ArithmeticError):
         raise InputError(f"{text!r:.60} is no {type_}") from None
-
-
-def read_ring(path: str) -> HashRing:
-    """The ring in a file that `to_json` made.
-
-    Raises:
-        InputError: the file cannot be read, or holds no ring.
-    """
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise InputError(f"the ring file {path} cannot be read: {error.strerror}") from None
-    try:
-        return HashRing.from_json(text)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rabbit_chx.analysis import ring_findings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.live import read_exchange, read_ring
 from rabbit_chx.broker.tracing import infer_live_ring
 from rabbit_chx.cli.live import LiveBroker, live_options, trace_options, traced
-from rabbit_chx.cli.options import output_option
+from rabbit_chx.cli.options import output_option, show_help
 from rabbit_chx.cli.outcome import Outcome
-from rabbit_chx.cli.showing import percent, place_text, ring_text
+from rabbit_chx.cli.saying import say
+from rabbit_chx.cli.showing import hashes_text, percent, place_text, ring_text
 from rabbit_chx.report import Column, Facts, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from rabbit_chx.analysis import Place
+    from rabbit_chx.analysis import Place, RingFinding
     from rabbit_chx.report import Block
     from rabbit_chx.routing import HashRing
 
@@ -37,18 +39,27 @@ class RingReport:
         exchange: whose.
         vhost: where that is.
         ring: it.
+        arguments: those of the exchange that decide what is hashed; None where they are not known.
     """
 
     exchange: str
     vhost: str
     ring: HashRing
+    arguments: Mapping[str, str] | None
 
     def blocks(self) -> Iterator[Block]:
         """Whose ring it is, and who has which buckets."""
-        facts = [("exchange", self.exchange), ("vhost", self.vhost), ("ring", ring_text(self.ring))]
+        facts = [
+            ("exchange", self.exchange),
+            ("vhost", self.vhost),
+            ("hashes", hashes_text(self.arguments)),
+            ("ring", ring_text(self.ring)),
+        ]
         if self.ring.provenance == "assumed":
             facts.append(("", ASSUMED))
         yield Facts(facts)
+        if not self.ring.buckets:
+            return
         shares, ranges = self.ring.shares(), bucket_ranges(enumerate(self.ring.buckets))
         columns = [Column("destination", numeric=False), Column("buckets", numeric=False)]
         yield Table(
@@ -60,9 +71,9 @@ class RingReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The ring as `HashRing.to_json` writes it."""
+        """The ring as `HashRing.to_json` writes it, and the exchange's arguments."""
         document: dict[str, Any] = json.loads(self.ring.to_json())
-        return document
+        return {**document, "arguments": None if self.arguments is None else dict(self.arguments)}
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
@@ -83,9 +94,13 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 @click.group(
     epilog="Example: rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
     short_help="The ring of a live exchange.",
+    invoke_without_command=True,
 )
-def ring() -> None:
+@click.pass_context
+def ring(context: click.Context) -> None:
     """The ring of an exchange of a live broker."""
+    if context.invoked_subcommand is None:
+        show_help(context)
 
 
 @ring.command(
@@ -104,21 +119,28 @@ def show(
     The true ring is read by --ring-via, or inferred from real traffic with --passive. Without either it is assumed
     from the bindings that the management API lists, and labelled so.
 
-    With --output json the ring is written as `HashRing.to_json` does, for the --ring of other commands.
+    Holes, and with --management-url what differs from the bindings, are told on stderr; the exit code is 0.
+
+    With --output json the ring is written as `HashRing.to_json` does, with the exchange's arguments, for the
+    --ring of other commands.
     """
-    return Outcome(
-        output,
-        RingReport(exchange, broker.settings.vhost, _ring(broker, exchange, passive, seconds, messages)),
-    )
-
-
-def _ring(broker: LiveBroker, exchange: str, passive: bool, seconds: float, messages: int) -> HashRing:  # noqa: FBT001
+    vhost = broker.settings.vhost
     if not passive and broker.ring_source is not None and broker.management_url is None:
         with Broker(broker.url, ring_source=broker.ring_source) as live_broker:
-            return live_broker.ring(exchange)
+            found = live_broker.ring(exchange)
+        _say_findings(exchange, ring_findings(found))
+        return Outcome(output, RingReport(exchange, vhost, found, None))
     management = broker.management("AMQP alone shows no bindings")
-    live = read_exchange(management, broker.settings.vhost, exchange)
-    if not passive:
-        return read_ring(live, broker.ring_source)
-    observations = traced(broker, management, live, seconds, messages)
-    return infer_live_ring(management, live, observations).ring(live.release)
+    live = read_exchange(management, vhost, exchange)
+    if passive:
+        observations = traced(broker, management, live, seconds, messages)
+        found = infer_live_ring(management, live, observations).ring(live.release)
+    else:
+        found = read_ring(live, broker.ring_source)
+    _say_findings(exchange, ring_findings(found, live.bindings, live.alternate))
+    return Outcome(output, RingReport(exchange, vhost, found, live.arguments))
+
+
+def _say_findings(exchange: str, findings: Iterable[RingFinding]) -> None:
+    for finding in findings:
+        say(f"exchange {exchange!r}: {finding.says}")

@@ -11,7 +11,7 @@ from rabbit_chx.cli.answers import Answer, RouteReport
 from rabbit_chx.cli.options import TEXT, hashing_options, output_option, ring_options
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.parsing import parse_header, parse_property
-from rabbit_chx.cli.reading import read_batches
+from rabbit_chx.cli.reading import claim_stdin, read_batches
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange
 
@@ -86,6 +86,7 @@ def route(
 
     if keys != STDIN:
         return Outcome(output, RouteReport(ring, [answer(key) for key in keys or ("",)]))
+    claim_stdin("the keys")
     if explain or whole:
         return Outcome(output, batches=_one_by_one(answer))
     return Outcome(output, batches=_in_batches(ring, hashed, answer))

@@ -9,12 +9,13 @@ from rabbit_chx.report import Column, Table
 from rabbit_chx.routing import ExchangeRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rabbit_chx.analysis import MovementMatrix, Place
     from rabbit_chx.routing import HashRing
 
 __all__ = [
+    "hashes_text",
     "matrix_json",
     "matrix_table",
     "outcome_json",
@@ -56,6 +57,13 @@ def outcome_text(outcome: Place | Refused) -> str:
 def outcome_json(outcome: Place | Refused) -> str | dict[str, str] | None:
     """A destination, or ``{"refused": why}``."""
     return {"refused": outcome.reason} if isinstance(outcome, Refused) else place_json(outcome)
+
+
+def hashes_text(arguments: Mapping[str, str] | None) -> str:
+    """What an exchange hashes, by its arguments; None where they are not known."""
+    if arguments is None:
+        return "not known over AMQP alone: give --management-url"
+    return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
 
 
 def percent(share: float) -> str:

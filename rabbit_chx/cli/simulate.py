@@ -13,10 +13,11 @@ from rabbit_chx.cli.options import (
     hashing_options,
     output_option,
     ring_options,
-    sample_options,
+    say_ignored,
 )
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.parsing import parse_binding, parse_unbind
+from rabbit_chx.cli.samples import sample_options
 from rabbit_chx.cli.showing import (
     matrix_json,
     matrix_table,
@@ -29,13 +30,14 @@ from rabbit_chx.cli.showing import (
     rounded,
 )
 from rabbit_chx.errors import InputError
-from rabbit_chx.report import Column, Facts, Table
+from rabbit_chx.report import Column, Facts, Table, sign_of_life
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rabbit_chx.analysis import Change, ChiSquare, SampleCounts, Simulation
     from rabbit_chx.cli.options import HashedKeys
+    from rabbit_chx.cli.samples import AskedSample
     from rabbit_chx.report import Block
     from rabbit_chx.routing import HashRing
 
@@ -104,7 +106,7 @@ def _shares_table(simulation: Simulation) -> Table:
             place.buckets,
             percent(place.share),
             percent(place.ideal),
-            f"{place.skew:+.2%}",
+            "" if place.place is None else f"{place.skew:+.2%}",
         )
         for place in simulation.places
     ]
@@ -229,9 +231,9 @@ def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
     help="What if this were bound, after what --unbind takes away?",
 )
 @hashing_options
-@sample_options
+@sample_options()
 @click.option(
-    "--heaviest", type=click.IntRange(0), show_default=str(HEAVIEST), help="How many heavy keys to list."
+    "--heaviest", type=click.IntRange(0), help=f"How many heavy keys to list.  [default: {HEAVIEST}]"
 )
 @output_option
 def simulate(
@@ -240,7 +242,7 @@ def simulate(
     unbound: tuple[str, ...],
     added: tuple[str, ...],
     hashed: HashedKeys,
-    sample: list[str] | None,
+    sample: AskedSample,
     heaviest: int | None,
     output: str,
 ) -> Outcome:
@@ -249,21 +251,28 @@ def simulate(
     With a sample also where its messages go, whether its keys fall as evenly as chance would have it, and which
     keys are the heaviest. With --unbind or --add also what would move, and from where to where.
     """
-    if sample is None and heaviest is not None:
+    read = sample.read()
+    if read is None and heaviest is not None:
         raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
-    simulation = simulate_ring(
-        ring,
-        None if sample is None else list(map(hashed.value, sample)),
-        hashing=hashed.hashing,
-        changed=_changed(ring, unbound, added) if unbound or added else None,
-        heaviest=HEAVIEST if heaviest is None else heaviest,
-    )
-    return Outcome(output, SimulateReport(simulation, sample or []))
+    changed = _changed(ring, unbound, added) if unbound or added else None
+    if read is None:
+        return Outcome(output, SimulateReport(simulate_ring(ring, changed=changed), []))
+    with sign_of_life(plural(len(read.keys), "key")), read.named(hashed, ring):
+        simulation = simulate_ring(
+            ring,
+            list(map(hashed.value, read.keys)),
+            hashing=hashed.hashing,
+            changed=changed,
+            heaviest=HEAVIEST if heaviest is None else heaviest,
+        )
+    return Outcome(output, SimulateReport(simulation, read.keys))
 
 
 def _changed(ring: HashRing, unbound: tuple[str, ...], added: tuple[str, ...]) -> HashRing:
     for text in unbound:
         ring = ring.unbind(*parse_unbind(text, ring))
-    for text in added:
-        ring = ring.bind(*parse_binding(text))
+    pairs = list(map(parse_binding, added))
+    say_ignored(ring, pairs)
+    for pair in pairs:
+        ring = ring.bind(*pair)
     return ring

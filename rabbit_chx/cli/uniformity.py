@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rabbit_chx.analysis import uniformity_table
-from rabbit_chx.cli.options import output_option, sample_options
+from rabbit_chx.cli.options import output_option
 from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.samples import sample_options
 from rabbit_chx.cli.showing import rounded
 from rabbit_chx.report import Column, Line, Table
 
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rabbit_chx.analysis import UniformityRow
+    from rabbit_chx.cli.samples import AskedSample
     from rabbit_chx.report import Block
 
 __all__ = ["uniformity"]
 
-README_KEYS = 100_000
+README_PATTERN = "{n}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,12 @@ class UniformityReport:
     epilog="Example: rabbit-chx uniformity --pattern 'user-{n}' --count 50000",
     short_help="The plugin's chi-square table, computed.",
 )
-@sample_options
+@sample_options(default_pattern=README_PATTERN)
 @output_option
-def uniformity(*, sample: list[str] | None, output: str) -> Outcome:
+def uniformity(*, sample: AskedSample, output: str) -> Outcome:
     """Test how evenly keys fall into 2 to 20 buckets, beside the figures that the plugin publishes.
 
     Without a sample the keys are 0 to 99999, as in the example of the plugin's README.
     """
-    keys = list(map(str, range(README_KEYS)) if sample is None else dict.fromkeys(sample))
+    keys = list(dict.fromkeys(sample.read_or_make(README_PATTERN).keys))
     return Outcome(output, UniformityReport(len(keys), uniformity_table(keys)))

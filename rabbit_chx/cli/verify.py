@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pika
 
-from rabbit_chx.analysis import Hashing, Refused
+from rabbit_chx.analysis import Hashing, Refused, ring_findings
 from rabbit_chx.analysis.traffic import compare_traffic
 from rabbit_chx.broker.live import read_exchange, read_reach, read_ring
 from rabbit_chx.broker.pika_connection import PikaConnection
@@ -18,17 +18,20 @@ from rabbit_chx.broker.scratch import scratch_vhost
 from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
 from rabbit_chx.broker.tracing import infer_live_ring
 from rabbit_chx.cli.live import LiveBroker, counted, live_options, trace_options, traced, unwound_by_signals
-from rabbit_chx.cli.options import HashedKeys, output_option, sample_options
-from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY, Outcome
+from rabbit_chx.cli.options import HashedKeys, output_option
+from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.samples import sample_options
+from rabbit_chx.cli.saying import say
 from rabbit_chx.cli.verify_report import Difference, PassiveReport, ScratchReport
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rabbit_chx.analysis import Place
+    from rabbit_chx.analysis import Place, RingFinding
     from rabbit_chx.broker.live import LiveExchange
     from rabbit_chx.broker.management import Management
+    from rabbit_chx.cli.samples import AskedSample
     from rabbit_chx.routing import HashRing
 
 __all__ = ["verify"]
@@ -45,7 +48,7 @@ DEFAULT_PATTERN = "key-{n}"
 @click.argument("exchange")
 @live_options
 @trace_options
-@sample_options
+@sample_options(DEFAULT_KEYS, DEFAULT_PATTERN)
 @output_option
 def verify(
     *,
@@ -54,7 +57,7 @@ def verify(
     passive: bool,
     seconds: float,
     messages: int,
-    sample: list[str] | None,
+    sample: AskedSample,
     output: str,
 ) -> Outcome:
     """Hold the mirror against the broker, message by message; the queues of EXCHANGE are not touched.
@@ -63,34 +66,34 @@ def verify(
     published there, consumed and compared, and the vhost removed, after Ctrl-C too. A key is what EXCHANGE hashes: the
     routing key, or the text in its hash-header, or its hash-property.
 
-    With --passive nothing is published: real traffic is compared, and the ring inferred from it. Buckets of a queue
-    that is not bound are a difference too.
+    With --passive nothing is published: real traffic is compared, and the ring inferred from it.
 
-    The ring is read by --ring-via; without it, it is assumed from the bindings.
+    The ring is read by --ring-via, and held against the bindings too: holes, buckets of what is not bound, and
+    bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the bindings,
+    and a copy of it proves nothing about EXCHANGE (exit code 3).
     """
+    if passive and sample.given:
+        raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")
     management = broker.management("arguments and bindings are read over the management API")
     live = read_exchange(management, broker.settings.vhost, exchange)
     ring = read_ring(live, broker.ring_source)
-    if not passive:
-        scratch = _scratch(broker, management, live, ring, sample)
-        return Outcome(output, scratch, code=_code(bool(scratch.differences), sum(scratch.found.values())))
-    if sample is not None:
-        raise InputError("--passive compares real traffic: leave --keys and --pattern out")
-    observations = traced(broker, management, live, seconds, messages)
-    report = PassiveReport(
-        live,
-        ring,
-        len(observations),
-        compare_traffic(observations, ring, read_reach(management, live)),
-        infer_live_ring(management, live, observations),
-    )
-    return Outcome(output, report, code=_code(bool(report.misrouted or report.unbound), len(observations)))
-
-
-def _code(difference: bool, compared: int) -> int:  # noqa: FBT001
-    if difference:
-        return DIFFERENCE
-    return DONE if compared else PARTLY
+    findings = ring_findings(ring, live.bindings, live.alternate)
+    report: ScratchReport | PassiveReport
+    if passive:
+        observations = traced(broker, management, live, seconds, messages)
+        report = PassiveReport(
+            live,
+            ring,
+            findings,
+            len(observations),
+            compare_traffic(observations, ring, read_reach(management, live)),
+            infer_live_ring(management, live, observations),
+        )
+    else:
+        report = _scratch(broker, management, live, ring, sample, findings=findings)
+    if report.guess:
+        say(f"the ring of {exchange!r} is a guess, as the order of its bindings was not read: {report.guess}")
+    return Outcome(output, report, code=report.code)
 
 
 def _scratch(
@@ -98,15 +101,20 @@ def _scratch(
     management: Management,
     live: LiveExchange,
     ring: HashRing,
-    sample: Sequence[str] | None,
+    sample: AskedSample,
+    *,
+    findings: Sequence[RingFinding],
 ) -> ScratchReport:
+    if not ring.bucket_count:
+        return ScratchReport(live, ring, findings, {}, {}, [])
     hashing = Hashing(live.arguments.get("hash-header"), live.arguments.get("hash-property"))
     pattern = "{n}" if hashing.hash_property == "timestamp" else DEFAULT_PATTERN
-    keys = [pattern.replace("{n}", str(n)) for n in range(DEFAULT_KEYS)] if sample is None else sample
-    values = list(map(HashedKeys(hashing).value, keys))
-    predicted = hashing.route_all(values, ring)
+    read, hashed = sample.read_or_make(pattern), HashedKeys(hashing)
+    with read.named(hashed, ring):
+        values = list(map(hashed.value, read.keys))
+        predicted = hashing.route_all(values, ring)
     messages = [_message(hashing, value) for value in values]
-    with unwound_by_signals(), counted("compared", len(keys)) as seen:
+    with unwound_by_signals(), counted("compared", len(values)) as seen:
         runs = copied_runs(ring)
         with (
             scratch_vhost(management, broker.settings.username) as vhost,
@@ -116,10 +124,10 @@ def _scratch(
             found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
     differences = [
         Difference(key, said, place)
-        for key, said, place in zip(keys, predicted, found, strict=True)
+        for key, said, place in zip(read.keys, predicted, found, strict=True)
         if isinstance(said, Refused) or said != place
     ]
-    return ScratchReport(live, ring, Counter(found), _count(predicted), differences)
+    return ScratchReport(live, ring, findings, Counter(found), _count(predicted), differences)
 
 
 def _count(predicted: Sequence[Place | Refused]) -> Counter[Place]:

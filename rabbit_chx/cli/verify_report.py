@@ -6,8 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
 from rabbit_chx.cli.ring import ASSUMED, bucket_ranges
 from rabbit_chx.cli.showing import (
+    hashes_text,
     outcome_json,
     outcome_text,
     place_json,
@@ -21,7 +23,7 @@ from rabbit_chx.report import Column, Facts, Line, Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rabbit_chx.analysis import Place, Refused
+    from rabbit_chx.analysis import Place, Refused, RingFinding
     from rabbit_chx.analysis.traffic import InferredRing, Misrouted
     from rabbit_chx.broker.live import LiveExchange
     from rabbit_chx.report import Block
@@ -55,6 +57,7 @@ class ScratchReport:
     Attributes:
         exchange: what was copied.
         ring: its ring.
+        findings: what is wrong with the ring.
         found: how many messages came to each destination.
         predicted: how many the mirror said.
         differences: the messages that were elsewhere.
@@ -62,20 +65,42 @@ class ScratchReport:
 
     exchange: LiveExchange
     ring: HashRing
+    findings: Sequence[RingFinding]
     found: Mapping[Place, int]
     predicted: Mapping[Place, int]
     differences: Sequence[Difference]
 
+    @property
+    def guess(self) -> str | None:
+        """What an assumed ring leaves open; None where it was read."""
+        if self.ring.provenance != "assumed":
+            return None
+        return (
+            "the copy was made from that guess, so this compares the rules of the broker, and not the ring; "
+            "give --ring-via PREFIX to read it"
+        )
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        if self.differences or self.findings:
+            return DIFFERENCE
+        return PARTLY if self.guess or not self.found else DONE
+
     def blocks(self) -> Iterator[Block]:
         """What was compared, where the messages were, and those that were elsewhere."""
         compared = sum(self.found.values())
+        copied = "with a copy in a vhost of its own, now removed"
         yield Facts(
             [
                 *_about(self.exchange, self.ring),
-                ("compared", f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"),
+                ("compared", f"{plural(compared, 'message')} {copied}" if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
+                *_finding_facts(self.findings),
             ]
         )
+        if not compared:
+            return
         places = dict.fromkeys((*self.ring.buckets, *self.found))
         yield Table(
             [Column("destination", numeric=False), Column("messages"), Column("predicted")],
@@ -87,7 +112,8 @@ class ScratchReport:
 
     def as_json(self) -> dict[str, Any]:
         """The document."""
-        return _document("scratch", self.exchange, self.ring, sum(self.found.values())) | {
+        compared = sum(self.found.values())
+        return _document("scratch", self.exchange, self.ring, self.findings, compared) | {
             "mismatches": len(self.differences),
             "destinations": [
                 {
@@ -111,6 +137,7 @@ class PassiveReport:
     Attributes:
         exchange: what was watched.
         ring: the ring that its traffic was held against.
+        findings: what is wrong with that ring.
         compared: how many messages were seen.
         misrouted: those that were elsewhere.
         inferred: what the traffic says of the ring.
@@ -118,9 +145,25 @@ class PassiveReport:
 
     exchange: LiveExchange
     ring: HashRing
+    findings: Sequence[RingFinding]
     compared: int
     misrouted: Sequence[Misrouted]
     inferred: InferredRing
+
+    @property
+    def guess(self) -> str | None:
+        """What an assumed ring leaves open; None where it was read, or the traffic says all of it."""
+        proven = self.inferred.complete and self.inferred.ring(self.ring.release) == self.ring
+        if self.ring.provenance != "assumed" or self.misrouted or proven:
+            return None
+        return "this traffic does not prove all of it; give --ring-via PREFIX to read it, or more --messages"
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        if self.misrouted or self.unbound or self.findings:
+            return DIFFERENCE
+        return PARTLY if self.guess or not self.compared else DONE
 
     def blocks(self) -> Iterator[Block]:
         """What was compared, those that were elsewhere, and the inferred ring."""
@@ -132,6 +175,7 @@ class PassiveReport:
                     f"{plural(self.compared, 'message')} of real traffic; tracing is as it was before",
                 ),
                 ("mismatches", f"{len(self.misrouted):,}"),
+                *_finding_facts(self.findings),
                 ("inferred", self._inferred()),
                 *(("unbound", f"{place_text(place)} {HAS_NO_BINDING}") for place in self.unbound),
             ]
@@ -176,7 +220,7 @@ class PassiveReport:
     def as_json(self) -> dict[str, Any]:
         """The document."""
         found = self.inferred
-        return _document("passive", self.exchange, self.ring, self.compared) | {
+        return _document("passive", self.exchange, self.ring, self.findings, self.compared) | {
             "mismatches": len(self.misrouted),
             "examples": [
                 {
@@ -202,17 +246,22 @@ class PassiveReport:
 
 
 def _about(exchange: LiveExchange, ring: HashRing) -> list[tuple[str, str]]:
-    hashed = ", ".join(f"{name} {value!r}" for name, value in exchange.arguments.items()) or "routing key"
     facts = [
         ("exchange", exchange.name),
         ("vhost", exchange.vhost),
-        ("hashes", hashed),
+        ("hashes", hashes_text(exchange.arguments)),
         ("ring", ring_text(ring)),
     ]
     return [*facts, ("", ASSUMED)] if ring.provenance == "assumed" else facts
 
 
-def _document(way: str, exchange: LiveExchange, ring: HashRing, compared: int) -> dict[str, Any]:
+def _finding_facts(findings: Sequence[RingFinding]) -> list[tuple[str, str]]:
+    return [("finding", f"{one.kind}: {one.says}") for one in findings]
+
+
+def _document(
+    way: str, exchange: LiveExchange, ring: HashRing, findings: Sequence[RingFinding], compared: int
+) -> dict[str, Any]:
     return {
         "format": "rabbit-chx/verify",
         "format_version": 1,
@@ -221,6 +270,15 @@ def _document(way: str, exchange: LiveExchange, ring: HashRing, compared: int) -
         "vhost": exchange.vhost,
         "arguments": dict(exchange.arguments),
         "ring": ring_json(ring),
+        "findings": [
+            {
+                "kind": one.kind,
+                "destination": place_json(one.destination),
+                "share": one.share,
+                "says": one.says,
+            }
+            for one in findings
+        ],
         "compared": compared,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx.report.blocks import Block, Facts, Line, Lines, Report, Table
 from rabbit_chx.report.output import ConsoleOutput, JsonOutput, Output, Record
-from rabbit_chx.report.progress import CountProgress
+from rabbit_chx.report.progress import CountProgress, sign_of_life
 from rabbit_chx.report.table import Column, printable, render_table
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "Table",
     "printable",
     "render_table",
+    "sign_of_life",
 ]

@@ -50,6 +50,7 @@ class ConsoleOutput:
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
         self._stream = stream or sys.stdout
+        self._encoding = self._stream.encoding or "utf-8"
         if width is None:
             width = shutil.get_terminal_size().columns if self._stream.isatty() else WIDE
         self._width = width
@@ -72,24 +73,31 @@ class ConsoleOutput:
 
     def _rendered(self, block: Block) -> Iterator[str]:
         if isinstance(block, Lines):
-            yield from map(printable, block.texts)
+            yield from map(self._printable, block.texts)
         elif text := self._text_of(block):
             yield text
 
     def _text_of(self, block: Line | Facts | Table) -> str:
         if isinstance(block, Line):
-            return _wrapped(printable(block.text), self._width)
+            return _wrapped(self._printable(block.text), self._width)
         if isinstance(block, Facts):
             margin = max((len(name) for name, _ in block.pairs), default=0) + 2
             lines = (
-                f"{name:<{margin}}{_wrapped(printable(value), self._width - margin, margin)}"
+                f"{name:<{margin}}{_wrapped(self._printable(value), self._width - margin, margin)}"
                 for name, value in block.pairs
             )
             return "\n".join(lines)
         table = block
-        while table.narrow and table_width(table.columns, table.rows, table.total) > self._width:
+        while (
+            table.narrow and table_width(table.columns, table.rows, table.total, self._encoding) > self._width
+        ):
             table = table.narrow
-        return render_table(table.columns, table.rows, table.total, width=self._width)
+        return render_table(
+            table.columns, table.rows, table.total, width=self._width, encoding=self._encoding
+        )
+
+    def _printable(self, text: str) -> str:
+        return printable(text, self._encoding)
 
 
 class JsonOutput:

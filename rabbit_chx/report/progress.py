@@ -5,20 +5,22 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
-__all__ = ["CountProgress"]
+__all__ = ["CountProgress", "sign_of_life"]
 
 _BAR_EVERY_S = 0.25
 _LINE_EVERY_S = 5.0
 _GOODBYE_S = 5.0
+_SHORT_S = 1.0
 
 
 class CountProgress:
@@ -83,3 +85,41 @@ class CountProgress:
                 f"{self._what}: {self._count():,} of {self._total:,} after {time.monotonic() - started:.0f} s\n"
             )
             sys.stderr.flush()
+
+
+@contextmanager
+def sign_of_life(what: str) -> Iterator[None]:
+    """On a terminal, shows that a block is at work and for how long, unless it is short; elsewhere nothing.
+
+    Args:
+        what: what is being worked on.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=32),
+        progress.TimeElapsedColumn(),
+    )
+    bars = progress.Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bars.add_task(what, total=None)
+    begun = threading.Timer(_SHORT_S, bars.start)
+    begun.daemon = True
+    begun.start()
+    try:
+        yield
+    finally:
+        begun.cancel()
+        begun.join()
+        if bars.live.is_started:
+            bars.stop()

@@ -83,6 +83,27 @@ def test_a_ring_file_keeps_its_provenance_and_its_holes(answer: Callable[..., An
     assert answer("route", "--ring", str(path), "--release", "4.3.6", "k")["ring"]["provenance"] == "assumed"
 
 
+def test_a_route_has_these_fields_and_no_others(answer: Callable[..., Any]) -> None:
+    (plain,) = answer("route", *BIND, "k")["answers"]
+    assert plain == {"key": "k", "destination": "q2"}
+    (row,) = answer("route", *BIND, "k", "--explain")["answers"]
+    why = ConsistentHashExchange("x", RING).explain("k")
+    assert row == {
+        "key": "k",
+        "destination": why.destination,
+        "hashed_on": "routing-key",
+        "term": '<<"k">>',
+        "phash2": why.phash2,
+        "seed": why.seed,
+        "walk": list(why.walk),
+        "bucket": why.bucket,
+        "buckets": 11,
+        "reason": None,
+        "rule": why.rule,
+        "source": why.source,
+    }
+
+
 def test_explain_carries_the_whole_explanation(answer: Callable[..., Any]) -> None:
     ring = RING.with_release(Release("3.12.14"))
     (row,) = answer(
@@ -233,6 +254,45 @@ def test_compare_says_what_a_release_refuses(
     (move,) = answer(*command, *releases, code=1)["sample"]["moves"]
     assert (move["key"], set(move["before"])) == ("[]", {"refused"})
     assert "1 before alone: the header 'h' is an empty array" in shown(*command, *releases, code=1)
+
+
+def test_a_sample_that_stays_hides_no_keys_that_move(answer: Callable[..., Any], tmp_path: Path) -> None:
+    other = HashRing.from_bindings([("q1", 1), ("q2", 11)])
+    stays = next(
+        key for key in map(str, range(100)) if RING.destination_for(key) == other.destination_for(key)
+    )
+    path = tmp_path / "keys"
+    path.write_text(stays)
+    arguments = ("compare", *BIND, "--to-bind", "q1=1", "--to-bind", "q2=11", "--keys", str(path))
+    document = answer(*arguments, code=1)
+    assert document["sample"]["moved"] == 0
+    assert document["exact"]["moved"] == RING.share_moved(other) > 0
+
+
+def test_a_moved_share_counts_each_message(shown: Callable[..., str], tmp_path: Path) -> None:
+    releases = ("--release", "3.12.14", "--to-release", "4.3.6", "--hash-header", "t")
+    path = tmp_path / "keys"
+    path.write_text("tenant-7\n" * 3 + "tenant-0\n")
+    text = shown("compare", *EQUAL, *releases, "--keys", str(path), code=1)
+    assert "moved   3 of 4 keys, 75.000%" in text
+
+
+def test_holes_have_no_ideal(answer: Callable[..., Any], shown: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "ring.json"
+    path.write_text(HashRing.from_buckets([None, None, None, "q3", "q3"], Release("3.8.9")).to_json())
+    rows = answer("simulate", "--ring", str(path))["shares"]
+    assert [(row["destination"], row["share"], row["ideal"], row["skew"]) for row in rows] == [
+        ("q3", 0.0, 1.0, -1.0),
+        (None, 1.0, 0.0, 0.0),
+    ]
+    assert shown("simulate", "--ring", str(path)).splitlines()[-1].split() == [
+        "(nowhere)",
+        "3",
+        "100.000%",
+        "0.000%",
+    ]
+    text = shown("route", "--ring", str(path), "k")
+    assert "(nowhere)" in text
 
 
 def test_compare_two_rings_exactly(answer: Callable[..., Any], tmp_path: Path) -> None:

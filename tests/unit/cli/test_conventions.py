@@ -18,6 +18,7 @@ from rich.cells import cell_len
 
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import app
+from rabbit_chx.errors import RingSourceError
 from rabbit_chx.routing import HashRing
 
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
@@ -28,7 +29,6 @@ COMMANDS = ("route", "simulate", "compare", "keys", "uniformity", "rules", "ring
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ((), 2, "give a command: route"),
         (("nonsense",), 2, "No such command 'nonsense'"),
         (
             ("route", *BIND, "--nonsense", "k"),
@@ -66,7 +66,12 @@ COMMANDS = ("route", "simulate", "compare", "keys", "uniformity", "rules", "ring
         (("simulate", *BIND, "--unbind", "q9=1"), 2, "q9 has no bucket"),
         (("simulate", *BIND, "--unbind", "x\x1b[31m"), 2, r"x\\x1b\[31m has no bucket"),
         (("simulate", *BIND, "--count", "3"), 2, "--count 3 says .*give --pattern too"),
-        (("simulate", *BIND, "--keys", "f", "--count", "3"), 2, "--count 3 says .*give --pattern too"),
+        (
+            ("simulate", *BIND, "--keys", "f", "--count", "3"),
+            2,
+            "--count 3 says .*give --pattern, and no --keys",
+        ),
+        (("route", *BIND, "--release", "4.9", "k"), 2, "'4.9' is no RabbitMQ series known here"),
         (("simulate", *BIND, "--heaviest", "3"), 2, "--heaviest 3 .*give --keys or --pattern"),
         (("simulate", *BIND, "--keys", os.devnull), 2, "has no lines, and so no keys"),
         (("compare", *BIND, "--to-bind", "a=1", "--show", "3"), 2, "--show 3 .*give --keys or --pattern"),
@@ -91,6 +96,11 @@ COMMANDS = ("route", "simulate", "compare", "keys", "uniformity", "rules", "ring
         (("keys", *BIND, "q9"), 2, "q9 has no bucket"),
         (("keys", *BIND, "q1", "--tries", "3"), 70, "3 keys in a row"),
         (
+            ("ring", "show", "x", "--url", "amqp://127.0.0.1:1", "--ring-via", "false"),
+            69,
+            "nobody answers there",
+        ),
+        (
             ("route", *BIND, "--release", "3.13.2", "--hash-header", "h", "--header", "x=1"),
             77,
             "3.13.2 crashes",
@@ -109,6 +119,29 @@ def test_an_error_is_one_line_on_stderr_and_a_code(
         raise AssertionError(found.err)
 
 
+@pytest.mark.parametrize("group", [[], ["ring"]])
+def test_a_group_without_a_command_shows_its_help(
+    capsys: pytest.CaptureFixture[str], group: list[str]
+) -> None:
+    assert main([*group, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert main(group) == 2
+    found = capsys.readouterr()
+    assert (found.out, found.err) == ("", shown)
+    assert len(shown.splitlines()) > 8
+
+
+def test_a_ring_that_was_not_read_is_no_refusal_of_the_broker(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RingSourceError("the ring was not read")
+
+    monkeypatch.setattr(app, "main", fail)
+    assert main(["ring"]) == 70
+    assert capsys.readouterr().err == "rabbit-chx: the ring was not read\n"
+
+
 def test_a_bug_is_told_without_a_stack(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,7 +152,10 @@ def test_a_bug_is_told_without_a_stack(
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("rabbit-chx 0.")
+    version = capsys.readouterr().out
+    assert version.startswith("rabbit-chx 0.")
+    assert main(["-V"]) == 0
+    assert capsys.readouterr().out == version
     assert main(["-h"]) == 0
     assert "Exit codes: 0 done" in capsys.readouterr().out
     for command in COMMANDS:
@@ -309,6 +345,20 @@ def test_a_character_that_the_terminal_lacks_is_escaped() -> None:
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )
     assert done.stdout == b"\\xe90\n"
+
+
+def test_columns_stay_straight_where_a_character_is_escaped() -> None:
+    done = subprocess.run(
+        [PROGRAM, "route", "--bind", "é=1", "ü", "plain"],
+        capture_output=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    head, line, *rows = done.stdout.decode("ascii").splitlines()[:4]
+    assert head.index("destination") == rows[0].index("\\xe9") == rows[1].index("\\xe9")
+    assert set(line) == {" ", "-"}
+    assert rows[0].startswith(" \\xfc ")
 
 
 def on_terminal(columns: int, *arguments: str) -> list[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rabbit_chx.cli.app import app
+from rabbit_chx.cli import app as app_module
+from rabbit_chx.cli.app import CODES, app
 
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -50,6 +51,13 @@ def test_each_command_has_an_example_for_people_and_one_for_programs() -> None:
         of_this = [command for command in commands if f"rabbit-chx {name}" in command]
         assert any("--output json" in command for command in of_this)
         assert any("--output json" not in command for command in of_this)
+
+
+def test_every_exit_code_is_on_the_page() -> None:
+    table = TEXT[TEXT.index("**Exit codes.**") : TEXT.index("**The ring.**")]
+    codes = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)
+    assert codes == re.findall(r"^(\d+) ", str(app_module.__doc__), re.MULTILINE)
+    assert {str(code) for _, code in CODES} < set(codes)
 
 
 def test_every_option_is_on_the_page() -> None:

@@ -78,6 +78,23 @@ def test_text_is_folded_and_numbers_are_not() -> None:
     assert max(map(len, text.splitlines())) <= 30
 
 
+def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
+    columns = (Column("näme", numeric=False), Column("count"))
+    ConsoleOutput(stream, 80).show(
+        Given((Table(columns, [("ü", 1), ("a", 2)]), Facts([("name", "ß")]), Line("é")))
+    )
+    stream.seek(0)
+    lines = stream.read().splitlines()
+    assert [line.rstrip() for line in lines[:4]] == [
+        " n\\xe4me   count",
+        " ---------------",
+        " \\xfc          1",
+        " a             2",
+    ]
+    assert lines[-3:] == ["name  \\xdf", "", "\\xe9"]
+
+
 def test_json_is_one_document_or_one_on_each_line() -> None:
     stream = io.StringIO()
     JsonOutput(stream).show(Given(()))
