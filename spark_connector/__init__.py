@@ -64,11 +64,10 @@ def register(spark: SparkSession) -> None:
 
     from pyspark.errors import AnalysisException
 
-    from spark_connector.plan import Application
+    from spark_connector.plan import speculation_of
 
-    known = Application.of(spark)
     try:
-        spark.dataSource.register(data_source(known.name, speculation=known.speculation))
+        spark.dataSource.register(data_source(speculation=speculation_of(spark)))
     except AnalysisException as cause:  # PySpark 4.0 does not take it where it has found the format by itself
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(cause):
             raise

@@ -39,26 +39,30 @@ class PasswordSource:
     name: str
 
     def read(self) -> Secret:
-        """The password, as it is on this machine now; of a file without the line's end.
+        """The password, as it is on this machine now; of a file, its UTF-8 text without the line's end.
 
         Raises:
-            InputError: it is not there.
+            InputError: it is not there, or empty.
         """
         if self.option == "passwordEnv":
             found = os.environ.get(self.name)
             if not found:
                 raise InputError(
                     f"option 'passwordEnv': the environment variable {self.name!r} is not set in this process: "
-                    f"set spark.executorEnv.{self.name}, or give passwordFile"
+                    "set it where the executors start, or give passwordFile"
                 )
             return Secret(found)
         try:
-            return Secret(Path(self.name).read_text().rstrip("\r\n"))
+            # Blanks may be part of it.
+            found = Path(self.name).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, ValueError) as cause:
             raise InputError(
                 f"option 'passwordFile': {self.name!r} cannot be read here ({type(cause).__name__}): "
-                "put the file on every executor"
+                "put the file on every executor, as UTF-8"
             ) from None
+        if not found:
+            raise InputError(f"option 'passwordFile': {self.name!r} is empty: write the password into it")
+        return Secret(found)
 
 
 @dataclass(frozen=True, slots=True)

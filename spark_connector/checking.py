@@ -12,8 +12,8 @@ from spark_connector.dry_run_report import DryRun, HotKey, PartitionRows
 from spark_connector.executors import for_each_partition
 from spark_connector.given import texts
 from spark_connector.options import WriteOptions
-from spark_connector.plan import Application
-from spark_connector.preflight import check_broker, check_speculation
+from spark_connector.plan import speculation_of
+from spark_connector.preflight import check_broker, check_secret_name, check_speculation
 from spark_connector.queues import kept_ring, rows_by_queue
 from spark_connector.schema import MessageColumns
 from spark_connector.slices import NO_QUEUE
@@ -55,7 +55,7 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
         )
     parsed = WriteOptions.parse(texts(options, ring))
     columns = MessageColumns.of(df.schema, parsed)
-    problems, notes = _surroundings(parsed, Application.of(df.sparkSession))
+    problems, notes = _surroundings(parsed, speculation=speculation_of(df.sparkSession))
     rows = _key_and_fault(df, columns, parsed)
     ring_json = parsed.ring.to_json() if parsed.ring else None
     partitions: list[_Seen] = for_each_partition(rows, look_at_partition, ring_json)
@@ -81,14 +81,18 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
     )
 
 
-def _surroundings(options: WriteOptions, application: Application) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _surroundings(options: WriteOptions, *, speculation: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What broker and Spark have to say: problems and notes."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     if not options.preflight:
         notes = ("the broker was not looked at: preflight is false",)
-    speculation = partial(check_speculation, options, speculation=application.speculation)
-    for check in (speculation, partial(check_broker, options)):
+    checks = (
+        partial(check_speculation, options, speculation=speculation),
+        partial(check_secret_name, options),
+        partial(check_broker, options),
+    )
+    for check in checks:
         try:
             notes += check()
         except RabbitChxError as cause:

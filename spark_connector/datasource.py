@@ -20,12 +20,11 @@ __all__ = ["RabbitMQDataSource", "data_source"]
 _WRITES_ONLY = "format('rabbitmq') writes only: read queues with a client of RabbitMQ, or streams with a Spark connector for them"
 
 
-def data_source(app: str = "-", *, speculation: bool = False) -> type[DataSource]:
-    """The data source, with what only the user's process knows.
+def data_source(*, speculation: bool | None = None) -> type[DataSource]:
+    """The data source, with what Spark does not tell a planner process.
 
     Args:
-        app: id of the application, for connection names.
-        speculation: whether ``spark.speculation`` is on.
+        speculation: whether ``spark.speculation`` is on; None leaves it to the tasks, which are told.
     """
 
     class RabbitMQDataSource(DataSource):  # nested, so that it is pickled as code and not by name
@@ -44,15 +43,15 @@ def data_source(app: str = "-", *, speculation: bool = False) -> type[DataSource
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001  # Spark's signature
             plan, writers = _loaded()
-            known = plan.Application(app, speculation)
-            checked = plan.WritePlan.checked(self.options, schema, overwrite=overwrite, application=known)
+            checked = plan.WritePlan.checked(
+                self.options, schema, overwrite=overwrite, speculation=speculation
+            )
             return writers.BatchWriter(checked)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802  # Spark's
             plan, writers = _loaded()
-            known = plan.Application(app, speculation)
             checked = plan.WritePlan.checked(
-                self.options, schema, overwrite=overwrite, streaming=True, application=known
+                self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
             )
             return writers.stream_writer(checked)
 

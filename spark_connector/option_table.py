@@ -63,7 +63,11 @@ OPTIONS: tuple[Option, ...] = (
         "password", TEXT, None, "where `url` has none; it travels to the tasks, and is shown nowhere", _BROKER
     ),
     Option(
-        "passwordEnv", TEXT, None, "name of an environment variable of the executors that holds it", _BROKER
+        "passwordEnv",
+        TEXT,
+        None,
+        "name of an environment variable of the executors that holds it, with `PASSWORD` or `SECRET` in it",
+        _BROKER,
     ),
     Option("passwordFile", TEXT, None, "path of a file on every executor that holds it", _BROKER),
     Option("tls", FLAG, None, "with `host`: speak TLS; in a `url`, `amqps://` says so", _BROKER),
@@ -122,7 +126,7 @@ OPTIONS: tuple[Option, ...] = (
         "messageId",
         one_of("none", "column", "auto"),
         "none",
-        "`column`: every row must have a `message_id`; `auto`: it is made from write, batch, partition and row",
+        "`column`: every row must have a `message_id`; `auto`: it is made of write, batch, partition and what the row holds",
         _ROWS,
     ),
     Option(
@@ -138,7 +142,7 @@ OPTIONS: tuple[Option, ...] = (
         "ordering",
         one_of("none", "per-key"),
         "none",
-        "`per-key`: a refused message fails the task, as repeating it alone would let later ones overtake",
+        "`per-key`: a refused message fails the task, as repeating it alone would let later ones overtake; refuses `spark.speculation`",
         _PACE,
     ),
     Option(
@@ -156,7 +160,11 @@ OPTIONS: tuple[Option, ...] = (
         _TROUBLE,
     ),
     Option(
-        "confirmTimeout", SECONDS, "60s", "without any progress, until the connection is given up", _TROUBLE
+        "confirmTimeout",
+        SECONDS,
+        "60s",
+        "without a byte or a confirm on its way, until the connection is given up",
+        _TROUBLE,
     ),
     Option(
         "blockedTimeout",
@@ -165,13 +173,36 @@ OPTIONS: tuple[Option, ...] = (
         "for which the broker may block publishers; 0 fails at once",
         _TROUBLE,
     ),
-    Option("maxReconnects", WHOLE, "3", "failed attempts in a row to connect again after a loss", _TROUBLE),
     Option(
-        "reconnectBackoff", SECONDS, "1s", "before the first of them; doubled each time, up to 30 s", _TROUBLE
+        "reconnectTimeout",
+        SECONDS,
+        "120s",
+        "for which a task tries to connect, at its start and after a loss; a confirm renews it; 0 gives up at once",
+        _TROUBLE,
     ),
-    Option("nackRetries", WHOLE, "3", "repeats of a message that the broker refuses", _TROUBLE),
     Option(
-        "preflight", FLAG, "true", "whether broker and exchange are looked at before the first task", _TROUBLE
+        "maxReconnects",
+        WHOLE,
+        None,
+        "failed attempts in a row, as a further bound; 0 gives up at once",
+        _TROUBLE,
+    ),
+    Option(
+        "reconnectBackoff", SECONDS, "1s", "before the first attempt; doubled each time, up to 5 s", _TROUBLE
+    ),
+    Option(
+        "nackRetries",
+        WHOLE,
+        "3",
+        "repeats of a message that the broker refuses while it confirms no other",
+        _TROUBLE,
+    ),
+    Option(
+        "preflight",
+        FLAG,
+        "true",
+        "whether broker and exchange are looked at before the first task, once for each write or stream",
+        _TROUBLE,
     ),
     Option(
         "onSpeculation",
@@ -205,7 +236,7 @@ OPTIONS: tuple[Option, ...] = (
         "reportPath",
         TEXT,
         None,
-        "file, or folder, on the driver for the report as JSON; a folder for streams",
+        "file, or folder, on the driver for the report as JSON; a folder for streams, made if need be",
         _SEEING,
     ),
 )

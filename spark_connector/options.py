@@ -61,7 +61,8 @@ class WriteOptions:
     skip_unroutable: bool = False
     confirm_timeout_s: float = 60.0
     blocked_timeout_s: float = 300.0
-    max_reconnects: int = 3
+    reconnect_timeout_s: float = 120.0
+    max_reconnects: int | None = None
     reconnect_backoff_s: float = 1.0
     nack_retries: int = 3
     preflight: bool = True
@@ -105,6 +106,7 @@ class WriteOptions:
             skip_unroutable=values["onUnroutable"] == "skip",
             confirm_timeout_s=values["confirmTimeout"],
             blocked_timeout_s=values["blockedTimeout"],
+            reconnect_timeout_s=values["reconnectTimeout"],
             max_reconnects=values["maxReconnects"],
             reconnect_backoff_s=values["reconnectBackoff"],
             nack_retries=values["nackRetries"],

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
+from spark_connector.looks import Look
+from spark_connector.notes import notes_on
 from spark_connector.options import WriteOptions
-from spark_connector.preflight import check_broker, check_speculation
+from spark_connector.preflight import check_broker, check_secret_name, check_speculation
 from spark_connector.report import TaskReport, WriteReport
 from spark_connector.report_file import check_report_path, save_report
 from spark_connector.schema import MessageColumns
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Application", "WritePlan"]
+    from spark_connector.watched_ring import WatchedRing
+
+__all__ = ["WritePlan", "speculation_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -33,26 +37,10 @@ _log = logging.getLogger(__name__)
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
 
 
-@dataclass(frozen=True, slots=True)
-class Application:
-    """What `register` knows of Spark, and a planner process does not.
-
-    Attributes:
-        name: the application's id, for connection names.
-        speculation: whether ``spark.speculation`` is on.
-    """
-
-    name: str = "-"
-    speculation: bool = False
-
-    @classmethod
-    def of(cls, spark: SparkSession) -> Application:
-        """Ask the user's session, classic or Connect."""
-        conf: Any = spark.conf
-        return cls(
-            str(conf.get("spark.app.id", "-")),
-            speculation=conf.get("spark.speculation", "false").lower() == "true",
-        )
+def speculation_of(spark: SparkSession) -> bool:
+    """Whether ``spark.speculation`` is on, as the user's session knows it, classic or Connect."""
+    conf: Any = spark.conf
+    return bool(conf.get("spark.speculation", "false").lower() == "true")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +53,6 @@ class WritePlan:
         schema: the columns as Spark has them.
         streaming: whether there is a write for each micro-batch.
         write_id: of the write; None in a stream, where the tasks are told the query.
-        application: who writes.
         notes: for the report.
         started: when this was planned, in seconds since 1970.
     """
@@ -75,7 +62,6 @@ class WritePlan:
     schema: StructType
     streaming: bool = False
     write_id: str | None = None
-    application: Application = Application()
     notes: tuple[str, ...] = ()
     started: float = field(default_factory=time.time)
 
@@ -87,9 +73,18 @@ class WritePlan:
         *,
         overwrite: bool,
         streaming: bool = False,
-        application: Application = Application(),
+        speculation: bool | None = None,
+        look: Look | None = None,
     ) -> WritePlan:
         """Check everything that can be checked before the first task.
+
+        Args:
+            options: as given.
+            schema: of the rows.
+            overwrite: whether Spark wants to replace what is there.
+            streaming: whether there is a write for each micro-batch.
+            speculation: whether ``spark.speculation`` is on; None where only the tasks are told.
+            look: at the broker, where the caller keeps that of a streaming query.
 
         Raises:
             InputError: an option or a column.
@@ -98,7 +93,9 @@ class WritePlan:
         """
         # An error is raised from here, where no variable holds the options and their password.
         try:
-            return cls._checked(options, schema, overwrite, streaming, application)
+            return cls._checked(
+                options, schema, overwrite=overwrite, streaming=streaming, speculation=speculation, look=look
+            )
         except Exception as cause:  # noqa: BLE001  # it is raised below
             error = without_traceback(cause, show_text=isinstance(cause, ImportError))
         del options
@@ -109,9 +106,11 @@ class WritePlan:
         cls,
         options: Mapping[str, str],
         schema: StructType,
-        overwrite: bool,  # noqa: FBT001
-        streaming: bool,  # noqa: FBT001
-        application: Application,
+        *,
+        overwrite: bool,
+        streaming: bool,
+        speculation: bool | None,
+        look: Look | None,
     ) -> WritePlan:
         if overwrite:
             mode = "outputMode('complete')" if streaming else "mode('overwrite')"
@@ -124,41 +123,90 @@ class WritePlan:
         notes: tuple[str, ...] = ()
         if not (streaming and _COMMITTING in sys.modules):
             check_report_path(parsed.report_path, streaming=streaming)
-            notes = check_speculation(parsed, speculation=application.speculation)
-            notes += check_broker(parsed, patient=streaming)
+            if speculation is not None:
+                notes = check_speculation(parsed, speculation=speculation)
+            notes += check_secret_name(parsed)
+            if streaming and look is None:
+                look = Look.of_query(parsed, options)
+            notes += check_broker(parsed, patient=streaming, look=look)
+            for note in notes:
+                _log.warning("%s", note)
         write_id = None if streaming else uuid.uuid4().hex
-        return cls(columns, parsed, schema, streaming, write_id, application, notes)
+        return cls(columns, parsed, schema, streaming, write_id, notes)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """Publish a partition; runs in the task."""
-        return write_partition(
-            batches, self.columns, self.options, write_id=self.write_id, app=self.application.name
-        )
+        return write_partition(batches, self.columns, self.options, write_id=self.write_id)
 
-    def commit(self, tasks: Iterable[TaskReport], batch_id: int | None = None) -> WriteReport:
-        """Report; runs on the driver's machine once every task is done, and never raises: the messages are out."""
+    def commit(
+        self, tasks: Iterable[TaskReport], batch_id: int | None = None, ring: WatchedRing | None = None
+    ) -> WriteReport:
+        """Report; runs on the driver's machine once every task is done, and never raises: the messages are out.
+
+        Args:
+            tasks: their reports.
+            batch_id: of the micro-batch.
+            ring: that is read again where connections were lost.
+        """
+        done = tuple(tasks)
+        lost = any(task.reconnects for task in done)
+        ring_now = ring.look_again() if ring is not None and lost else None
+        found = tuple(note for note in notes_on(done, self.options, ring_now) if note not in self.notes)
+        for note in found:
+            _log.warning("%s", note)
+        report = self._report(done, batch_id, found)
+        _log.info("%s", report)
+        save_report(report, self.options.report_path, streaming=self.streaming)
+        return report
+
+    def abort(
+        self,
+        tasks: Iterable[TaskReport],
+        expected: int | None = None,
+        batch_id: int | None = None,
+        cause: Exception | None = None,
+    ) -> WriteReport:
+        """Say what stays behind; runs on the driver's machine when a task failed for good, and never raises.
+
+        Args:
+            tasks: those that finished.
+            expected: how many tasks there are; None where Spark does not say.
+            batch_id: of the micro-batch.
+            cause: why the write failed, if it is known.
+        """
+        done = tuple(tasks)
+        unfinished = None if expected is None else expected - len(done)
+        notes = () if cause is None else (f"the write failed: {cause}",)
+        report = self._report(done, batch_id, notes, failed=True, unfinished=unfinished)
+        _log.warning(
+            "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there, "
+            "and so may rows of %s others",
+            self.options.exchange,
+            report.confirmed,
+            len(done),
+            "the" if unfinished is None else f"the {unfinished}",
+        )
+        save_report(report, self.options.report_path, streaming=self.streaming)
+        return report
+
+    def _report(
+        self,
+        tasks: tuple[TaskReport, ...],
+        batch_id: int | None,
+        notes: tuple[str, ...],
+        *,
+        failed: bool = False,
+        unfinished: int | None = 0,
+    ) -> WriteReport:
         ring = self.options.ring
-        report = WriteReport.of(
+        return WriteReport.of(
             self.options.exchange,
             tasks,
             ring.provenance if ring else None,
             write_id=self.write_id or "",
             batch_id=batch_id,
             seconds=time.time() - self.started,
-            notes=self.notes,
-        )
-        _log.info("%s", report)
-        save_report(report, self.options.report_path, streaming=self.streaming)
-        return report
-
-    def abort(self, tasks: Iterable[TaskReport], expected: int) -> None:
-        """Say what stays behind; runs on the driver's machine when a task failed for good."""
-        done = list(tasks)
-        _log.warning(
-            "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there, "
-            "and so may rows of the %d others",
-            self.options.exchange,
-            sum(task.confirmed for task in done),
-            len(done),
-            expected - len(done),
+            notes=(*self.notes, *notes),
+            failed=failed,
+            unfinished=unfinished,
         )

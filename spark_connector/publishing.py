@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from spark_connector.executors import for_each_partition
 from spark_connector.given import texts
-from spark_connector.plan import Application, WritePlan
-from spark_connector.task_errors import raised_in_task
+from spark_connector.looks import Look
+from spark_connector.plan import WritePlan, speculation_of
+from spark_connector.task_errors import raised_in_task, with_finished
+from spark_connector.task_reports import TaskReports
+from spark_connector.watched_ring import WatchedRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +19,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from rabbit_chx.routing import HashRing
     from spark_connector.report import TaskReport, WriteReport
+    from spark_connector.watched_ring import GivenRing
 
 __all__ = ["batch_publisher", "publish"]
 
 
-def publish(df: DataFrame, options: Mapping[str, object], ring: HashRing | str | None = None) -> WriteReport:
+def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None = None) -> WriteReport:
     """Publish every row, confirmed, and say what became of them.
 
     Options, columns and broker are checked before the first task starts, and nothing of `df` is computed if they are
@@ -32,28 +35,31 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
     Args:
         df: the rows; columns as in docs/spark.md.
         options: as in docs/spark.md; numbers and booleans may stand as such.
-        ring: the ring of the exchange, or its JSON, instead of the option `ring`: counts rows by predicted queue.
+        ring: the ring of the exchange, or its JSON, instead of the option `ring`: counts rows by predicted queue. A
+            function that reads it (``lambda: broker.ring("orders")``) is called before the write, and once more after
+            it where connections were lost: the report says whether the ring is still the same.
 
     Raises:
         InputError: an option, a column, or a row that AMQP cannot carry.
         BrokerRefusedError: the broker refuses the user, or the exchange is not what it should be.
         UnreachableError: nobody answers.
-        PublishError: not every row was confirmed; the message has the counts of the task that failed, and its
-            report is empty.
+        PublishError: not every row was confirmed. Its report has the rows of the tasks that finished and of the one
+            that failed (over Spark Connect those of the failed one alone); rows of other tasks may be in the queues.
     """
     if df.isStreaming:
         raise InputError(
             "publish takes a batch: for a stream, use writeStream.format('rabbitmq') or foreachBatch(batch_publisher(...))"
         )
+    watched = WatchedRing(ring)
     plan = WritePlan.checked(
-        texts(options, ring), df.schema, overwrite=False, application=Application.of(df.sparkSession)
+        texts(options, watched.ring), df.schema, overwrite=False, speculation=speculation_of(df.sparkSession)
     )
-    return _publish(df, plan)
+    return _publish(df, plan, TaskReports.of(df.sparkSession), watched)
 
 
 def batch_publisher(
     options: Mapping[str, object],
-    ring: HashRing | str | None = None,
+    ring: GivenRing | None = None,
     on_report: Callable[[WriteReport], object] | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """A function for ``foreachBatch`` that publishes each micro-batch as `publish` does.
@@ -62,7 +68,7 @@ def batch_publisher(
 
     Args:
         options: as for `publish`; a `reportPath` has to be a folder.
-        ring: likewise.
+        ring: likewise; a function is called once, and after each batch in which connections were lost.
         on_report: called with the report of each batch; `batch_id` is in it. Where it raises, the query fails and
             the batch is repeated. With Spark Connect it runs on the server, and has to be picklable.
 
@@ -75,37 +81,51 @@ def batch_publisher(
     """
     from spark_connector.options import WriteOptions
 
-    given = texts(options, ring)
-    WriteOptions.parse(given)  # before the query starts
+    watched = WatchedRing(ring)
+    WriteOptions.parse(texts(options, watched.ring))  # before the query starts
+    look = Look()
+    finished: TaskReports | None = None
 
     def publish_batch(batch: DataFrame, batch_id: int) -> None:
+        nonlocal finished
         plan = WritePlan.checked(
-            given,
+            texts(options, watched.ring),
             batch.schema,
             overwrite=False,
             streaming=True,
-            application=Application.of(batch.sparkSession),
+            speculation=speculation_of(batch.sparkSession),
+            look=look,
         )
-        report = _publish(batch, plan, batch_id)
+        finished = finished or TaskReports.of(batch.sparkSession)
+        report = _publish(batch, plan, finished, watched, batch_id)
         if on_report is not None:
             on_report(report)
 
     return publish_batch
 
 
-def _publish(df: DataFrame, plan: WritePlan, batch_id: int | None = None) -> WriteReport:
+def _publish(
+    df: DataFrame, plan: WritePlan, finished: TaskReports, ring: WatchedRing, batch_id: int | None = None
+) -> WriteReport:
     try:
-        tasks = for_each_partition(df, publish_partition, plan)
+        tasks = for_each_partition(df, publish_partition, plan, finished)
     except Exception as cause:
         error = raised_in_task(cause)
+        plan.abort(finished.reports, batch_id=batch_id, cause=error)
         if error is None:
             raise
+        if isinstance(error, PublishError):
+            error.report = with_finished(error.report, finished.reports)
     else:
-        return plan.commit(tasks, batch_id)
+        return plan.commit(tasks, batch_id, ring)
+    finally:
+        finished.clear()
     raise error  # from here: what Spark wraps around it is long and says nothing more
 
 
-def publish_partition(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def publish_partition(
+    plan: WritePlan, finished: TaskReports, batches: Iterator[pa.RecordBatch]
+) -> TaskReport:
     """Publish one partition. Runs in Python workers.
 
     Raises:
@@ -125,4 +145,5 @@ def publish_partition(plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> Tas
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "
             f"{report.confirmed:,} confirmed, {report.returned:,} returned, {report.skipped:,} skipped"
         )
+    finished.add(report)
     return report

@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from spark_connector.key_sample import KeySample
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -54,6 +56,7 @@ class TaskReport:
         confirmed: rows that the broker confirmed, and did not return.
         returned: rows that no queue took (``onUnroutable=skip``).
         nacked: rows that the broker refused to the end; 0, since a task with such rows fails.
+        retried: messages that were sent again, because the broker had refused them.
         republished: messages that were sent again after a loss of the connection.
         reconnects: new connections after a loss.
         bytes_sent: bytes of AMQP frames.
@@ -61,6 +64,9 @@ class TaskReport:
         blocked_seconds: of these, how long the broker had asked publishers to wait.
         predicted: published rows per queue by the mirror; the broker never says where a message went.
         samples: the first few rows that were skipped or returned.
+        task_id: Spark's own number of the task attempt; None where there is no Spark.
+        notes: what one should know of the task.
+        keys: a sample of its routing keys with ``ordering=per-key``, to compare partitions; not in the JSON.
     """
 
     partition: int
@@ -73,6 +79,7 @@ class TaskReport:
     confirmed: int = 0
     returned: int = 0
     nacked: int = 0
+    retried: int = 0
     republished: int = 0
     reconnects: int = 0
     bytes_sent: int = 0
@@ -80,6 +87,9 @@ class TaskReport:
     blocked_seconds: float = 0.0
     predicted: dict[str, int] = field(default_factory=dict)
     samples: tuple[RowSample, ...] = ()
+    task_id: int | None = None
+    notes: tuple[str, ...] = ()
+    keys: KeySample = field(default=KeySample(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,9 @@ class WriteReport:
         batch_id: of the micro-batch; None where there is no stream.
         seconds: from the planning of the write to its end, what Spark computed before included.
         notes: what one should know, such as that an alternate exchange takes what no queue takes.
+        failed: whether the write failed. The counts are then those of the tasks that finished, and rows of the
+            others may be in the queues as well.
+        unfinished: tasks that did not finish; None where Spark does not say how many there are.
     """
 
     exchange: str
@@ -103,6 +116,8 @@ class WriteReport:
     batch_id: int | None = None
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    failed: bool = False
+    unfinished: int | None = 0
 
     @classmethod
     def of(
@@ -115,12 +130,16 @@ class WriteReport:
         batch_id: int | None = None,
         seconds: float = 0.0,
         notes: Iterable[str] = (),
+        failed: bool = False,
+        unfinished: int | None = 0,
     ) -> WriteReport:
         """Collect task reports, in the order of their partitions; without a `write_id`, theirs is taken."""
         ordered = tuple(sorted(tasks, key=lambda task: task.partition))
         if not write_id:
             write_id = next((task.write_id for task in ordered if task.write_id), "")
-        return cls(exchange, ordered, ring_provenance, write_id, batch_id, seconds, tuple(notes))
+        return cls(
+            exchange, ordered, ring_provenance, write_id, batch_id, seconds, tuple(notes), failed, unfinished
+        )
 
     @property
     def rows(self) -> int:
@@ -151,6 +170,11 @@ class WriteReport:
     def nacked(self) -> int:
         """Rows that the broker refused to the end; 0, since a write with such rows fails."""
         return sum(task.nacked for task in self.tasks)
+
+    @property
+    def retried(self) -> int:
+        """Messages that were sent again, because the broker had refused them."""
+        return sum(task.retried for task in self.tasks)
 
     @property
     def republished(self) -> int:
@@ -195,6 +219,8 @@ class WriteReport:
                         "exchange",
                         "write_id",
                         "batch_id",
+                        "failed",
+                        "unfinished",
                         *TOTALS,
                         "seconds",
                         "predicted",
@@ -203,7 +229,7 @@ class WriteReport:
                     )
                 },
                 "samples": [asdict(sample) for sample in self.samples],
-                "tasks": [asdict(task) for task in self.tasks],
+                "tasks": [_shown(task) for task in self.tasks],
             },
             indent=2,
         )
@@ -214,6 +240,12 @@ class WriteReport:
         return render(self)
 
 
+def _shown(task: TaskReport) -> dict[str, object]:
+    shown = asdict(task)
+    del shown["keys"]
+    return shown
+
+
 #: The sums over the tasks, in the order in which they are shown.
 TOTALS = (
     "rows",
@@ -222,6 +254,7 @@ TOTALS = (
     "confirmed",
     "returned",
     "nacked",
+    "retried",
     "republished",
     "reconnects",
     "blocked_seconds",

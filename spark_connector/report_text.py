@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from spark_connector.report import TOTALS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from spark_connector.report import TaskReport, WriteReport
 
@@ -19,6 +19,7 @@ def render(report: WriteReport) -> str:
     batch = f", batch {report.batch_id}" if report.batch_id is not None else ""
     parts = [
         f"write {report.write_id or 'unnamed'}{batch} to exchange {report.exchange!r}, {report.seconds:.1f} s",
+        *_failure(report),
         table(("", ""), ((name.replace("_", " "), getattr(report, name)) for name in TOTALS)),
     ]
     if report.predicted:
@@ -41,6 +42,15 @@ def render(report: WriteReport) -> str:
         parts.append(table(("partition", "row", "hash of key", "not confirmed because"), samples))
     parts += [f"note: {note}" for note in report.notes]
     return "\n\n".join(parts)
+
+
+def _failure(report: WriteReport) -> Iterator[str]:
+    if report.failed:
+        unfinished = "the other tasks" if report.unfinished is None else f"{report.unfinished:,} other tasks"
+        yield (
+            f"FAILED: {len(report.tasks):,} tasks finished, and their counts stand below; rows of {unfinished} "
+            "may be in the queues as well"
+        )
 
 
 def _of_task(task: TaskReport) -> tuple[object, ...]:

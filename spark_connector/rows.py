@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from spark_connector.message_ids import MessageIds
     from spark_connector.options import WriteOptions
     from spark_connector.schema import MessageColumns
 
@@ -80,7 +81,7 @@ def messages_of(
     *,
     partition: int = 0,
     first_row: int = 0,
-    id_prefix: str = "",
+    ids: MessageIds | None = None,
     samples: int = 10,
 ) -> Messages:
     """The messages of a batch.
@@ -91,14 +92,14 @@ def messages_of(
         options: how to write.
         partition: number of the partition, for samples.
         first_row: number of the batch's first row in its partition.
-        id_prefix: what stands before the row's number where ``messageId`` is auto.
+        ids: makes them where ``messageId`` is auto.
         samples: most samples of bad rows.
 
     Raises:
         RowError: a bad row, and ``badRows`` is fail.
     """
     faults = [fault for fault in _faults(batch, columns, options) if fault.rows.any()]
-    kept: NDArray[np.int64] | None = None
+    skipped = 0
     shown: tuple[RowSample, ...] = ()
     if faults:
         bad = np.logical_or.reduce([fault.rows for fault in faults])
@@ -111,17 +112,17 @@ def messages_of(
             RowSample(partition, first_row + int(at), _reason(faults, int(at)), _key_hash(keys, int(at)))
             for at in positions[:samples]
         )
-        kept = np.flatnonzero(~bad)
-        batch = batch.take(pa.array(kept, pa.int64()))
-    rows = batch.num_rows
+        batch = batch.take(pa.array(np.flatnonzero(~bad), pa.int64()))
+        skipped = len(positions)
+    properties = dict(_properties(batch, columns, options))
+    if ids is not None:
+        properties["message_id"] = ids.of(batch, columns, properties.get("headers", ()))
     return Messages(
         keys=_keys(batch, columns, options),
         bodies=_binary(batch.column(columns.value)),
-        properties=dict(
-            _properties(batch, columns, options, _ids(options, id_prefix, first_row, kept, rows))
-        ),
+        properties=properties,
         exchanges=_exchanges(batch, columns, options),
-        skipped=0 if kept is None else len(positions),
+        skipped=skipped,
         samples=shown,
     )
 
@@ -157,20 +158,9 @@ def _exchanges(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOpt
     return _binary(batch.column(columns.exchange).fill_null(options.exchange))
 
 
-def _ids(
-    options: WriteOptions, prefix: str, first_row: int, kept: NDArray[np.int64] | None, rows: int
-) -> list[str] | None:
-    """Numbered as the rows came, skipped ones included: so that a second attempt makes the same ids."""
-    if options.message_id != "auto":
-        return None
-    return [f"{prefix}{first_row + int(at)}" for at in (range(rows) if kept is None else kept)]
-
-
 def _properties(
-    batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions, ids: list[str] | None
+    batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions
 ) -> Iterator[tuple[str, Any]]:
-    if ids is not None:
-        yield "message_id", ids
     for name, at in columns.properties.items():
         column = batch.column(at)
         if column.null_count < len(column):

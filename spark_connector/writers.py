@@ -48,13 +48,17 @@ class _Writer:
         return _TaskDone(self._plan.write(batches), self._plan)
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int | None = None) -> None:
+        plan, done = self._planned(messages)
+        plan.commit(done, batch_id)
+
+    def _abort(self, messages: list[WriterCommitMessage | None], batch_id: int | None = None) -> None:
+        plan, done = self._planned(messages)
+        plan.abort(done, len(messages), batch_id)
+
+    def _planned(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
         done = [message for message in messages if isinstance(message, _TaskDone)]
         plan = replace(self._plan, started=done[0].started, notes=done[0].notes) if done else self._plan
-        plan.commit((message.report for message in done), batch_id)
-
-    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        done = (message.report for message in messages if isinstance(message, _TaskDone))
-        self._plan.abort(done, len(messages))
+        return plan, [message.report for message in done]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
         return pickled_as_code(type(self), self._plan)
@@ -81,9 +85,9 @@ class _StreamWriter(_Writer):
         """Run on the driver's machine once every task of the batch is done."""
         self._commit(messages, batchId)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Run on the driver's machine when the batch failed. Nothing can be taken back."""
-        self._abort(messages)
+        self._abort(messages, batchId)
 
 
 class StreamArrowWriter(_StreamWriter, DataSourceStreamArrowWriter):

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing.report import NACK
+from spark_connector.key_sample import KeySample, KeySampler
+from spark_connector.message_ids import MessageIds
+from spark_connector.preflight import check_speculation
 from spark_connector.queues import rows_by_queue
 from spark_connector.report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
 from spark_connector.rows import messages_of
+from spark_connector.scratch import begun
 from spark_connector.task import Task
 from spark_connector.tracebacks import without_traceback
 
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.publishing import PublishReport
+    from rabbit_chx.routing import HashRing
     from spark_connector.options import WriteOptions
     from spark_connector.rows import Messages
     from spark_connector.schema import MessageColumns
@@ -34,6 +40,10 @@ _log = logging.getLogger(__name__)
 
 #: Seconds between two lines of a long task in the log.
 _PROGRESS_S = 10.0
+_BEGUN_BEFORE = (
+    "Spark ran a stage of this write again, or a batch: tasks had begun and did not finish, though the attempts count "
+    "from 0 again; their rows may be there twice"
+)
 
 
 def write_partition(
@@ -43,7 +53,6 @@ def write_partition(
     *,
     write_id: str | None = None,
     batch_id: int = 0,
-    app: str = "-",
 ) -> TaskReport:
     """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
 
@@ -53,37 +62,52 @@ def write_partition(
         options: how to write.
         write_id: of the write, for the report and for message ids; None in a stream, where Spark tells it.
         batch_id: of the micro-batch, where `write_id` is given.
-        app: the application, for connection names.
 
     Raises:
         PublishError: not every row was confirmed.
         RowError: a row that AMQP cannot carry; of the rows before it any may be published.
-        InputError: the password is not to be had in this process.
+        InputError: the password is not to be had in this process, or copies of the task would break what was asked for.
     """
     task = Task.current(write_id, batch_id)
     try:
-        return _Writer(task, columns, options, app).write(batches)
+        with begun(task) as earlier:
+            report = _Writer(task, columns, options).write(batches)
+        return (
+            replace(report, notes=(*report.notes, _BEGUN_BEFORE)) if earlier and not task.attempt else report
+        )
     except PublishError as cause:
-        error: RabbitChxError = PublishError(f"partition {task.partition}: {cause}", cause.report)
+        where = f"partition {task.partition}{_refusing_queue(cause.report, options.ring)}"
+        error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
     except Exception as cause:  # noqa: BLE001  # it is raised below
         bare = without_traceback(cause)
         error = type(bare)(f"partition {task.partition}: {bare}")
     raise error  # from here, so that Spark shows one line and not the way to it
 
 
+def _refusing_queue(report: PublishReport, ring: HashRing | None) -> str:
+    """The queue that refuses, by the ring: the broker names none."""
+    refused = next((sample for sample in report.samples if sample.code == NACK), None)
+    if refused is None or ring is None:
+        return ""
+    return f" (queue {ring.destination_for(refused.key)!r} by the ring)"
+
+
 class _Writer:
     """Counts what a task does."""
 
-    def __init__(self, task: Task, columns: MessageColumns, options: WriteOptions, app: str) -> None:
+    def __init__(self, task: Task, columns: MessageColumns, options: WriteOptions) -> None:
         if options.message_id == "auto" and not task.write_id:
             raise InputError(
                 "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
                 "add a column message_id, and set messageId to column"
             )
         self._task = task
+        made = options.message_id == "auto"
+        self._ids = MessageIds(task.write_id, task.batch_id, task.partition) if made else None
         self._columns = columns
         self._options = options
-        self._app = app
+        self._notes = check_speculation(options, speculation=task.speculation)
+        self._keys = KeySampler() if options.keep_order else None
         self._rows = 0
         self._skipped = 0
         self._samples: list[RowSample] = []
@@ -92,6 +116,14 @@ class _Writer:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         """All of it."""
+        if self._task.attempt:
+            _log.warning(
+                "exchange %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues "
+                "already",
+                self._options.exchange,
+                self._task.partition,
+                self._task.attempt,
+            )
         messages = self._messages(batches)
         first = next(messages, None)
         if first is None:
@@ -113,13 +145,15 @@ class _Writer:
                 self._options,
                 partition=self._task.partition,
                 first_row=self._rows,
-                id_prefix=self._task.message_id_prefix,
+                ids=self._ids,
                 samples=MAX_SAMPLES - len(self._samples),
             )
             self._rows += batch.num_rows
             self._skipped += some.skipped
             self._samples += some.samples
             if len(some):
+                if self._keys is not None:
+                    self._keys.add(some.keys)
                 if self._options.ring is not None and some.exchanges is None:
                     self._predicted.update(rows_by_queue(self._options.ring, some.keys))
                 yield some
@@ -138,7 +172,9 @@ class _Writer:
             confirm_timeout_s=options.confirm_timeout_s,
             blocked_timeout_s=options.blocked_timeout_s,
             connection_name=self._connection_name(),
+            reconnect_timeout_s=options.reconnect_timeout_s,
             max_reconnects=options.max_reconnects,
+            retry_first_connection=True,
             backoff_s=options.reconnect_backoff_s,
             nack_retries=options.nack_retries,
             keep_order=options.keep_order,
@@ -158,7 +194,7 @@ class _Writer:
     def _connection_name(self) -> str:
         task = self._task
         return self._options.connection_name.format(
-            app=self._app,
+            app=task.app,
             stage=task.stage,
             partition=task.partition,
             attempt=task.attempt,
@@ -201,6 +237,9 @@ class _Writer:
             skipped=self._skipped,
             predicted=dict(self._predicted),
             samples=tuple(self._samples),
+            task_id=task.number,
+            notes=self._notes,
+            keys=self._keys.sample() if self._keys else KeySample(),
         )
         if report is None:
             return counted
@@ -214,6 +253,7 @@ class _Writer:
             confirmed=report.confirmed,
             returned=report.returned,
             nacked=report.nacked,
+            retried=report.retried,
             republished=report.republished,
             reconnects=report.reconnects,
             bytes_sent=report.bytes_sent,

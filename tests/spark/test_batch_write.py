@@ -109,12 +109,12 @@ def test_bad_rows_are_counted_over_partitions(spark: SparkSession, vhost_url: st
 def test_speculation_can_be_refused(spark: SparkSession, vhost_url: str) -> None:
     from spark_connector.datasource import data_source  # not on PySpark 3.5
 
-    spark.dataSource.register(data_source("app", speculation=True))
+    spark.dataSource.register(data_source(speculation=True))
     try:
         line = failure(frame(spark), vhost_url, AnalysisException, onSpeculation="fail")
     finally:
         spark_connector.register(spark)
-    assert "spark.speculation is on: copies of a task publish its rows again" in line
+    assert "spark.speculation is on, whose copies of a task publish its rows again" in line
 
 
 @pytest.mark.usefixtures("channel")
@@ -253,12 +253,12 @@ def test_a_file_that_is_no_report_is_not_touched(
     path = tmp_path / "data.csv"
     path.write_text("dear data")
     line = failure(frame(spark, rows=10), vhost_url, AnalysisException, reportPath=path)
-    assert "that file is no report: name another, or remove it yourself" in line
+    assert "is no report: name another, or remove it yourself" in line
     assert path.read_text() == "dear data"
     assert not consumed()
 
 
-def test_a_write_that_fails_leaves_no_report_of_an_earlier_one(
+def test_a_write_that_fails_leaves_a_report_that_says_so_and_the_earlier_one_beside_it(
     spark: SparkSession, vhost_url: str, channel: BlockingChannel, tmp_path: Path
 ) -> None:
     path = tmp_path / "report.json"
@@ -266,5 +266,13 @@ def test_a_write_that_fails_leaves_no_report_of_an_earlier_one(
     assert json.loads(path.read_text())["confirmed"] == 10
     for queue in ("q1", "q2", "q3"):
         channel.queue_delete(queue)
-    assert "no queue took" in failure(frame(spark), vhost_url, PythonException, reportPath=path)
-    assert not path.exists()
+    one = frame(spark, rows=100, partitions=3).where(
+        "key = 'key 99'"
+    )  # the other tasks have nothing to publish
+    assert "no queue took" in failure(one, vhost_url, PythonException, reportPath=path)
+    report = json.loads(path.read_text())
+    assert report["failed"]
+    assert report["unfinished"] + len(report["tasks"]) == 3
+    assert report["unfinished"] >= 1
+    assert report["confirmed"] == 0
+    assert json.loads((tmp_path / "report.json.previous").read_text())["confirmed"] == 10

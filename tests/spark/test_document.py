@@ -23,7 +23,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
 def test_the_snippets_run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> None:
     assert spark is not None  # the page's own getOrCreate takes it
-    (tmp_path / "reports").mkdir()
     with Broker(vhost.url) as broker:
         broker.declare("orders", [("orders.1", 1), ("orders.2", 1)])
         names: dict[str, Any] = {}

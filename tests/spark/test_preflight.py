@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, UnreachableError
+from rabbit_chx.errors import MismatchError, NotFoundError, UnreachableError
 from spark_connector.options import WriteOptions
-from spark_connector.preflight import check_broker, check_speculation
+from spark_connector.preflight import check_broker
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -57,15 +57,3 @@ def test_a_password_that_only_the_executors_know(vhost_url: str) -> None:
     url = re.sub("guest:guest@", "guest@", vhost_url)
     (note,) = check_broker(options(url, passwordEnv="NOT_SET_HERE"))
     assert note == "the broker was not looked at before: only the executors know the password"
-
-
-def test_speculation() -> None:
-    url = "amqp://h"
-    assert check_speculation(options(url), speculation=False) == ()
-    assert check_speculation(options(url, onSpeculation="ignore"), speculation=True) == ()
-    (note,) = check_speculation(options(url), speculation=True)
-    assert "copies of a task publish its rows again" in note
-    with pytest.raises(
-        InputError, match=r"set spark\.speculation to false, or onSpeculation to warn or ignore"
-    ):
-        check_speculation(options(url, onSpeculation="fail"), speculation=True)

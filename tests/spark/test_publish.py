@@ -17,9 +17,11 @@ from spark_connector.executors import for_each_partition
 from spark_connector.given import texts
 from spark_connector.plan import WritePlan
 from spark_connector.publishing import publish_partition
+from spark_connector.task_reports import TaskReports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from pika.adapters.blocking_connection import BlockingChannel
     from pyspark.sql import DataFrame, SparkSession
@@ -107,7 +109,7 @@ def test_the_error_of_a_task_is_one_line(
     assert "\n" not in str(caught.value)
     plan = WritePlan.checked(texts(options, None), nulls.schema, overwrite=False)
     with pytest.raises(PySparkException) as whole:  # what publish has made a line of
-        for_each_partition(nulls, publish_partition, plan)
+        for_each_partition(nulls, publish_partition, plan, TaskReports.of(spark))
     assert "write_partition" in str(whole.value)
     assert "guest:guest" not in str(whole.value)
     unusual: Any = "x-consistent-hash"
@@ -115,6 +117,26 @@ def test_the_error_of_a_task_is_one_line(
     with pytest.raises(PublishError, match=r"^partition \d: exchange 'unbound': no queue took") as lost:
         publish(frame(spark), {**options, "exchange": "unbound"})
     assert "guest:guest" not in str(lost.value)
+
+
+def test_a_failure_tells_what_is_known(
+    spark: SparkSession, options: dict[str, object], channel: BlockingChannel, tmp_path: Path
+) -> None:
+    """Two tasks run at a time, so the third, whose only key no queue takes, begins when one of the others is done."""
+    channel.queue_bind("q1", "amq.direct", "bound")
+    rows = frame(spark, 90, 3).withColumn("key", F.expr("if(value = 'body 89', 'nowhere', 'bound')"))
+    rows = rows.where("value < 'body 60' OR key = 'nowhere'")
+    path = tmp_path / "report.json"
+    options = {**options, "exchange": "amq.direct", "preflight": False, "reportPath": str(path)}
+    with pytest.raises(PublishError, match="no queue took 1 of the messages") as caught:
+        publish(rows, options)
+    report = json.loads(path.read_text())
+    assert (report["failed"], report["unfinished"]) == (True, None)
+    assert "no queue took 1 of the messages" in report["notes"][-1]
+    known = caught.value.report
+    assert known.returned == 1
+    assert known.confirmed == report["confirmed"] >= 30
+    assert {task["partition"] for task in report["tasks"]} <= {0, 1}
 
 
 def test_a_dry_run_predicts_and_sends_nothing(

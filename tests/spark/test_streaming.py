@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import spark_connector
+from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import HashRing
+from spark_connector import batch_publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +48,7 @@ class Stream:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self._folder = folder
         self.reports = folder / "reports"
-        for name in ("in", "reports"):
-            (folder / name).mkdir()
+        (folder / "in").mkdir()
         self._files = 0
         self.frame: DataFrame = (
             spark.readStream.schema("key string, value string")
@@ -61,15 +65,21 @@ class Stream:
         part.rename(self._folder / "in" / f"{self._files}.json")
 
     def run(
-        self, options: Mapping[str, object], frame: DataFrame | None = None, mode: str = "append"
+        self,
+        options: Mapping[str, object],
+        frame: DataFrame | None = None,
+        mode: str = "append",
+        publisher: Callable[[DataFrame, int], None] | None = None,
     ) -> None:
         """Write what is there, batch by batch, and return."""
         texts = {"exchange": "x", **{name: str(value) for name, value in options.items()}}
+        writer = (self.frame if frame is None else frame).writeStream
+        if publisher is not None:
+            writer = writer.foreachBatch(publisher)
+        else:
+            writer = writer.format("rabbitmq").options(**texts)
         query = (
-            (self.frame if frame is None else frame)
-            .writeStream.format("rabbitmq")
-            .options(**texts)
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            writer.option("checkpointLocation", str(self._folder / "checkpoint"))
             .outputMode(mode)
             .trigger(availableNow=True)
             .start()
@@ -136,7 +146,8 @@ def test_a_failed_batch_is_replayed_with_the_same_ids(
         stream.run(options)
     failed = {message.body: message.properties.message_id for message in consumed()}
     assert len(failed) == 5
-    assert not (stream.reports / "batch-1.json").exists()
+    assert stream.report(1)["failed"]
+    assert stream.report(1)["batch_id"] == 1
 
     channel.queue_bind("q1", "amq.direct", "not yet")
     stream.run(options)
@@ -144,12 +155,56 @@ def test_a_failed_batch_is_replayed_with_the_same_ids(
     assert len(again) == 6
     assert failed.items() <= again.items()
     assert not set(again.values()) & {message.properties.message_id for message in first}
-    assert stream.report(1)["confirmed"] == 6
+    assert (stream.report(1)["failed"], stream.report(1)["confirmed"]) == (False, 6)
+
+
+@pytest.fixture
+def log(broker: RunningBroker) -> Callable[[], str]:
+    """What the broker has written since the test began."""
+    if broker.ring_via is None or broker.ring_via[:2] != ("docker", "exec"):
+        pytest.skip(f"NO LOG TO READ: the broker is no container, but {broker.origin}")
+    since = datetime.now(UTC).isoformat()
+
+    def read() -> str:
+        command = ["docker", "logs", "--since", since, broker.ring_via[2]]  # type: ignore[index]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        return done.stdout + done.stderr
+
+    return read
+
+
+@pytest.fixture
+def url_of_a_writer(broker: RunningBroker, vhost_url: str, broker_user: str) -> str:
+    """The URL of a user of the test's vhost who may write, and nothing else."""
+    assert broker.management_url is not None
+    least = {"configure": "", "write": ".*", "read": ""}
+    Management(broker.management_url).request("PUT", "permissions", broker_user, broker_user, body=least)
+    return vhost_url.replace("guest:guest@", f"{broker_user}:c4nary-password@")
+
+
+@pytest.mark.parametrize("way", ["format", "foreachBatch"])
+def test_one_look_at_the_broker_for_all_batches(
+    stream: Stream, url_of_a_writer: str, log: Callable[[], str], way: str
+) -> None:
+    """The user may not declare, so that each look leaves an error line."""
+    user = url_of_a_writer.rpartition("/")[2]  # and the vhost
+    for batch in range(4):
+        stream.add([f"k{batch}"])
+    options = {"url": url_of_a_writer, "reportPath": str(stream.reports), "connectionName": "task"}
+    stream.run(options, publisher=batch_publisher({"exchange": "x", **options}) if way != "format" else None)
+    assert [stream.report(batch)["confirmed"] for batch in range(4)] == [1] * 4
+    said = log()
+    refused = f"configure access to exchange 'x' in vhost '{user}' refused for user '{user}'"
+    assert said.count(refused) == 1, said
+    granted = re.findall(f"'{user}' authenticated and granted access to vhost '{user}'", said)
+    assert len(granted) == 5  # the look, and a task for each batch
 
 
 @pytest.mark.usefixtures("channel")
 def test_what_a_stream_cannot_be(stream: Stream, vhost_url: str, tmp_path: Path) -> None:
     stream.add(["k"])
+    file = tmp_path / "report.json"
+    file.touch()
     with pytest.raises(
         StreamingQueryException, match=r"outputMode\('complete'\): messages in queues cannot be"
     ):
@@ -157,7 +212,7 @@ def test_what_a_stream_cannot_be(stream: Stream, vhost_url: str, tmp_path: Path)
     with pytest.raises(
         StreamingQueryException, match="a stream has a report for each batch, so give a folder"
     ):
-        stream.run({"url": vhost_url, "reportPath": tmp_path / "report.json"})
+        stream.run({"url": vhost_url, "reportPath": file})
     with pytest.raises(StreamingQueryException, match="exchange 'nope' does not exist"):
         stream.run({"url": vhost_url, "exchange": "nope"})
 

@@ -54,6 +54,7 @@ def test_names_in_any_case_and_what_spark_adds() -> None:
         ("ring", RING.to_json(), "ring", RING),
         ("routingKey", " k ", "routing_key", " k "),
         ("maxReconnects", "0", "max_reconnects", 0),
+        ("reconnectTimeout", "5m", "reconnect_timeout_s", 300.0),
         ("connectionName", "job {stage}/{partition}", "connection_name", "job {stage}/{partition}"),
     ],
 )
@@ -232,6 +233,36 @@ def test_the_password_is_found_where_the_task_runs(monkeypatch: pytest.MonkeyPat
     file.unlink()
     with pytest.raises(InputError, match="cannot be read here"):
         from_file.brokers.resolve()
+
+
+def test_no_error_advises_to_put_the_password_into_sparks_configuration() -> None:
+    with pytest.raises(InputError, match="set it where the executors start, or give passwordFile") as caught:
+        parse(**URL, passwordEnv="RABBIT_PW").brokers.resolve()
+    assert "executorEnv" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "password"),
+    [(b" c4nary \n", " c4nary "), ("ü\r\n".encode(), "ü"), (b"\tc4nary", "\tc4nary"), (b" \n", " ")],
+)
+def test_a_password_file_is_taken_as_it_is_but_for_the_end_of_the_line(
+    tmp_path: Path, content: bytes, password: str
+) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(content)
+    (address,) = parse(**URL, passwordFile=str(file)).brokers.resolve()
+    assert address.password.reveal() == password
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"", "is empty: write the password"), (b"\n", "is empty"), (b"\xff", "as UTF-8")],
+)
+def test_password_files_that_hold_none(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "password"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        parse(**URL, passwordFile=str(file)).brokers.resolve()
 
 
 def test_every_option_is_in_the_table_once() -> None:

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from rabbit_chx.errors import InputError, RowError
+from spark_connector.message_ids import MessageIds
 from spark_connector.options import WriteOptions
 from spark_connector.report import hash_of_key
 from spark_connector.rows import Messages, messages_of
@@ -54,7 +55,12 @@ def options_of(**options: str) -> WriteOptions:
 
 
 def read(
-    columns: dict[str, list[Any]], *, first_row: int = 0, id_prefix: str = "", **options: str
+    columns: dict[str, list[Any]],
+    *,
+    first_row: int = 0,
+    ids: MessageIds | None = None,
+    samples: int = 10,
+    **options: str,
 ) -> Messages:
     parsed = options_of(**options)
     types = {name: TYPES.get(name, ("string", pa.string())) for name in columns}
@@ -63,7 +69,7 @@ def read(
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
     found = MessageColumns.of(schema, parsed)
-    return messages_of(batch, found, parsed, partition=3, first_row=first_row, id_prefix=id_prefix)
+    return messages_of(batch, found, parsed, partition=3, first_row=first_row, ids=ids, samples=samples)
 
 
 def as_lists(messages: Messages) -> dict[str, Any]:
@@ -132,15 +138,21 @@ def test_times_in_any_zone_and_in_the_hour_that_comes_twice(zone: str) -> None:
     }
 
 
-def test_made_ids_number_the_rows_as_they_came() -> None:
-    messages = read(
-        {"key": ["a", None, "c"], "value": ["1", "2", "3"]},
-        first_row=10,
-        id_prefix="w-0-3-",
-        messageId="auto",
-        badRows="skip",
-    )
-    assert messages.properties["message_id"] == ["w-0-3-10", "w-0-3-12"]
+def test_made_ids_are_those_of_the_rows_that_are_published() -> None:
+    columns: dict[str, list[Any]] = {
+        "key": ["a", None, "c"],
+        "value": ["1", "2", "3"],
+        "headers": [None, None, [("h", "1")]],
+    }
+    made = read(columns, ids=MessageIds("w", 0, 3), badRows="skip").properties["message_id"]
+    good = {name: [values[0], values[2]] for name, values in columns.items()}
+    assert made == read(good, ids=MessageIds("w", 0, 3)).properties["message_id"]
+    assert len(set(made)) == 2
+
+
+def test_every_bad_row_is_counted_also_where_few_are_shown() -> None:
+    messages = read({"key": [None] * 5 + ["k"], "value": ["v"] * 6}, samples=2, badRows="skip")
+    assert (messages.skipped, len(messages.samples), len(messages)) == (5, 2, 1)
 
 
 GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
@@ -167,6 +179,11 @@ GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
         ({"priority": -1}, {}, "column 'priority' is -1"),
         ({"delivery_mode": 0}, {}, "column 'delivery_mode' is 0: 1 to 2 is possible"),
         ({"timestamp": datetime(1969, 12, 31, tzinfo=UTC)}, {}, "column 'timestamp' is -86400"),
+        (
+            {"timestamp": datetime(1969, 12, 31, 23, 59, 59, 500_000, UTC)},
+            {},
+            "column 'timestamp' is -1: 0 and more is possible",
+        ),
         ({"expiration": "1 h"}, {}, "column 'expiration' is b'1 h': give milliseconds"),
         ({"expiration": "4294967296"}, {}, "column 'expiration' is b'4294967296'"),
         ({"headers": [("CC", "k")]}, {}, "a header CC or BCC gives RabbitMQ further routing keys"),
@@ -176,7 +193,7 @@ GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
         ({"exchange": None}, {"allowExchangeColumn": "true", "exchange": ""}, "column 'exchange' is null"),
     ],
 )
-def test_bad_rows(bad: dict[str, Any], options: dict[str, str], reason: str) -> None:
+def test_bad_rows(bad: dict[str, Any], options: dict[str, Any], reason: str) -> None:
     good = {**GOOD, **{name: _good(name) for name in bad if name not in GOOD}}
     columns = {name: [good[name], bad.get(name, good[name]), good[name]] for name in good}
     with pytest.raises(RowError) as caught:

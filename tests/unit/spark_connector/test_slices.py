@@ -73,3 +73,6 @@ def test_salts_are_those_that_spark_hashes_to_each_partition() -> None:
     # SELECT pmod(hash(0), 4), pmod(hash(1), 4), ... on Spark 3.5.9 and 4.3.0
     assert salts(1) == (0,)
     assert len(set(salts(200))) == 200
+    # Spark's hash(0) is 933211791 and its hash(1) -559580957: pmod goes by the sign.
+    assert salts(3) == (0, 1, 11)
+    assert salts(7) == (12, 0, 1, 9, 3, 2, 11)
