@@ -10,6 +10,10 @@ export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 PYTEST := $(BIN)/python -m pytest
 
+# The tests that use brokers or Spark run in so many processes, each with a broker and a Spark of its own: more than two
+# cores, since they wait much. WORKERS=0 runs them in one.
+WORKERS ?= 3
+
 # Which broker releases `make parity` goes through; one that is named and cannot be had is a failure.
 RELEASES ?= 3.8 3.10 4.0 4.3
 # Which versions of PySpark `make test-spark-matrix` goes through, each in an environment of its own.
@@ -25,8 +29,8 @@ demo: java $(STAMP) ## write 336,776 flights from Spark to RabbitMQ and prove wh
 	@$(BIN)/python examples/flights.py
 
 test: java $(STAMP) ## unit tests without a broker, then the others against a real broker and a real Spark
-	$(PYTEST) tests/unit
-	$(PYTEST) tests/broker tests/spark
+	$(PYTEST) -n auto --dist worksteal tests/unit
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/spark
 
 test-spark-matrix: java ## the Spark tests on every PySpark of SPARKS; what one cannot do is skipped by name
 	@failed=; for version in $(SPARKS); do \
@@ -50,7 +54,7 @@ test-spark-%: .venv-spark-%/.ready
 	@touch $@
 
 parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
-	RELEASES="$(RELEASES)" $(PYTEST) tests/parity
+	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
 
 check: $(STAMP) ## formatting, lint, types, floors
 	$(BIN)/ruff format --check .
@@ -66,6 +70,7 @@ bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/spark_sizes.py
 	$(BIN)/python bench/spark_memory.py
+	$(BIN)/python bench/spark_ids.py
 	$(BIN)/python bench/queue_for.py
 
 build: $(STAMP) ## the wheel and the source distribution, in dist/

