@@ -16,7 +16,7 @@ from rabbit_chx.testing.running import PLUGINS, RunningBroker, masked
 from rabbit_chx.testing.serving import free_ports, guest_urls, wait_until_serving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 __all__ = [
     "SERVE",
@@ -155,15 +155,15 @@ class _ContainerServer:
             self.docker("kill")
 
     def shut_down(self) -> None:
+        self._thaw()  # a frozen server does not hear of its end; Docker thaws it too, but waits for ever if that fails
         self.docker("stop", "-t", str(_GRACE_S), timeout_s=_GRACE_S + _COMMAND_TIMEOUT_S)
 
     def pause(self) -> None:
-        if not self._paused():
-            self.docker("pause")
+        self._repeat("pause", until=self._paused)
 
     def resume(self) -> None:
         if self._paused():
-            self.docker("unpause")
+            self._thaw()
             self.wait()
 
     def disconnect(self) -> None:
@@ -192,6 +192,20 @@ class _ContainerServer:
         if self._removed:
             raise NoBrokerError(f"container {self._name} was stopped and removed; start another broker")
         return docker(*command, self._name, timeout_s=timeout_s)
+
+    def _thaw(self) -> None:
+        self._repeat("unpause", until=lambda: not self._paused())
+
+    def _repeat(self, command: str, until: Callable[[], bool]) -> None:
+        """Repeat a command that fails now and then: on a busy machine with cgroup v1, runc may be unable to freeze."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            if until():
+                return
+            try:
+                self.docker(command)
+            except NoBrokerError:
+                if attempt == _ATTEMPTS:
+                    raise
 
     def _running(self) -> bool:
         return self._state("{{.State.Running}}") == "true"
