@@ -19,7 +19,7 @@ import pika
 from publish_ways import Cost, Work, build_peer, compiled_peer, ours, raw, tutorial, windowed_pika
 
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.report import Column, render_table
+from rabbit_chx.rendering import Column, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 if TYPE_CHECKING:

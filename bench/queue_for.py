@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rabbit_chx import HashRing
-from rabbit_chx.report import Column, render_table
+from rabbit_chx.rendering import Column, render_table
 from spark_connector import queue_for
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from spark_write import EXCHANGE, PARTITIONS, bench_exchange, measured, prepared, spark_on
 
-from rabbit_chx.report import Column, render_table
-from spark_connector.message_ids import MessageIds
-from spark_connector.schema import MessageColumns
+from rabbit_chx.rendering import Column, render_table
+from spark_connector.writing.columns import MessageColumns
+from spark_connector.writing.message_ids import MessageIds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spark_write import EXCHANGE, QUEUES, bench_exchange, spark_on
 
-from rabbit_chx.report import Column, render_table
+from rabbit_chx.rendering import Column, render_table
 
 MIB = 1 << 20
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from spark_raw import raw_sink
 from spark_write import EXCHANGE, bench_exchange, measured, ours, prepared, spark_on
 
-from rabbit_chx.report import Column, render_table
+from rabbit_chx.rendering import Column, render_table
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

@@ -19,7 +19,7 @@ from spark_raw import raw_sink
 
 import spark_connector
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.report import Column, render_table
+from rabbit_chx.rendering import Column, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 if TYPE_CHECKING:

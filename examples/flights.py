@@ -26,7 +26,7 @@ import spark_connector
 from rabbit_chx import Broker, HashRing
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.report import Column, CountProgress, render_table
+from rabbit_chx.rendering import Column, CountProgress, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rabbit_chx.publishing.report import PublishReport
+    from rabbit_chx.publishing.publish_report import PublishReport
 
 __all__ = [
     "AccessRefusedError",
@@ -158,7 +158,7 @@ class PublishError(RabbitChxError):
     """Rows that were not confirmed. `report` says how many, and of what kind.
 
     Attributes:
-        report: the :class:`~rabbit_chx.publishing.report.PublishReport` up to the error.
+        report: the :class:`~rabbit_chx.publishing.publish_report.PublishReport` up to the error.
     """
 
     def __init__(self, message: str, report: PublishReport, **about: Any) -> None:  # noqa: ANN401

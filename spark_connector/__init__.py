@@ -20,21 +20,21 @@ from rabbit_chx.errors import MissingExtraError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_connector.checking import dry_run
-    from spark_connector.dry_run_report import DryRun
-    from spark_connector.placement import place
-    from spark_connector.publishing import batch_publisher, publish
-    from spark_connector.queues import queue_for
-    from spark_connector.report import WriteReport
+    from spark_connector.direct_write import batch_publisher, publish
+    from spark_connector.dry_runs import dry_run
+    from spark_connector.placing.placement import place
+    from spark_connector.placing.prediction import queue_for
+    from spark_connector.reports.dry_run_report import DryRun
+    from spark_connector.reports.write_report import WriteReport
 
 _HOMES = {
-    "DryRun": "spark_connector.dry_run_report",
-    "WriteReport": "spark_connector.report",
-    "batch_publisher": "spark_connector.publishing",
-    "dry_run": "spark_connector.checking",
-    "place": "spark_connector.placement",
-    "publish": "spark_connector.publishing",
-    "queue_for": "spark_connector.queues",
+    "DryRun": "spark_connector.reports.dry_run_report",
+    "WriteReport": "spark_connector.reports.write_report",
+    "batch_publisher": "spark_connector.direct_write",
+    "dry_run": "spark_connector.dry_runs",
+    "place": "spark_connector.placing.placement",
+    "publish": "spark_connector.direct_write",
+    "queue_for": "spark_connector.placing.prediction",
 }
 
 __all__ = [
@@ -64,7 +64,7 @@ def register(spark: SparkSession) -> None:
 
     from pyspark.errors import AnalysisException
 
-    from spark_connector.plan import speculation_of
+    from spark_connector.writing.write_plan import speculation_of
 
     try:
         spark.dataSource.register(data_source(speculation=speculation_of(spark)))

@@ -13,7 +13,7 @@ from rabbit_chx.publishing import PublishReport
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from spark_connector.report import TaskReport
+    from spark_connector.reports.write_report import TaskReport
 
 __all__ = ["raised_in_task", "with_finished"]
 

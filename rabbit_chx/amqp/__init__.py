@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rabbit_chx.amqp.amqp10 import Amqp10Type, Amqp10Value
-from rabbit_chx.amqp.clients import Client, Sender, field_for
+from rabbit_chx.amqp.amqp10_values import Amqp10Type, Amqp10Value
+from rabbit_chx.amqp.client_fields import Client, Sender, field_for
 from rabbit_chx.amqp.fields import AmqpField, FieldType
 from rabbit_chx.amqp.secret import Secret
 from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSettings

@@ -13,7 +13,7 @@ from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.clients import Table
+    from rabbit_chx.amqp.client_fields import Table
     from rabbit_chx.amqp.fields import FieldType
 
 __all__ = ["headers_in", "parse_table"]

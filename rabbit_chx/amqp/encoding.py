@@ -8,12 +8,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.clients import table_for
+from rabbit_chx.amqp.client_fields import table_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rabbit_chx.amqp.clients import Headers, Table
+    from rabbit_chx.amqp.client_fields import Headers, Table
     from rabbit_chx.amqp.fields import AmqpField, FieldType
 
 __all__ = ["encode_headers", "encode_table"]

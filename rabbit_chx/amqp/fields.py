@@ -77,7 +77,7 @@ class AmqpField:
     """A field value with its wire type.
 
     Arrays and tables may hold bare Python values beside fields; these become what a client puts on the wire for
-    them, when it is known which client (:func:`rabbit_chx.amqp.clients.field_for`). Two fields are equal if
+    them, when it is known which client (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are equal if
     they are the same on the wire of every client: ``AmqpField("byte", 5)`` is not ``AmqpField("long", 5)``, and a
     bare dict in another order is another one.
 

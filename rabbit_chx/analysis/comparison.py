@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.key_routing import Hashing, Refused, check_ring
 from rabbit_chx.analysis.matrix import MovementMatrix, Place, matrix_of
-from rabbit_chx.analysis.sample import Hashing, Refused, check_ring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

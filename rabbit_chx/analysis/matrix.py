@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from rabbit_chx.analysis.sample import check_ring
+from rabbit_chx.analysis.key_routing import check_ring
 from rabbit_chx.routing import Destination
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def movement_matrix(before: HashRing, after: HashRing) -> MovementMatrix:
     Returns:
         Shares: floats k/2^21.
     """
-    from rabbit_chx.routing.tables import SEEDS
+    from rabbit_chx.routing.seed_tables import SEEDS
 
     check_ring(before, after)
     counted = _counted(before, _places_of_seeds(before), after, _places_of_seeds(after))
@@ -127,7 +127,7 @@ def _places_of_seeds(ring: HashRing) -> NDArray[np.int32]:
     import numpy as np
 
     from rabbit_chx.routing.arrays import all_buckets
-    from rabbit_chx.routing.tables import SEEDS
+    from rabbit_chx.routing.seed_tables import SEEDS
 
     number: dict[Place, int] = {place: index for index, place in enumerate(ring.destinations)}
     buckets = len(ring.buckets) - ring.buckets.count(None)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.key_routing import Hashing, Refused, check_ring
 from rabbit_chx.analysis.matrix import MovementMatrix, Place, matrix_of, movement_matrix
-from rabbit_chx.analysis.sample import Hashing, Refused, check_ring
 from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
 
 if TYPE_CHECKING:

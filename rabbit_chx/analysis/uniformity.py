@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.sample import check_ring
-from rabbit_chx.analysis.tails import chi_square_tail, chi_square_threshold
+from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_square_threshold
+from rabbit_chx.analysis.key_routing import check_ring
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:

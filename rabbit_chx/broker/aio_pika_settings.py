@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.transport import tls_context
 from rabbit_chx.errors import InputError
-from rabbit_chx.publishing.transport import tls_context
 
 __all__ = ["aio_pika_arguments"]
 

@@ -19,6 +19,7 @@ from pika.adapters.utils import connection_workflow
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.broker.operations import ExchangeBind, ExchangeDeclare, QueueBind, QueueDeclare, Refusal
+from rabbit_chx.connection.transport import tls_context
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -28,7 +29,6 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.transport import tls_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

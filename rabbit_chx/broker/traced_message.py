@@ -16,7 +16,7 @@ from rabbit_chx.routing import ConsistentHashExchange, HashRing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rabbit_chx.amqp.clients import Table
+    from rabbit_chx.amqp.client_fields import Table
     from rabbit_chx.routing import Release
 
 __all__ = ["Observer", "TracedMessage"]

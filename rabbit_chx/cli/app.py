@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING
 import click
 
 from rabbit_chx.analysis import NoKeyFoundError
-from rabbit_chx.cli.compare import compare
-from rabbit_chx.cli.keys import keys
-from rabbit_chx.cli.options import show_help
+from rabbit_chx.cli.compare_command import compare
+from rabbit_chx.cli.keys_command import keys
+from rabbit_chx.cli.option_groups import show_help
 from rabbit_chx.cli.outcome import WRONG_USAGE, Outcome, PartlyDoneError
-from rabbit_chx.cli.ring import ring
-from rabbit_chx.cli.route import route
-from rabbit_chx.cli.rules import rules
-from rabbit_chx.cli.saying import say
-from rabbit_chx.cli.simulate import simulate
-from rabbit_chx.cli.uniformity import uniformity
-from rabbit_chx.cli.verify import verify
+from rabbit_chx.cli.ring_command import ring
+from rabbit_chx.cli.route_command import route
+from rabbit_chx.cli.rules_command import rules
+from rabbit_chx.cli.simulate_command import simulate
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.uniformity_command import uniformity
+from rabbit_chx.cli.verify_command import verify
 from rabbit_chx.errors import (
     BrokerRefusedError,
     InputError,
@@ -47,7 +47,7 @@ from rabbit_chx.errors import (
     RingSourceError,
     UnreachableError,
 )
-from rabbit_chx.report import ConsoleOutput, JsonOutput, Output
+from rabbit_chx.rendering import ConsoleOutput, JsonOutput, Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

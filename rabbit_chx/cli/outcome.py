@@ -10,7 +10,7 @@ from rabbit_chx.errors import RabbitChxError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from rabbit_chx.report import Record, Report
+    from rabbit_chx.rendering import Record, Report
 
 __all__ = ["DIFFERENCE", "DONE", "PARTLY", "WRONG_USAGE", "Outcome", "PartlyDoneError"]
 

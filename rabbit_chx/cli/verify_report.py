@@ -6,9 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
-from rabbit_chx.cli.ring import ASSUMED, bucket_ranges
-from rabbit_chx.cli.showing import (
+from rabbit_chx.cli.notation import (
     hashes_text,
     outcome_json,
     outcome_text,
@@ -18,15 +16,17 @@ from rabbit_chx.cli.showing import (
     ring_json,
     ring_text,
 )
-from rabbit_chx.report import Column, Facts, Line, Table
+from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
+from rabbit_chx.cli.ring_command import ASSUMED, bucket_ranges
+from rabbit_chx.rendering import Column, Facts, Line, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from rabbit_chx.analysis import Place, Refused, RingFinding
     from rabbit_chx.analysis.traffic import InferredRing, Misrouted
-    from rabbit_chx.broker.live import LiveExchange
-    from rabbit_chx.report import Block
+    from rabbit_chx.broker.live_exchange import LiveExchange
+    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import HashRing
 
 __all__ = ["Difference", "PassiveReport", "ScratchReport"]

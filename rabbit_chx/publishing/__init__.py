@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rabbit_chx.publishing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 from rabbit_chx.publishing.limits import Limits, Retries
-from rabbit_chx.publishing.preflight import HashExchangeFacts, look_at_hash_exchange
+from rabbit_chx.publishing.publish_report import PublishReport, Returned
 from rabbit_chx.publishing.publisher import Publisher
-from rabbit_chx.publishing.report import PublishReport, Returned
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.async_publisher import AsyncPublisher

@@ -6,18 +6,18 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing.async_connection import AsyncConnection
-from rabbit_chx.publishing.bulk import BulkPublisher, columns_of
-from rabbit_chx.publishing.steps import Open, Turn
+from rabbit_chx.publishing.drivers import Open, Turn
+from rabbit_chx.publishing.publisher_base import BulkPublisher, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
-    from rabbit_chx.publishing.report import PublishReport
-    from rabbit_chx.publishing.steps import Step, Steps
+    from rabbit_chx.publishing.drivers import Step, Steps
+    from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.tally import Tally
 
 __all__ = ["AsyncPublisher"]

@@ -11,26 +11,27 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.connection.link import InterruptedLinkError, StallError
+from rabbit_chx.connection.session import closed
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, RabbitChxError, UnreachableError
+from rabbit_chx.publishing.drivers import Open, Sleep, Turn
 from rabbit_chx.publishing.outage import Outage
-from rabbit_chx.publishing.patience import InterruptedLinkError, Patience, StallError
-from rabbit_chx.publishing.report import NACK
-from rabbit_chx.publishing.sent import Refused, Sent
-from rabbit_chx.publishing.session import closed
-from rabbit_chx.publishing.steps import Open, Sleep, Turn
+from rabbit_chx.publishing.patience import Patience
+from rabbit_chx.publishing.publish_report import NACK
+from rabbit_chx.publishing.refusals import Refused, Sent
 from rabbit_chx.publishing.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.connection.link import Link
     from rabbit_chx.errors import PublishError
+    from rabbit_chx.publishing.drivers import Steps
     from rabbit_chx.publishing.encoder import Encoder
     from rabbit_chx.publishing.limits import Limits, Retries
-    from rabbit_chx.publishing.patience import Link
-    from rabbit_chx.publishing.report import PublishReport
+    from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.rows import Rows
-    from rabbit_chx.publishing.steps import Steps
 
 __all__ = ["Delivery"]
 

@@ -3,45 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
+from rabbit_chx.connection.link import StallError
+from rabbit_chx.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
+    from rabbit_chx.connection.link import Link
+    from rabbit_chx.connection.session import Session
     from rabbit_chx.publishing.limits import Limits
-    from rabbit_chx.publishing.session import Session
 
-__all__ = ["InterruptedLinkError", "Link", "Patience", "StallError"]
+__all__ = ["Patience"]
 
 _log = logging.getLogger(__name__)
-
-
-class Link(Protocol):
-    """A connection, whoever moves its bytes."""
-
-    @property
-    def session(self) -> Session:
-        """The protocol's side."""
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes that the socket has taken, heartbeats left out."""
-
-    @property
-    def backlog(self) -> bool:
-        """Whether bytes wait for the socket to take them."""
-
-    @property
-    def bytes_under_way(self) -> int:
-        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
-
-
-class StallError(BrokerTimeoutError):
-    """The broker answers nothing, and has not said that it blocks us."""
-
-
-class InterruptedLinkError(ConnectionLostError):
-    """Ctrl-C or the like came while the connection was at work."""
 
 
 class Patience:

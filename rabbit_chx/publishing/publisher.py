@@ -7,18 +7,18 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
-from rabbit_chx.publishing.bulk import BulkPublisher, columns_of
-from rabbit_chx.publishing.connection import Connection
-from rabbit_chx.publishing.steps import Open, Turn
+from rabbit_chx.publishing.drivers import Open, Turn
+from rabbit_chx.publishing.publisher_base import BulkPublisher, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
-    from rabbit_chx.publishing.report import PublishReport
-    from rabbit_chx.publishing.steps import Step, Steps
+    from rabbit_chx.publishing.drivers import Step, Steps
+    from rabbit_chx.publishing.publish_report import PublishReport
 
 __all__ = ["Publisher"]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.publishing.report import NACK, PublishReport, Returned
+from rabbit_chx.amqp.frames import Return
+from rabbit_chx.publishing.publish_report import NACK, PublishReport, Returned
 
 if TYPE_CHECKING:
+    from rabbit_chx.connection.link import Link
     from rabbit_chx.errors import PublishError
-    from rabbit_chx.publishing.patience import Link
     from rabbit_chx.publishing.rows import Rows
 
 __all__ = ["Tally"]
@@ -37,7 +38,7 @@ class Tally:
         self.reconnects = 0
         self.blocked_s = 0.0
         self._first_row_at: float | None = None
-        self._samples: list[Returned] = []
+        self._samples: list[Return] = []
         # Of the connections that are lost:
         self._confirmed = 0
         self._returned = 0
@@ -56,8 +57,7 @@ class Tally:
     def refuse(self, rows: Rows) -> None:
         """Count rows that the broker refused for good."""
         if not self.nacked:
-            key = rows.keys[0].decode(errors="backslashreplace")
-            self._samples.append(Returned(key, NACK, "refused (basic.nack)"))
+            self._samples.append(Return(NACK, "refused (basic.nack)", rows.keys[0]))
         self.nacked += len(rows)
 
     def take_up(self, link: Link | None) -> None:
@@ -104,7 +104,7 @@ class Tally:
             bytes_sent=self._bytes_sent + (link.bytes_sent - self._bytes_before if link else 0),
             seconds=now - self._first_row_at if self._first_row_at is not None else 0.0,
             blocked_seconds=self.blocked_s,
-            samples=tuple(self._samples),
+            samples=tuple(Returned.of(sample) for sample in self._samples),
         )
 
     def _here(self, link: Link) -> tuple[int, int]:

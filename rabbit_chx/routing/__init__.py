@@ -2,7 +2,7 @@
 
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef
 from rabbit_chx.routing.consistent_hash import ConsistentHashExchange, Explanation
-from rabbit_chx.routing.hashed_on import HashedOn
+from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.jump import bucket_of_seed, jump_consistent_hash, seed_of
 from rabbit_chx.routing.modulus_hash import ModulusHashExchange
 from rabbit_chx.routing.release import NEWEST, Release, RuleRow, rule_rows

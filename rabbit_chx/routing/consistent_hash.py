@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.clients import PAMQP_NAME_BYTES, check_client, field_of_type
+from rabbit_chx.amqp.client_fields import PAMQP_NAME_BYTES, check_client, field_of_type
 from rabbit_chx.amqp.fields import shortstr, too_deep
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.erlang import phash2
+from rabbit_chx.erlang.term_text import erlang_text
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing.amqp10_message import AMQP_1_0, hashed_term, refuse_converted
-from rabbit_chx.routing.hashed_on import HashedOn
+from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.header_terms import HashedTerm, field_term
 from rabbit_chx.routing.jump import jump_consistent_hash, seed_of, walk_of_seed
-from rabbit_chx.routing.message import Message
+from rabbit_chx.routing.message import hashed_header, hashed_property, message_of
+from rabbit_chx.routing.message_091 import Message
+from rabbit_chx.routing.message_10 import AMQP_1_0, hashed_term, refuse_converted
 from rabbit_chx.routing.release import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
 from rabbit_chx.routing.ring import HashRing
-from rabbit_chx.routing.sent import hashed_header, hashed_property, message_of
-from rabbit_chx.routing.term_text import erlang_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.amqp.clients import Client, Headers, Sender
+    from rabbit_chx.amqp.client_fields import Client, Headers, Sender
     from rabbit_chx.amqp.fields import AmqpField, FieldType
     from rabbit_chx.erlang import Term
-    from rabbit_chx.routing.amqp10_message import Amqp10Message
     from rabbit_chx.routing.bindings import Destination
+    from rabbit_chx.routing.message_10 import Amqp10Message
     from rabbit_chx.routing.release import Release
     from rabbit_chx.routing.ring import Provenance
 

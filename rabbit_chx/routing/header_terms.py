@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
 from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError
-from rabbit_chx.routing.message import refuse_random_id
+from rabbit_chx.routing.message_091 import refuse_random_id
 from rabbit_chx.routing.release import (
     FIRST_HEADER_COUNTS,
     HASHED_PROPERTY,
@@ -28,8 +28,8 @@ from rabbit_chx.routing.release import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.clients import Table
-    from rabbit_chx.routing.message import Message
+    from rabbit_chx.amqp.client_fields import Table
+    from rabbit_chx.routing.message_091 import Message
 
 __all__ = ["HashedTerm", "field_term", "header_term", "property_term"]
 

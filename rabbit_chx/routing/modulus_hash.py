@@ -20,13 +20,13 @@ from rabbit_chx.routing.bindings import (
     order_of_binding,
     order_of_destination,
 )
+from rabbit_chx.routing.message import message_of
 from rabbit_chx.routing.release import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED, Release, check_release
-from rabbit_chx.routing.sent import message_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rabbit_chx.amqp.clients import Headers, Sender
+    from rabbit_chx.amqp.client_fields import Headers, Sender
 
 __all__ = ["ModulusHashExchange"]
 

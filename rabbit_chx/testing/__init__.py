@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rabbit_chx.errors import NoBrokerError
+    from rabbit_chx.testing.broker_search import find_broker
     from rabbit_chx.testing.cluster import RunningCluster, docker_cluster
     from rabbit_chx.testing.containers import docker_broker, start_docker_broker
-    from rabbit_chx.testing.find import find_broker
     from rabbit_chx.testing.local_server import local_broker, start_local_broker
     from rabbit_chx.testing.needs import in_ci, need, skip_unless_ci
-    from rabbit_chx.testing.running import RunningBroker
+    from rabbit_chx.testing.running_broker import RunningBroker
     from rabbit_chx.testing.vhosts import temporary_vhost
 
 _HOMES = {
     "NoBrokerError": "rabbit_chx.errors",
-    "RunningBroker": "rabbit_chx.testing.running",
+    "RunningBroker": "rabbit_chx.testing.running_broker",
     "RunningCluster": "rabbit_chx.testing.cluster",
     "docker_broker": "rabbit_chx.testing.containers",
     "docker_cluster": "rabbit_chx.testing.cluster",
-    "find_broker": "rabbit_chx.testing.find",
+    "find_broker": "rabbit_chx.testing.broker_search",
     "in_ci": "rabbit_chx.testing.needs",
     "local_broker": "rabbit_chx.testing.local_server",
     "need": "rabbit_chx.testing.needs",

@@ -22,7 +22,7 @@ from rabbit_chx.testing.reaper import Reaper
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from rabbit_chx.testing.running import RunningBroker
+    from rabbit_chx.testing.running_broker import RunningBroker
 
 __all__ = ["RunningCluster", "docker_cluster", "running_nodes"]
 

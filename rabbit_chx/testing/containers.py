@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
 from rabbit_chx.testing.commands import last_lines, run_bounded
+from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
 from rabbit_chx.testing.reaper import Reaper
-from rabbit_chx.testing.running import PLUGINS, RunningBroker, masked
-from rabbit_chx.testing.serving import free_ports, guest_urls, wait_until_serving
+from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.errors import InputError, NoBrokerError
 from rabbit_chx.testing.commands import last_lines
+from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
 from rabbit_chx.testing.reaper import Reaper, kill_group
-from rabbit_chx.testing.running import PLUGINS, RunningBroker
-from rabbit_chx.testing.serving import free_ports, guest_urls, wait_until_serving
+from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -65,8 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str | None:
     """The releases of the brokers that are named."""
+    from rabbit_chx.testing.broker_search import named_broker_in_words
     from rabbit_chx.testing.containers import image_version
-    from rabbit_chx.testing.find import named_broker_in_words
 
     if series := dict.fromkeys(config.getoption(_OPTION)):
         versions = (image_version(one) or f"{one} (no image here yet)" for one in series)
@@ -98,7 +98,11 @@ def pytest_testnodedown(node: _Worker) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A failed test tells the last log lines of the brokers that it used, as far as they are ours."""
     report = yield
-    if report.failed and isinstance(item, pytest.Function) and "rabbit_chx.testing.running" in sys.modules:
+    if (
+        report.failed
+        and isinstance(item, pytest.Function)
+        and "rabbit_chx.testing.running_broker" in sys.modules
+    ):
         report.sections += _logs(item.funcargs.values())
     return report
 
@@ -134,7 +138,7 @@ def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Itera
     """A real broker: of a series that `--chx-broker` names, else as `rabbit_chx.testing.find_broker` finds it."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_broker, find_broker
-    from rabbit_chx.testing.find import broker_is_named
+    from rabbit_chx.testing.broker_search import broker_is_named
 
     install = request.config.getoption(_INSTALL)
     with ExitStack() as stack:

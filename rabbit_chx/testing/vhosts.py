@@ -12,7 +12,7 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rabbit_chx.testing.running import RunningBroker
+    from rabbit_chx.testing.running_broker import RunningBroker
 
 __all__ = ["in_vhost", "temporary_vhost"]
 
@@ -26,7 +26,7 @@ def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
         BrokerRefusedError: its user may not create vhosts.
     """
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.scratch import scratch_vhost
+    from rabbit_chx.broker.scratch_vhost import scratch_vhost
 
     if broker.management_url is None:
         raise InputError(

@@ -18,6 +18,7 @@ import trustme
 from publishing_support import CHX, Consumed, bodies_with, through
 
 from rabbit_chx import AsyncPublisher
+from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -26,7 +27,6 @@ from rabbit_chx.errors import (
     RowError,
     UnreachableError,
 )
-from rabbit_chx.publishing.async_connection import AsyncConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -17,7 +17,7 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.broker.live import read_release
+from rabbit_chx.broker.live_exchange import read_release
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Release
 

@@ -13,6 +13,7 @@ import pytest
 from publishing_support import CHX, FANOUT, Consumed, through
 
 from rabbit_chx.broker.management import Management
+from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -22,7 +23,6 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.publishing.ledger import Ledger
 from rabbit_chx.publishing.tally import Tally
 from rabbit_chx.testing import skip_unless_ci
 

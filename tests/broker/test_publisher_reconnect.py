@@ -13,9 +13,9 @@ import pytest
 from publishing_support import CHX, Consumed, bodies_with, through
 
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError, PublishError
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.publishing.connection import Connection
 from rabbit_chx.testing import skip_unless_ci
 
 if TYPE_CHECKING:

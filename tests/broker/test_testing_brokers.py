@@ -26,7 +26,7 @@ from rabbit_chx.testing import (
     local_broker,
     need,
 )
-from rabbit_chx.testing.serving import amqp_version, check_management, free_ports
+from rabbit_chx.testing.readiness import amqp_version, check_management, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import pytest
 
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.testing import NoBrokerError, RunningBroker, RunningCluster, docker_cluster, need
-from rabbit_chx.testing.serving import amqp_version
+from rabbit_chx.testing.readiness import amqp_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

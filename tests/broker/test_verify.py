@@ -26,10 +26,10 @@ from pika.exchange_type import ExchangeType
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.analysis.traffic import compare_traffic
 from rabbit_chx.broker import Broker, TracedRing, pika_parameters
-from rabbit_chx.broker.live import read_exchange, read_reach, read_ring
+from rabbit_chx.broker.firehose import trace_exchange, tracing
+from rabbit_chx.broker.live_exchange import read_exchange, read_reach, read_ring
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import DiagnosticsRing
-from rabbit_chx.broker.tracing import trace_exchange, tracing
 from rabbit_chx.cli import main
 from rabbit_chx.errors import RingSourceError
 from rabbit_chx.routing import ExchangeRef, HashRing

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing
 from spark_connector import batch_publisher, place, publish, queue_for
-from spark_connector.placement import _partition_column
-from spark_connector.slices import Placement, salts
+from spark_connector.placing.placement import _partition_column
+from spark_connector.placing.slices import Placement, salts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rabbit_chx.errors import MismatchError, NotFoundError, UnreachableError
-from spark_connector.options import WriteOptions
-from spark_connector.preflight import check_broker
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.writing.preflight import check_broker
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

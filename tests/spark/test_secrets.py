@@ -52,7 +52,7 @@ class Broken(data_source()):
         return "broken"
 
     def writer(self, schema, overwrite):
-        from spark_connector.brokers import Brokers
+        from spark_connector.options.addresses import Brokers
 
         Brokers.of = lambda values: values["password"]["unforeseen"]
         return super().writer(schema, overwrite)

@@ -17,11 +17,11 @@ from pyspark.sql.types import DataType, IntegerType, MapType, StringType, Struct
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, InputError, PublishError, RowError
 from rabbit_chx.routing import HashRing
-from spark_connector import writing
-from spark_connector.options import WriteOptions
-from spark_connector.report import RowSample, WriteReport, hash_of_key
-from spark_connector.schema import MessageColumns
-from spark_connector.writing import write_partition
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.reports.write_report import RowSample, WriteReport, hash_of_key
+from spark_connector.writing import task_writer
+from spark_connector.writing.columns import MessageColumns
+from spark_connector.writing.task_writer import write_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.testing import RunningBroker
-    from spark_connector.report import TaskReport
+    from spark_connector.reports.write_report import TaskReport
 
     Consumed = Callable[[], list[Any]]
 
@@ -272,10 +272,12 @@ def test_lines_in_the_log(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(writing, "_PROGRESS_S", 0.0)
+    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
     with caplog.at_level(logging.INFO, "spark_connector"):
         write(vhost_url, rows(1_000), batches=3)
-    lines = [record.message for record in caplog.records if record.name == "spark_connector.writing"]
+    lines = [
+        record.message for record in caplog.records if record.name == "spark_connector.writing.task_writer"
+    ]
     assert lines[-1].startswith(
         "exchange 'x', partition 0, attempt 0, done: 3000 rows read, 0 skipped, 3000 confirmed"
     )

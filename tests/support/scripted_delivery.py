@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 from rabbit_chx.publishing.delivery import Delivery
+from rabbit_chx.publishing.drivers import Open, Sleep, Turn
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.rows import Rows
-from rabbit_chx.publishing.session import Session
-from rabbit_chx.publishing.steps import Open, Sleep, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rabbit_chx.publishing.report import PublishReport
-    from rabbit_chx.publishing.steps import Steps
+    from rabbit_chx.publishing.drivers import Steps
+    from rabbit_chx.publishing.publish_report import PublishReport
 
 __all__ = [
     "A",

@@ -16,7 +16,7 @@ from pamqp.exceptions import UnmarshalingException
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-from rabbit_chx.publishing.session import Session
+from rabbit_chx.connection.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import re
 from itertools import groupby
 from pathlib import Path
 
-from spark_connector.option_table import OPTIONS
-from spark_connector.schema import COLUMNS
+from spark_connector.options.option_table import OPTIONS
+from spark_connector.writing.columns import COLUMNS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 _MARKED = re.compile(r"(<!-- (columns|options): made from the code -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -4,7 +4,7 @@ The only package of this floor that uses NumPy; it is loaded when the first arra
 the caller brings its arrays, and is no dependency.
 """
 
-from rabbit_chx.routing.arrays.columns import amqp10_seeds, header_seeds, property_seeds
+from rabbit_chx.routing.arrays.exchange_seeds import amqp10_seeds, header_seeds, property_seeds
 from rabbit_chx.routing.arrays.keys import hashes
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,

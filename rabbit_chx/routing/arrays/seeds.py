@@ -9,7 +9,7 @@ import numpy as np
 from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
 from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS
 from rabbit_chx.routing.arrays.keys import hashed_parts
-from rabbit_chx.routing.tables import SEEDS, open_table
+from rabbit_chx.routing.seed_tables import SEEDS, open_table
 
 if TYPE_CHECKING:
     from array import array

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from rabbit_chx.amqp import Amqp10Value
-from rabbit_chx.amqp.amqp10 import id_for, named_values
+from rabbit_chx.amqp.amqp10_values import id_for, named_values
 from rabbit_chx.testing import skip_unless_ci
 
 if TYPE_CHECKING:

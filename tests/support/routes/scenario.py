@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rabbit_chx.amqp.clients import Client, Sender, Table, table_for
+from rabbit_chx.amqp.client_fields import Client, Sender, Table, table_for
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import ConsistentHashExchange, Destination, HashRing, ModulusHashExchange, Release
-from rabbit_chx.routing.message import property_bytes, property_seconds
+from rabbit_chx.routing.message_091 import property_bytes, property_seconds
 from routes import amqp10
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika.data import encode_table  # type: ignore[import-untyped]
 
-from rabbit_chx.amqp.clients import table_for
+from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.decoding import headers_in, parse_table
 from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.errors import InputError

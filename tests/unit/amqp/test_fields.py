@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.amqp import AmqpField, field_for
-from rabbit_chx.amqp.clients import table_for
+from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.errors import InputError
 
 RANGES = {

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from rabbit_chx.broker import DiagnosticsRing
-from rabbit_chx.cli.live import LiveBroker, live_options
+from rabbit_chx.cli.live_options import LiveBroker, live_options
 from rabbit_chx.cli.outcome import Outcome
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.report import (
+from rabbit_chx.rendering import (
     Block,
     Column,
     ConsoleOutput,

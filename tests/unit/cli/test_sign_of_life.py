@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from rabbit_chx.report import progress, sign_of_life
+from rabbit_chx.rendering import progress, sign_of_life
 
 
 @pytest.mark.parametrize(("short_s", "seen"), [(0.05, True), (60.0, False)])

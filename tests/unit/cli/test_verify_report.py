@@ -8,9 +8,9 @@ import pytest
 
 from rabbit_chx.analysis import RingFinding
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, Observation
-from rabbit_chx.broker.live import LiveExchange
+from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.cli.verify_report import Difference, PassiveReport, ScratchReport
-from rabbit_chx.report import Facts
+from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
 
 if TYPE_CHECKING:

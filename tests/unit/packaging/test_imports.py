@@ -42,7 +42,7 @@ def test_the_pure_floors_load_only_the_standard_library(code: str) -> None:
 
 
 def test_an_executor_loads_nothing_above_publishing() -> None:
-    code = "import spark_connector.writing, spark_connector.datasource; from rabbit_chx import Publisher"
+    code = "import spark_connector.writing.task_writer, spark_connector.datasource; from rabbit_chx import Publisher"
     assert not loaded_by(code) & ABOVE_PUBLISHING
 
 

@@ -33,10 +33,10 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.publishing.drivers import Sleep
 from rabbit_chx.publishing.limits import Limits
-from rabbit_chx.publishing.report import NACK
+from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.rows import Rows
-from rabbit_chx.publishing.steps import Sleep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

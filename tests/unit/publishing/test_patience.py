@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from scripted_delivery import A, Link, ack, blocked, unblocked
 
+from rabbit_chx.connection.link import StallError
 from rabbit_chx.errors import BrokerTimeoutError
 from rabbit_chx.publishing.limits import Limits
-from rabbit_chx.publishing.patience import Patience, StallError
+from rabbit_chx.publishing.patience import Patience
 
 LIMITS = Limits(confirm_timeout_s=60, blocked_timeout_s=300)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.clients import table_for
+from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.decoding import headers_in, parse_table
 from rabbit_chx.amqp.encoding import encode_headers, encode_table
 from rabbit_chx.errors import InputError, RowError

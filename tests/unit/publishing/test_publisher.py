@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from scripted_peer import Message, Peer, ack, hang_up, nothing
 
+from rabbit_chx.connection.transport import Transport
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.encoder import Encoder
-from rabbit_chx.publishing.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

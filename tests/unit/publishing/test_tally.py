@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from scripted_delivery import A, Link, ack, all_of, nack, returned
 
-from rabbit_chx.publishing.report import Returned
+from rabbit_chx.amqp.frames import Return
+from rabbit_chx.publishing.publish_report import Returned
 from rabbit_chx.publishing.tally import Tally
 
 
@@ -116,11 +117,14 @@ def test_time_runs_from_the_first_row() -> None:
 def test_samples_of_all_connections_are_in_the_report_and_only_its_own() -> None:
     earlier, tally = Tally(), Tally()
     first, second = Link(A), Link(A)
-    lost, late = Returned("a", 312, "NO_ROUTE"), Returned("b", 312, "NO_ROUTE")
+    lost, late = Return(312, "NO_ROUTE", b"a"), Return(312, "NO_ROUTE", b"\xff")
     earlier.take_up(first)
-    first.session.samples.append(Returned("old", 312, "NO_ROUTE"))
+    first.session.samples.append(Return(312, "NO_ROUTE", b"old"))
     tally.take_up(first)
     first.session.samples.append(lost)
     tally.take_up(second)
     second.session.samples.append(late)
-    assert tally.report(second, now=0).samples == (lost, late)
+    assert tally.report(second, now=0).samples == (
+        Returned("a", 312, "NO_ROUTE"),
+        Returned("\\xff", 312, "NO_ROUTE"),
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spark_tables import PAGE, with_tables
 
-from spark_connector.option_table import OPTIONS
+from spark_connector.options.option_table import OPTIONS
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 

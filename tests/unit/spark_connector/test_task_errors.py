@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx.errors import PublishError, RowError
 from rabbit_chx.publishing import PublishReport
-from spark_connector.report import TaskReport
+from spark_connector.reports.write_report import TaskReport
 from spark_connector.task_errors import raised_in_task, with_finished
 
 COUNTS = PublishReport(

@@ -1,0 +1,232 @@
+"""Values of AMQP 1.0: what stands in application properties and in ids, with its wire type.
+
+===============================  ======================================================================
+type                             value
+===============================  ======================================================================
+``null``                         None
+``boolean``                      bool
+``ubyte ushort uint ulong``      int, from 0 to 2^8 - 1, 2^16 - 1, 2^32 - 1 and 2^64 - 1
+``byte short int long``          int, from -2^7, -2^15, -2^31 and -2^63
+``float double``                 float; ``float`` is rounded to 32 bits
+``char``                         one character, or its code point
+``timestamp``                    int, milliseconds since 1970, -2^63 to 2^63 - 1
+``uuid``                         ``uuid.UUID``, or its 16 bytes
+``binary``                       bytes
+``string``                       str, or its UTF-8
+``symbol``                       str, or its bytes
+``list map array``               not looked into: RabbitMQ routes as if it were not there
+``decimal32 decimal64``          likewise
+``decimal128``                   likewise
+===============================  ======================================================================
+
+The names are the specification's. A bare Python value means what Qpid Proton 0.40 puts on the wire for it, and so
+RabbitMQ's own client for Python, which stands on it: None null, bool boolean, int long (in an id: ulong), float double,
+str string, bytes and bytearray binary, UUID uuid, list and tuple list, dict map; and Proton's own classes, as ``ulong`` or
+``symbol``, their types. Mirrors ``proton/_data.py``, ``Data.put_mappings``, and ``cproton.py``, ``py2msgid``.
+Proton is not imported.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from uuid import UUID
+
+from rabbit_chx.amqp.fields import bytes_of, pairs_of, shown
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rabbit_chx.amqp.client_fields import Headers
+
+__all__ = ["Amqp10Type", "Amqp10Value", "id_for", "named_values", "value_for"]
+
+Amqp10Type: TypeAlias = Literal[
+    "null", "boolean", "ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "long", "float", "double", "char",
+    "timestamp", "uuid", "binary", "string", "symbol", "list", "map", "array", "decimal32", "decimal64", "decimal128",
+]  # fmt: skip
+
+#: Which values each type of whole number has, milliseconds of a timestamp and code points included.
+INTEGER_RANGES_10: dict[str, range] = {
+    "ubyte": range(1 << 8),
+    "ushort": range(1 << 16),
+    "uint": range(1 << 32),
+    "ulong": range(1 << 64),
+    "byte": range(-(1 << 7), 1 << 7),
+    "short": range(-(1 << 15), 1 << 15),
+    "int": range(-(1 << 31), 1 << 31),
+    "long": range(-(1 << 63), 1 << 63),
+    "timestamp": range(-(1 << 63), 1 << 63),
+    "char": range(0x110000),
+}
+NOT_SIMPLE = {"list", "map", "array", "decimal32", "decimal64", "decimal128"}
+ID_TYPES = ("string", "binary", "uuid", "ulong")
+
+_OF_PYTHON: dict[type, Amqp10Type] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    str: "string",
+    bytes: "binary",
+    bytearray: "binary",
+    UUID: "uuid",
+    list: "list",
+    tuple: "list",
+    dict: "map",
+}
+_OF_PROTON: dict[str, Amqp10Type] = {
+    **{name: name for name in get_args(Amqp10Type)},
+    "int32": "int",
+    "float32": "float",
+    "Array": "array",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Amqp10Value:
+    """A value with its wire type.
+
+    Attributes:
+        type: the wire type, by the specification's name.
+        value: text, bytes and UUIDs as bytes, characters as code points; None for what RabbitMQ does not look into.
+
+    Raises:
+        InputError: there is no such type, or the value is none of that type.
+    """
+
+    type: Amqp10Type
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        if self.type not in get_args(Amqp10Type):
+            raise InputError(
+                f"{self.type!r} is no type of AMQP 1.0: give one of {', '.join(get_args(Amqp10Type))}"
+            )
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        object.__setattr__(self, "value", _value_of(self.type, self.value))
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether RabbitMQ takes it for routing: no list, map, array or decimal, and no infinity and NaN."""
+        if isinstance(self.value, float):
+            return math.isfinite(self.value)
+        return self.type not in NOT_SIMPLE
+
+
+def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
+    """The value that Proton puts on the wire for a bare one; an Amqp10Value is one already.
+
+    Raises:
+        InputError: Proton cannot encode it.
+    """
+    if isinstance(value, Amqp10Value):
+        return value
+    kind = type(value)
+    type_ = _OF_PYTHON.get(kind)
+    if "proton" in kind.__module__.split("."):
+        type_ = _OF_PROTON.get(kind.__name__)
+    if type_ is None:
+        raise InputError(
+            f"there is nothing in AMQP 1.0 for {shown(value)} ({kind.__name__}): give an Amqp10Value"
+        )
+    return Amqp10Value(type_, value)
+
+
+def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
+    """A message_id or correlation_id; None where there is none.
+
+    Raises:
+        InputError: it is neither str, bytes, UUID nor an int of 64 bits from 0.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        given = Amqp10Value("ulong", value)
+    else:
+        given = value_for(value)
+    if given.type == "null":
+        return None
+    if given.type not in ID_TYPES:
+        raise InputError(f"the {name} is a {given.type}: AMQP 1.0 has {', '.join(ID_TYPES)} there")
+    return given
+
+
+def named_values(given: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
+    """Application properties or annotations, given as a mapping or as pairs of name and value.
+
+    Raises:
+        InputError: a name or a value cannot be sent, or it is neither.
+    """
+    return tuple(
+        (bytes_of(name, "the name of an application property or annotation"), value_for(value))
+        for name, value in pairs_of(given)
+    )
+
+
+def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
+    if type_ in NOT_SIMPLE:
+        return None
+    if type_ in INTEGER_RANGES_10:
+        return _integer(type_, value)
+    return _READERS[type_](type_, value)
+
+
+def _bytes(type_: str, value: Any) -> bytes:  # noqa: ANN401
+    return bytes_of(bytes(value) if isinstance(value, bytearray) else value, f"a value of type {type_}")
+
+
+def _null(type_: str, value: Any) -> None:  # noqa: ANN401
+    if value is not None:
+        raise _mismatch(type_, value)
+
+
+def _boolean(type_: str, value: Any) -> bool:  # noqa: ANN401
+    if not isinstance(value, bool):
+        raise _mismatch(type_, value)
+    return value
+
+
+def _uuid(type_: str, value: Any) -> bytes:  # noqa: ANN401
+    data = value.bytes if isinstance(value, UUID) else value
+    if not isinstance(data, bytes) or len(data) != 16:
+        raise _mismatch(type_, value)
+    return data
+
+
+def _float(type_: str, value: Any) -> float:  # noqa: ANN401
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise _mismatch(type_, value)
+    try:
+        number = float(value)
+        return number if type_ == "double" else float(struct.unpack(">f", struct.pack(">f", number))[0])
+    except OverflowError:
+        raise InputError(f"{shown(value)} does not fit into a {type_}") from None
+
+
+def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
+    if type_ == "char" and isinstance(value, str) and len(value) == 1:
+        return ord(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _mismatch(type_, value)
+    allowed, number = INTEGER_RANGES_10[type_], int(value)
+    if number not in allowed:
+        raise InputError(f"{shown(number)} is no {type_}: that goes from {allowed[0]} to {allowed[-1]}")
+    return number
+
+
+def _mismatch(type_: str, value: object) -> InputError:
+    return InputError(f"{shown(value)} ({type(value).__name__}) is no {type_} of AMQP 1.0")
+
+
+_READERS: dict[str, Callable[[str, Any], Any]] = {
+    "null": _null,
+    "boolean": _boolean,
+    "float": _float,
+    "double": _float,
+    "uuid": _uuid,
+    "binary": _bytes,
+    "string": _bytes,
+    "symbol": _bytes,
+}

@@ -1,0 +1,141 @@
+"""A sample of what is hashed, and where an exchange routes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.amqp.client_fields import field_for
+from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, shortstr
+from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.routing import ConsistentHashExchange, HashedOn, HashRing
+from rabbit_chx.routing.message_091 import property_bytes, property_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rabbit_chx.amqp.client_fields import Client
+    from rabbit_chx.amqp.fields import FieldType
+    from rabbit_chx.analysis.matrix import Place
+
+__all__ = ["Hashing", "Refused", "check_ring"]
+
+#: A sample of one of these alone has equal values where they are equal in Python.
+PLAIN = (str, bytes, bool, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message for which the broker would close the channel, instead of routing it.
+
+    Attributes:
+        reason: what the broker would do, and why.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hashing:
+    """What an exchange hashes: the routing key, or a header, or a property.
+
+    Attributes:
+        hash_header: its argument ``hash-header``, the header's name, if it has one.
+        hash_property: its argument ``hash-property``, likewise.
+        client: whose encoding bare header values have, ``pika`` or ``aio-pika``.
+        field_type: the wire type of bare header values; None for that which the client gives each.
+
+    Raises:
+        InputError: the broker would refuse to declare such an exchange.
+    """
+
+    hash_header: str | None = None
+    hash_property: str | None = None
+    client: Client = "pika"
+    field_type: FieldType | None = None
+
+    def __post_init__(self) -> None:
+        HashedOn.from_arguments(self.arguments)
+        if self.field_type is None:
+            return
+        if self.field_type not in FIELD_TYPES:
+            raise InputError(
+                f"{self.field_type!r:.60} is no AMQP field type: give one of {', '.join(FIELD_TYPES)}"
+            )
+        if self.hash_header is None:
+            raise InputError(f"{self.field_type} is the type of a header's values: give hash_header too")
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """The exchange's arguments."""
+        given = {"hash-header": self.hash_header, "hash-property": self.hash_property}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def message(self, value: Any) -> dict[str, Any]:  # noqa: ANN401
+        """The message that has this value where the exchange looks, as arguments of its `route`."""
+        if self.hash_header is not None:
+            return {"headers": {self.hash_header: self._header(value)}, "client": self.client}
+        if self.hash_property is not None:
+            return {"properties": {self.hash_property: value}, "client": self.client}
+        return {"routing_key": value}
+
+    def route_all(self, values: Sequence[Any], ring: HashRing) -> list[Place | Refused]:
+        """Where each value goes, by the rules of the ring's release; None where nothing takes it.
+
+        Raises:
+            InputError: a value is none that the exchange can be given there.
+        """
+        check_ring(ring)
+        exchange = ConsistentHashExchange("sample", ring, self.arguments)
+        if not ring.destinations:
+            return [_routed(exchange, self.message(value)) for value in values]
+        places: tuple[Place, ...] = (*ring.destinations, None)  # the index of a hole, -1, is the last
+        try:
+            indices = exchange.indices(values, field_type=self.field_type, client=self.client)
+        except ChannelClosedError:
+            return [_routed(exchange, self.message(value)) for value in values]
+        return [places[index] for index in indices.tolist()]
+
+    def identities(self, values: Sequence[Any]) -> Sequence[Any]:
+        """For each value something hashable, equal where values are the same in a message.
+
+        Python takes 1, 1.0 and True for equal; on the wire they differ, and text and its bytes may not.
+
+        Raises:
+            InputError: the client cannot send a value.
+        """
+        kinds = set(map(type, values))
+        if len(kinds) == 1 and kinds.pop() in PLAIN:
+            return values
+        return list(map(self._sent, values))
+
+    def _sent(self, value: Any) -> Any:  # noqa: ANN401
+        if self.hash_header is not None:
+            return field_for(self._header(value), self.client)
+        if self.hash_property is None:
+            return shortstr(value, "the routing key")
+        if self.hash_property == "timestamp":
+            return property_seconds(value, self.client)
+        return property_bytes(self.hash_property, value, self.client)
+
+    def _header(self, value: Any) -> Any:  # noqa: ANN401
+        bare = self.field_type is None or isinstance(value, AmqpField)
+        return value if bare else AmqpField(self.field_type, value)  # type: ignore[arg-type]
+
+
+def check_ring(*rings: object) -> None:
+    """Refuses what is no ring.
+
+    Raises:
+        InputError: one of them is none.
+    """
+    for ring in rings:
+        if not isinstance(ring, HashRing):
+            raise InputError(f"{ring!r:.60} is no ring: give a HashRing")
+
+
+def _routed(exchange: ConsistentHashExchange, message: dict[str, Any]) -> Place | Refused:
+    try:
+        return exchange.route(**message)
+    except ChannelClosedError as error:
+        return Refused(str(error))

@@ -1,0 +1,139 @@
+"""Keys that land on a wanted destination, for tests and canaries."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis.key_routing import Hashing, check_ring
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rabbit_chx.routing import Destination, HashRing
+
+__all__ = ["NoKeyFoundError", "keys_for"]
+
+NUMBER = "{n}"
+FIRST_BATCH = 64
+LARGEST_BATCH = 1 << 14
+MAX_KEY_BYTES = 255
+
+
+class NoKeyFoundError(InputError):
+    """No key of the pattern reached the destination within the tries that were allowed."""
+
+
+def keys_for(
+    ring: HashRing,
+    destination: Destination,
+    pattern: str = "canary-{n}",
+    *,
+    start: int = 0,
+    tries: int = 1_000_000,
+    hashing: Hashing | None = None,
+    read: Callable[[str], Any] = str,
+) -> Iterator[str]:
+    """Keys that land on a destination, in the order of their numbers, without an end.
+
+    ::
+
+        list(itertools.islice(keys_for(ring, "q7"), 3))
+
+    Args:
+        ring: the ring; keys are as sure as its provenance.
+        destination: where they have to land.
+        pattern: a key, in which ``{n}`` stands for a number.
+        start: the first number.
+        tries: how many candidates in a row may land elsewhere before the search is given up.
+        hashing: what the exchange hashes; the routing key if None.
+        read: makes a key what the exchange is given to hash, as an AmqpField of a number.
+
+    Raises:
+        InputError: the destination has no bucket, the pattern no ``{n}``, or an argument is none of its kind.
+        NoKeyFoundError: no key reaches its buckets; while iterating, after as many misses.
+    """
+    check_ring(ring)
+    if destination not in ring.destinations:
+        names = ", ".join(map(str, ring.destinations[:10])) or "nothing at all"
+        raise InputError(
+            f"{destination!s} has no bucket in the ring, which has {names}: give one of the ring's destinations",
+            queue=destination if isinstance(destination, str) else None,
+        )
+    if destination not in ring.buckets[: ring.bucket_count]:
+        raise NoKeyFoundError(
+            f"no key lands on {destination!s}: its exact share is 0, as the ring has holes, and of its buckets the broker "
+            f"counts the first {ring.bucket_count:,} alone: delete the exchange and declare it anew"
+        )
+    _check_pattern(pattern)
+    _check_number("start", start, 0)
+    _check_number("tries", tries, 1)
+    hashed = hashing or Hashing()
+
+    def landing(batch: list[str]) -> list[bool]:
+        values = list(map(read, batch))
+        return [place == destination for place in hashed.route_all(values, ring)]
+
+    longest = None if hashed.hash_header is not None else MAX_KEY_BYTES
+    return _search(landing, destination, _batches(pattern, start, longest), tries)
+
+
+def _check_number(name: str, number: object, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise InputError(f"{name} is {number!r:.60}: give a whole number, at least {least}")
+
+
+def _check_pattern(pattern: object) -> None:
+    if not isinstance(pattern, str):
+        raise InputError(f"the pattern is {pattern!r:.60}: give text with {NUMBER} in it")
+    if NUMBER not in pattern:
+        raise InputError(
+            f"the pattern {pattern!r:.60} makes one key only: write {NUMBER} where its number belongs"
+        )
+    try:
+        pattern.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"the pattern {pattern!r:.60} holds half of a surrogate pair: give whole text"
+        ) from None
+
+
+def _search(
+    landing: Callable[[list[str]], list[bool]],
+    destination: Destination,
+    batches: Iterator[list[str]],
+    tries: int,
+) -> Iterator[str]:
+    misses = 0
+    for batch in batches:
+        for key, lands in zip(batch, landing(batch), strict=True):
+            if lands:
+                yield key
+                misses = 0
+                continue
+            misses += 1
+            if misses == tries:
+                raise NoKeyFoundError(
+                    f"{tries:,} keys in a row, up to {key!r}, do not land on {destination!s}: allow more tries"
+                )
+
+
+def _batches(pattern: str, start: int, longest: int | None) -> Iterator[list[str]]:
+    """Candidates in batches that grow: the first keys come quickly, a long search runs on arrays.
+
+    Args:
+        pattern: with ``{n}``.
+        start: the first number.
+        longest: how many bytes a key may have; None for any number.
+    """
+    for power in count():
+        size = min(FIRST_BATCH << min(power, 20), LARGEST_BATCH)
+        batch = [pattern.replace(NUMBER, str(n)) for n in range(start, start + size)]
+        if longest is not None and len(batch[-1].encode()) > longest:
+            raise InputError(
+                f"the pattern {pattern[:40]!r}... makes keys of more than {longest} bytes: "
+                "AMQP cannot carry them; shorten it"
+            )
+        yield batch
+        start += size

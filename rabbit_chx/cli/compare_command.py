@@ -1,0 +1,179 @@
+"""``rabbit-chx compare``: which keys move from one release or ring to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import Refused, compare_rings, movement_matrix
+from rabbit_chx.cli.notation import (
+    matrix_json,
+    matrix_table,
+    outcome_json,
+    outcome_text,
+    percent,
+    plural,
+    ring_json,
+    ring_text,
+)
+from rabbit_chx.cli.option_groups import (
+    hashing_options,
+    other_ring_options,
+    output_option,
+    ring_options,
+)
+from rabbit_chx.cli.outcome import DIFFERENCE, DONE, Outcome
+from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import Column, Facts, Line, Table, sign_of_life
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rabbit_chx.analysis import Comparison, MovementMatrix, Place
+    from rabbit_chx.cli.option_groups import HashedKeys
+    from rabbit_chx.cli.sample_options import AskedSample
+    from rabbit_chx.rendering import Block
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["compare"]
+
+SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CompareReport:
+    """What moves.
+
+    Attributes:
+        before: the one ring.
+        after: the other.
+        exact: the exact movement of all seeds; None where a header is hashed, as the releases may differ there.
+        sample: that of a sample; None without one.
+        keys: those of the sample.
+        shown: how many of the moved keys to name.
+    """
+
+    before: HashRing
+    after: HashRing
+    exact: MovementMatrix | None
+    sample: Comparison | None
+    keys: Sequence[str]
+    shown: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything moves."""
+        return bool((self.exact and self.exact.moved) or (self.sample and self.sample.moved))
+
+    def blocks(self) -> Iterator[Block]:
+        """Sums first, then from where to where, then the keys."""
+        facts = [("before", ring_text(self.before)), ("after", ring_text(self.after))]
+        if self.exact:
+            facts.append(("moved", f"{percent(self.exact.moved)} of all keys, by all 2^21 seeds"))
+        if self.sample:
+            part = percent(len(self.sample.moved) / self.sample.values) if self.sample.values else percent(0)
+            facts.append(
+                ("moved", f"{len(self.sample.moved):,} of {plural(self.sample.values, 'key')}, {part}")
+            )
+            facts += _refusals("before", [move.before for move in self.sample.moved])
+            facts += _refusals("after", [move.after for move in self.sample.moved])
+        yield Facts(facts)
+        if self.sample and self.sample.moved:
+            yield matrix_table(self.sample.matrix, int)
+            if self.shown:
+                yield Table(
+                    [Column(heading, numeric=False) for heading in ("key", "before", "after")],
+                    [
+                        (self.keys[move.position], outcome_text(move.before), outcome_text(move.after))
+                        for move in self.sample.moved[: self.shown]
+                    ],
+                )
+            if len(self.sample.moved) > self.shown:
+                yield Line(f"and {plural(len(self.sample.moved) - self.shown, 'more key')}")
+        elif self.exact and self.exact.moved:
+            yield matrix_table(self.exact, percent)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document; every moved key is named."""
+        return {
+            "format": "rabbit-chx/compare",
+            "format_version": 1,
+            "before": ring_json(self.before),
+            "after": ring_json(self.after),
+            "exact": self.exact and matrix_json(self.exact),
+            "sample": self.sample
+            and {
+                "keys": self.sample.values,
+                "moved": len(self.sample.moved),
+                "refused_before": self.sample.refused_before,
+                "refused_after": self.sample.refused_after,
+                "matrix": matrix_json(self.sample.matrix),
+                "moves": [
+                    {
+                        "key": self.keys[move.position],
+                        "before": outcome_json(move.before),
+                        "after": outcome_json(move.after),
+                    }
+                    for move in self.sample.moved
+                ],
+            },
+        }
+
+
+def _refusals(when: str, outcomes: Sequence[Place | Refused]) -> list[tuple[str, str]]:
+    reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
+    return [("refused", f"{len(reasons):,} {when} alone: {reasons[0]}")] if reasons else []
+
+
+@click.command(
+    epilog="Example: rabbit-chx compare --bind q1=1 --bind q2=1 --release 3.12.14 --to-release 4.3.6 "
+    "--hash-header tenant --pattern 'tenant-{n}' --count 1000",
+    short_help="Which keys move to another release or ring.",
+)
+@ring_options
+@other_ring_options
+@hashing_options
+@sample_options()
+@click.option("--show", type=click.IntRange(0), help=f"How many moved keys to list.  [default: {SHOWN}]")
+@output_option
+def compare(
+    *,
+    ring: HashRing,
+    other: HashRing,
+    hashed: HashedKeys,
+    sample: AskedSample,
+    show: int | None,
+    output: str,
+) -> Outcome:
+    """Compare two releases, or two rings: which keys move?
+
+    The exit code is 1 if any does. Without a sample the answer is exact, for all 2^21 seeds; that needs the same
+    hashing on both sides, so two releases that hash a header are compared by a sample alone.
+    """
+    hashing, read = hashed.hashing, sample.read()
+    alike = hashing.hash_header is None or ring.release == other.release
+    if read is None and not alike:
+        raise InputError(
+            f"RabbitMQ {ring.release.version} and {other.release.version} may hash the header {hashing.hash_header!r} "
+            "differently: give a sample, as --keys FILE or --pattern TEXT"
+        )
+    if read is None and show is not None:
+        raise InputError(
+            f"--show {show} says how many keys of a sample to list: give --keys or --pattern too"
+        )
+    compared = None
+    if read is not None:
+        with sign_of_life(plural(len(read.keys), "key")), read.named(hashed, ring):
+            compared = compare_rings(list(map(hashed.value, read.keys)), ring, other, hashing)
+    report = CompareReport(
+        before=ring,
+        after=other,
+        exact=movement_matrix(ring, other) if alike else None,
+        sample=compared,
+        keys=[] if read is None else read.keys,
+        shown=SHOWN if show is None else show,
+    )
+    return Outcome(output, report, code=DIFFERENCE if report.differs else DONE)

@@ -1,0 +1,130 @@
+"""``rabbit-chx keys``: keys that land on a queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import NoKeyFoundError, keys_for
+from rabbit_chx.cli.arguments import bound_destination
+from rabbit_chx.cli.notation import place_json, ring_json
+from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option, ring_options
+from rabbit_chx.cli.outcome import Outcome, PartlyDoneError
+from rabbit_chx.rendering import Lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rabbit_chx.cli.option_groups import HashedKeys
+    from rabbit_chx.rendering import Block
+    from rabbit_chx.routing import Destination, HashRing
+
+__all__ = ["keys"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeysReport:
+    """Keys that land on a destination.
+
+    Attributes:
+        ring: the ring.
+        destination: where they land.
+        found: the keys, as they are found.
+    """
+
+    ring: HashRing
+    destination: Destination
+    found: Iterable[str]
+
+    def blocks(self) -> Iterator[Block]:
+        """The bare keys, for a loop of the shell."""
+        yield Lines(self.found)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document."""
+        return {
+            "format": "rabbit-chx/keys",
+            "format_version": 1,
+            "ring": ring_json(self.ring),
+            "destination": place_json(self.destination),
+            "keys": list(self.found),
+        }
+
+
+@dataclass(slots=True)
+class Search:
+    """Keys as they are found; one that ends early is told by `finish`, after those that were found."""
+
+    endless: Iterator[str]
+    count: int
+    ended: NoKeyFoundError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        found = 0
+        try:
+            for key in islice(self.endless, self.count):
+                found += 1
+                yield key
+        except NoKeyFoundError as error:
+            if not found:
+                raise
+            self.ended = error
+
+    def finish(self) -> None:
+        """Raises what ended the search early."""
+        if self.ended is not None:
+            raise PartlyDoneError(f"not all of {self.count:,} keys are found: {self.ended}")
+
+
+@click.command(
+    epilog="Example: rabbit-chx keys --bind q1=1 --bind q2=10 q1 --count 3 --pattern 'canary-{n}'",
+    short_help="Keys that land on a queue.",
+)
+@click.argument("destination", type=TEXT, metavar="QUEUE")
+@ring_options
+@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many keys.")
+@click.option(
+    "--pattern",
+    type=TEXT,
+    default="canary-{n}",
+    show_default=True,
+    metavar="TEXT",
+    help="What the keys look like; {n} is a number.",
+)
+@click.option(
+    "--start", type=click.IntRange(0), default=0, show_default=True, help="The first number to try."
+)
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    default=1_000_000,
+    show_default=True,
+    help="How many keys in a row may miss.",
+)
+@hashing_options
+@output_option
+def keys(
+    *,
+    destination: str,
+    ring: HashRing,
+    count: int,
+    pattern: str,
+    start: int,
+    tries: int,
+    hashed: HashedKeys,
+    output: str,
+) -> Outcome:
+    """Find keys that land on QUEUE, for tests and canaries.
+
+    They are routing keys, or with --hash-header or --hash-property values of those. An exchange as a destination
+    is exchange:NAME.
+    """
+    wanted = bound_destination(destination, ring)
+    endless = keys_for(
+        ring, wanted, pattern, start=start, tries=tries, hashing=hashed.hashing, read=hashed.value
+    )
+    search = Search(endless, count)
+    return Outcome(output, KeysReport(ring, wanted, search), finish=search.finish)

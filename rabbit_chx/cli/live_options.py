@@ -1,0 +1,196 @@
+"""Options of the commands that ask a live broker, and what they share."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
+
+import click
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.broker.firehose import trace_exchange
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli.option_groups import TEXT, with_options
+from rabbit_chx.errors import EmptyRingError, InputError
+from rabbit_chx.rendering import CountProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rabbit_chx.analysis.traffic import Observation
+    from rabbit_chx.broker import RingSource
+    from rabbit_chx.broker.live_exchange import LiveExchange
+    from rabbit_chx.cli.option_groups import Command
+
+__all__ = ["LiveBroker", "counted", "live_options", "trace_options", "traced", "unwound_by_signals"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """Where the broker is.
+
+    Attributes:
+        url: AMQP.
+        settings: the same, read.
+        management_url: the HTTP API, if it was given.
+        ring_source: how to read the true ring, if it was said.
+    """
+
+    url: str
+    settings: ConnectionSettings
+    management_url: str | None
+    ring_source: RingSource | None
+
+    def management(self, why: str) -> Management:
+        """The HTTP API, with the login of the AMQP URL where its own URL has none.
+
+        Args:
+            why: what it is needed for, as the message says it.
+
+        Raises:
+            InputError: its URL was not given, or cannot be read.
+        """
+        if self.management_url is None:
+            raise InputError(f"{why}: give --management-url http://user:password@host:15672")
+        scheme, separator, rest = self.management_url.partition("://")
+        if not separator or "@" in rest:
+            return Management(self.management_url)
+        login = f"{quote(self.settings.username, safe='')}:{quote(self.settings.password.reveal(), safe='')}"
+        return Management(f"{scheme}://{login}@{rest}")
+
+
+def live_options(command: Command) -> Command:
+    """Gives the command its `broker`."""
+
+    @functools.wraps(command)
+    def with_broker(
+        *,
+        url: str | None,
+        vhost: str | None,
+        management_url: str | None,
+        ring_via: str | None,
+        **others: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        if not url:
+            raise InputError(
+                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL"
+            )
+        settings = ConnectionSettings.from_uri(url)
+        if vhost is not None:
+            url = urlsplit(url)._replace(path="/" + quote(vhost, safe="")).geturl()
+            settings = replace(settings, vhost=vhost)
+        source = None if ring_via is None else DiagnosticsRing(ring_via)
+        return command(broker=LiveBroker(url, settings, management_url or None, source), **others)
+
+    return with_options(
+        with_broker,
+        click.option(
+            "--url", envvar="AMQP_URL", metavar="URL", help="The broker's AMQP URI.  [default: $AMQP_URL]"
+        ),
+        click.option("--vhost", type=TEXT, metavar="NAME", help="The vhost.  [default: that of the URL]"),
+        click.option(
+            "--management-url",
+            envvar="RABBIT_CHX_MANAGEMENT_URL",
+            metavar="URL",
+            help="Its management API: http://user:password@host:15672; without a user the login of --url.  "
+            "[default: $RABBIT_CHX_MANAGEMENT_URL]",
+        ),
+        click.option(
+            "--ring-via",
+            envvar="RABBIT_CHX_RING_VIA",
+            metavar="PREFIX",
+            help="Reads the true ring by the broker's own tools with this before them: 'docker exec NAME', "
+            "'kubectl exec POD --', or '' for a broker on this machine.  [default: $RABBIT_CHX_RING_VIA]",
+        ),
+    )
+
+
+def trace_options(command: Command) -> Command:
+    """Gives the command its `passive`, `seconds` and `messages`."""
+    return with_options(
+        command,
+        click.option(
+            "--passive",
+            is_flag=True,
+            help="Watches real traffic with the firehose tracer, which is switched on for the whole vhost meanwhile.",
+        ),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(0, 86_400, min_open=True),
+            default=60.0,
+            show_default=True,
+            help="With --passive: the longest time.",
+        ),
+        click.option(
+            "--messages",
+            type=click.IntRange(1, 1_000_000),
+            default=10_000,
+            show_default=True,
+            help="With --passive: the most messages.",
+        ),
+    )
+
+
+def traced(
+    broker: LiveBroker, management: Management, exchange: LiveExchange, seconds: float, messages: int
+) -> list[Observation]:
+    """What the tracer shows of an exchange; says before it starts what that costs, and shows progress.
+
+    Raises:
+        EmptyRingError: nothing is bound, so that no traffic can show anything.
+    """
+    if not exchange.bindings:
+        raise EmptyRingError(
+            f"nothing is bound to exchange {exchange.name!r}: every message is unroutable, and its traffic shows no ring"
+        )
+    sys.stderr.write(
+        f"tracing vhost {exchange.vhost!r} for at most {seconds:g} s or {messages:,} messages to {exchange.name!r}: "
+        "meanwhile the broker copies every message that is published or delivered in this vhost, bodies included, "
+        "and may publish a third to a half slower; tracing goes off at the end, after Ctrl-C too, unless it was on before\n"
+    )
+    with unwound_by_signals(), counted("traced", messages) as seen:
+        return trace_exchange(
+            broker.settings, management, exchange, seconds=seconds, messages=messages, seen=seen
+        )
+
+
+@contextmanager
+def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Shows the progress of a block, which says how far it is."""
+    now = 0
+
+    def seen(count: int) -> None:
+        nonlocal now
+        now = count
+
+    with CountProgress(what, total, lambda: now):
+        yield seen
+
+
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does; once it is ending, no further signal disturbs it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def unwind(*_: object) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, unwind) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,145 @@
+"""Rings, destinations and shares as text and as JSON, the same in every command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis import Refused
+from rabbit_chx.rendering import Column, Table
+from rabbit_chx.routing import ExchangeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rabbit_chx.analysis import MovementMatrix, Place
+    from rabbit_chx.routing import HashRing
+
+__all__ = [
+    "hashes_text",
+    "matrix_json",
+    "matrix_table",
+    "outcome_json",
+    "outcome_text",
+    "percent",
+    "place_json",
+    "place_text",
+    "plural",
+    "ring_json",
+    "ring_text",
+    "rounded",
+]
+
+NOWHERE = "(nowhere)"
+MOST_COLUMNS = 12
+MOST_MOVES = 50
+VOUCHED = {
+    "read": "read from a broker",
+    "replayed": "replayed from the bindings, in the order given",
+    "assumed": "assumed",
+}
+
+
+def place_text(place: Place) -> str:
+    """A destination's name; a message without one is unroutable."""
+    return NOWHERE if place is None else str(place)
+
+
+def place_json(place: Place) -> str | dict[str, str] | None:
+    """As in the JSON of a ring: text is a queue, null is nowhere."""
+    return {"exchange": place.name} if isinstance(place, ExchangeRef) else place
+
+
+def outcome_text(outcome: Place | Refused) -> str:
+    """A destination's name, or that the broker refuses the message."""
+    return "(refused)" if isinstance(outcome, Refused) else place_text(outcome)
+
+
+def outcome_json(outcome: Place | Refused) -> str | dict[str, str] | None:
+    """A destination, or ``{"refused": why}``."""
+    return {"refused": outcome.reason} if isinstance(outcome, Refused) else place_json(outcome)
+
+
+def hashes_text(arguments: Mapping[str, str] | None) -> str:
+    """What an exchange hashes, by its arguments; None where they are not known."""
+    if arguments is None:
+        return "not known over AMQP alone: give --management-url"
+    return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
+
+
+def percent(share: float) -> str:
+    """A share in percent; what is not nothing does not look like nothing."""
+    return "<0.001%" if 0 < share < 0.000005 else f"{share:.3%}"
+
+
+def rounded(number: float) -> float:
+    """To nine digits: what is behind them may differ from machine to machine."""
+    return float(f"{number:.9g}")
+
+
+def plural(count: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def ring_text(ring: HashRing) -> str:
+    """A ring in one line: where it is from, its release, its size."""
+    size = f"{plural(len(ring.buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
+    return f"{VOUCHED[ring.provenance]}; rules of {ring.release}; {size}"
+
+
+def ring_json(ring: HashRing) -> dict[str, Any]:
+    """The same for programs; the whole ring is what `HashRing.to_json` gives."""
+    return {
+        "release": {
+            "version": ring.release.version,
+            "store": ring.release.store,
+            "store_known": ring.release.store_known,
+        },
+        "provenance": ring.provenance,
+        "buckets": len(ring.buckets),
+        "destinations": [place_json(place) for place in ring.destinations],
+    }
+
+
+def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Table:
+    """A movement matrix as a table; where it is too wide, its moves as a list, the largest first.
+
+    Args:
+        matrix: what goes where.
+        shown: an amount as a cell.
+    """
+    moves = _moves_table(matrix, shown)
+    if len(matrix.after) > MOST_COLUMNS:
+        return moves
+    before, after = matrix.before_totals(), matrix.after_totals()
+    rows = [
+        [
+            place_text(source),
+            *(shown(matrix.amounts[source, to]) if (source, to) in matrix.amounts else "" for to in after),
+            shown(total),
+        ]
+        for source, total in before.items()
+    ]
+    columns = [Column("from \\ to", numeric=False), *(Column(place_text(to)) for to in after), Column("all")]
+    total = ["", *map(shown, after.values()), shown(sum(after.values()))]
+    return Table(columns, rows, total, narrow=moves)
+
+
+def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Table:
+    moves = matrix.moves()
+    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:MOST_MOVES]]
+    if rest := moves[MOST_MOVES:]:
+        rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
+    return Table([Column("from", numeric=False), Column("to", numeric=False), Column("moves")], rows)
+
+
+def matrix_json(matrix: MovementMatrix) -> dict[str, Any]:
+    """A movement matrix for programs: what is not nothing, one entry for each pair."""
+    return {
+        "moved": matrix.moved,
+        "least": matrix.least,
+        "cells": [
+            {"from": place_json(source), "to": place_json(target), "amount": amount}
+            for (source, target), amount in matrix.amounts.items()
+        ],
+    }

@@ -1,0 +1,143 @@
+"""``rabbit-chx route``: where keys go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import Refused
+from rabbit_chx.cli.arguments import parse_header, parse_property
+from rabbit_chx.cli.input_files import claim_stdin, read_batches
+from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option, ring_options
+from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.route_report import Answer, RouteReport
+from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.routing import ConsistentHashExchange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rabbit_chx.cli.option_groups import HashedKeys
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["route"]
+
+STDIN = ("-",)
+
+
+@click.command(
+    epilog="Example: rabbit-chx route --bind q1=1 --bind q2=10 --release 4.3.6 user-42 user-43",
+    short_help="Where keys go, and why.",
+)
+@click.argument("keys", nargs=-1, type=TEXT, metavar="[KEY]...")
+@ring_options
+@hashing_options
+@click.option(
+    "--header",
+    "headers",
+    type=TEXT,
+    multiple=True,
+    metavar="NAME[:TYPE]=VALUE",
+    help="A header of the whole message.",
+)
+@click.option(
+    "--property",
+    "properties",
+    type=TEXT,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A property of the whole message: message_id, correlation_id or timestamp.",
+)
+@click.option("--explain", is_flag=True, help="Show the term, its hash, the seed, the walk and the rule.")
+@output_option
+def route(
+    *,
+    keys: tuple[str, ...],
+    ring: HashRing,
+    hashed: HashedKeys,
+    headers: tuple[str, ...],
+    properties: tuple[str, ...],
+    explain: bool,
+    output: str,
+) -> Outcome:
+    """Say which destination each KEY has.
+
+    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value there.
+    With --header or --property the message is given whole, and a KEY is its routing key.
+
+    A single - reads the KEYs from stdin, one on each line, and writes a line for each as it comes, with tabs
+    between the fields; with --output json a JSON document on each line.
+    """
+    whole = _whole_message(headers, properties, hashed) if headers or properties else {}
+    if not whole and not keys:
+        raise InputError("there is nothing to route: give a KEY, or - to read keys from stdin")
+
+    def message(key: str) -> dict[str, Any]:
+        return {"routing_key": key, **whole} if whole else hashed.hashing.message(hashed.value(key))
+
+    exchange = ConsistentHashExchange("offline", ring, hashed.hashing.arguments)
+
+    def answer(key: str) -> Answer:
+        if explain:
+            explanation = exchange.explain(**message(key))
+            return Answer(key, explanation.destination, explanation)
+        return Answer(key, exchange.route(**message(key)))
+
+    if keys != STDIN:
+        return Outcome(output, RouteReport(ring, [answer(key) for key in keys or ("",)]))
+    claim_stdin("the keys")
+    if explain or whole:
+        return Outcome(output, batches=_one_by_one(answer))
+    return Outcome(output, batches=_in_batches(ring, hashed, answer))
+
+
+def _whole_message(
+    headers: tuple[str, ...], properties: tuple[str, ...], hashed: HashedKeys
+) -> dict[str, Any]:
+    if (type_ := hashed.hashing.field_type) is not None:
+        raise InputError(
+            f"--type {type_} is the type of a KEY, which is the routing key where the message is given whole: write "
+            f"--header NAME:{type_}=VALUE"
+        )
+    pairs = [parse_property(text) for text in properties]
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise InputError(
+            f"a property is given twice among {', '.join(name for name, _ in pairs)}: give it once"
+        )
+    return {"headers": [parse_header(text) for text in headers], "properties": named}
+
+
+def _in_batches(
+    ring: HashRing, hashed: HashedKeys, answer: Callable[[str], Answer]
+) -> Iterator[list[Answer]]:
+    """The answers of all keys that are there already, at once; where one of them has none, one by one up to it."""
+    for first, keys in read_batches(STDIN[0]):
+        try:
+            places = hashed.hashing.route_all(list(map(hashed.value, keys)), ring)
+        except InputError:
+            places = []
+        answers = [
+            Answer(key, place)
+            for key, place in zip(keys, places, strict=False)
+            if not isinstance(place, Refused)
+        ]
+        if len(answers) == len(keys):
+            yield answers
+        else:
+            yield from _numbered(first, keys, answer)
+
+
+def _one_by_one(answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for first, keys in read_batches(STDIN[0]):
+        yield from _numbered(first, keys, answer)
+
+
+def _numbered(first: int, keys: list[str], answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for number, key in enumerate(keys, first):
+        try:
+            found = answer(key)
+        except (InputError, ChannelClosedError) as error:
+            raise type(error)(f"line {number} of stdin: {error}") from None
+        yield [found]

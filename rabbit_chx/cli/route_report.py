@@ -1,0 +1,112 @@
+"""A key's destination, and how it comes to it, as text and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.cli.notation import place_json, place_text, ring_json, ring_text
+from rabbit_chx.rendering import Column, Facts, Line, Table
+from rabbit_chx.rendering.table import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rabbit_chx.analysis import Place
+    from rabbit_chx.rendering import Block
+    from rabbit_chx.routing import Explanation, HashRing
+
+__all__ = ["Answer", "RouteReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a key goes.
+
+    Attributes:
+        key: as it was given.
+        place: its destination, None where it is unroutable.
+        explanation: how it comes there, if that was asked.
+    """
+
+    key: str
+    place: Place
+    explanation: Explanation | None = None
+
+    def as_line(self) -> str:
+        """Key and destination, and what explains it, with tabs between."""
+        fields = [self.key, place_text(self.place)]
+        if self.explanation:
+            fields += [value for _, value in _facts(self.explanation)]
+        return "\t".join(map(printable, fields))
+
+    def as_json(self) -> dict[str, Any]:
+        """One answer of the document."""
+        answer = {"key": self.key, "destination": place_json(self.place)}
+        if self.explanation is None:
+            return answer
+        return answer | {
+            "hashed_on": str(self.explanation.hashed_on),
+            "term": self.explanation.term,
+            "phash2": self.explanation.phash2,
+            "seed": self.explanation.seed,
+            "walk": list(self.explanation.walk),
+            "bucket": self.explanation.bucket,
+            "buckets": self.explanation.buckets,
+            "reason": self.explanation.reason,
+            "rule": self.explanation.rule,
+            "source": self.explanation.source,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReport:
+    """Where some keys go.
+
+    Attributes:
+        ring: the ring.
+        answers: in the order of the keys.
+    """
+
+    ring: HashRing
+    answers: Sequence[Answer]
+
+    def blocks(self) -> Iterator[Block]:
+        """A table of answers, or the facts of each."""
+        plain = [answer for answer in self.answers if answer.explanation is None]
+        if plain:
+            columns = [Column("key", numeric=False), Column("destination", numeric=False)]
+            yield Table(columns, [(answer.key, place_text(answer.place)) for answer in plain])
+        for answer in self.answers:
+            if answer.explanation:
+                named = [("key", answer.key), ("destination", place_text(answer.place))]
+                yield Facts([*named, *_facts(answer.explanation)])
+        yield Line(f"ring: {ring_text(self.ring)}")
+
+    def as_json(self) -> dict[str, Any]:
+        """The document."""
+        return {
+            "format": "rabbit-chx/route",
+            "format_version": 1,
+            "ring": ring_json(self.ring),
+            "answers": [answer.as_json() for answer in self.answers],
+        }
+
+
+def _facts(why: Explanation) -> list[tuple[str, str]]:
+    hashed = "none: the seed itself" if why.phash2 is None and why.seed is not None else _text(why.phash2)
+    return [
+        ("hashed on", str(why.hashed_on)),
+        ("term", _text(why.term)),
+        ("phash2", hashed),
+        ("seed", _text(why.seed)),
+        ("walk", " > ".join(map(str, why.walk)) or "none"),
+        ("bucket", why.reason or f"{why.bucket} of {why.buckets}"),
+        ("rule", _text(why.rule)),
+        ("source", _text(why.source)),
+        ("release", str(why.release)),
+    ]
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)

@@ -1,0 +1,58 @@
+"""``rabbit-chx rules``: what each release does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.cli.option_groups import output_option, release_options
+from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.rendering import Column, Table
+from rabbit_chx.routing import rule_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rabbit_chx.rendering import Block
+    from rabbit_chx.routing import Release, RuleRow
+
+__all__ = ["rules"]
+
+
+@dataclass(frozen=True, slots=True)
+class RulesReport:
+    """The table of rules."""
+
+    rows: Sequence[RuleRow]
+
+    def blocks(self) -> Iterator[Block]:
+        """One row for each span of versions; the source stands in the JSON."""
+        headings = ("rule", "since", "until", "store", "what")
+        yield Table(
+            [Column(heading, numeric=False) for heading in headings],
+            [(row.rule, row.since, row.until, row.store, row.what) for row in self.rows],
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The document."""
+        return {
+            "format": "rabbit-chx/rules",
+            "format_version": 1,
+            "rules": [{name: value or None for name, value in row._asdict().items()} for row in self.rows],
+        }
+
+
+@click.command(
+    epilog="Example: rabbit-chx rules --release 3.12.14",
+    short_help="What each release does.",
+)
+@release_options
+@output_option
+def rules(*, release: Release | None, output: str) -> Outcome:
+    """List the rules by which releases differ, or those that one release follows.
+
+    Each says since which version it holds and until which one it does not, and for which metadata store.
+    """
+    return Outcome(output, RulesReport(rule_rows(release)))

@@ -1,0 +1,278 @@
+"""``rabbit-chx simulate``: what a ring does to keys, and what a change of it would move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import simulate as simulate_ring
+from rabbit_chx.cli.arguments import parse_binding, parse_unbind
+from rabbit_chx.cli.notation import (
+    matrix_json,
+    matrix_table,
+    percent,
+    place_json,
+    place_text,
+    plural,
+    ring_json,
+    ring_text,
+    rounded,
+)
+from rabbit_chx.cli.option_groups import (
+    TEXT,
+    hashing_options,
+    output_option,
+    ring_options,
+    say_ignored,
+)
+from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import Column, Facts, Table, sign_of_life
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rabbit_chx.analysis import Change, ChiSquare, SampleCounts, Simulation
+    from rabbit_chx.cli.option_groups import HashedKeys
+    from rabbit_chx.cli.sample_options import AskedSample
+    from rabbit_chx.rendering import Block
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["simulate"]
+
+HEAVIEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateReport:
+    """A simulation, shown.
+
+    Attributes:
+        simulation: it.
+        keys: those of its sample.
+    """
+
+    simulation: Simulation
+    keys: Sequence[str]
+
+    def blocks(self) -> Iterator[Block]:
+        """The ring, its shares, the sample, the change."""
+        yield Facts([("ring", ring_text(self.simulation.ring))])
+        yield _shares_table(self.simulation)
+        if sample := self.simulation.sample:
+            yield _sample_table(self.simulation, sample)
+            yield Facts(_sample_facts(sample))
+            if sample.heaviest and sample.keys < sample.messages:
+                yield _heaviest_table(sample, self.keys)
+        if change := self.simulation.change:
+            yield Facts(_change_facts(change))
+            yield matrix_table(change.shares, percent)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document."""
+        sample, change = self.simulation.sample, self.simulation.change
+        return {
+            "format": "rabbit-chx/simulate",
+            "format_version": 1,
+            "ring": ring_json(self.simulation.ring),
+            "shares": [
+                {
+                    "destination": place_json(place.place),
+                    "buckets": place.buckets,
+                    "share": place.share,
+                    "ideal": place.ideal,
+                    "skew": place.skew,
+                }
+                for place in self.simulation.places
+            ],
+            "sample": sample and _sample_json(sample, self.keys),
+            "change": change
+            and {
+                "ring": ring_json(change.ring),
+                "shares": matrix_json(change.shares),
+                "messages": change.messages and matrix_json(change.messages),
+            },
+        }
+
+
+def _shares_table(simulation: Simulation) -> Table:
+    headings = ("buckets", "share", "ideal", "skew")
+    rows = [
+        (
+            place_text(place.place),
+            place.buckets,
+            percent(place.share),
+            percent(place.ideal),
+            "" if place.place is None else f"{place.skew:+.2%}",
+        )
+        for place in simulation.places
+    ]
+    return Table([Column("destination", numeric=False), *map(Column, headings)], rows)
+
+
+def _sample_table(simulation: Simulation, sample: SampleCounts) -> Table:
+    shares = {place.place: place.share for place in simulation.places}
+    keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
+    rows = [
+        (
+            place_text(place),
+            sample.keys_of[place],
+            f"{shares.get(place, 0) * keys:,.1f}",
+            count,
+            percent(count / messages if messages else 0),
+        )
+        for place, count in sample.messages_of.items()
+    ]
+    headings = ("keys", "expected", "messages", "of all")
+    return Table([Column("destination", numeric=False), *map(Column, headings)], rows)
+
+
+def _heaviest_table(sample: SampleCounts, keys: Sequence[str]) -> Table:
+    rows = [
+        (
+            keys[heavy.position],
+            heavy.messages,
+            percent(heavy.messages / sample.messages),
+            place_text(heavy.place),
+        )
+        for heavy in sample.heaviest
+    ]
+    headings = (Column("heaviest keys", numeric=False), Column("messages"), Column("of all"))
+    return Table([*headings, Column("destination", numeric=False)], rows)
+
+
+def _sample_facts(sample: SampleCounts) -> list[tuple[str, str]]:
+    facts = [("sample", f"{plural(sample.messages, 'message')}, {plural(sample.keys, 'distinct key')}")]
+    if sample.refusal:
+        facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
+    if sample.test and sample.test.degrees_of_freedom:
+        facts.append(("chi-square", _test_text(sample.test)))
+    return facts
+
+
+def _test_text(test: ChiSquare) -> str:
+    text = (
+        f"{test.statistic:.3f} with {plural(test.degrees_of_freedom, 'degree')} of freedom, p = {test.p_value:.3f} "
+        f"(limits: {test.threshold(0.05):.2f} for 0.05, {test.threshold(0.01):.2f} for 0.01); distinct keys against "
+        "the exact shares"
+    )
+    return f"{text}; rough, as some destination expects fewer than 5 keys" if test.rough else text
+
+
+def _change_facts(change: Change) -> list[tuple[str, str]]:
+    shares, messages = change.shares, change.messages
+    facts = [
+        ("change", ring_text(change.ring)),
+        ("moved", f"{percent(shares.moved)} of all keys; {percent(shares.least)} had to move in any case"),
+    ]
+    if messages:
+        total = plural(int(sum(messages.amounts.values())), "message")
+        facts.append(("", f"{messages.moved:,} of {total} of the sample"))
+    return facts
+
+
+def _test_json(test: ChiSquare) -> dict[str, Any]:
+    five, one = test.threshold(0.05), test.threshold(0.01)
+    return {
+        "statistic": rounded(test.statistic),
+        "degrees_of_freedom": test.degrees_of_freedom,
+        "p_value": rounded(test.p_value),
+        "threshold_05": five and rounded(five),
+        "threshold_01": one and rounded(one),
+        "rough": test.rough,
+    }
+
+
+def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
+    test = sample.test
+    return {
+        "messages": sample.messages,
+        "keys": sample.keys,
+        "refused": sample.refused,
+        "refusal": sample.refusal,
+        "destinations": [
+            {"destination": place_json(place), "messages": messages, "keys": sample.keys_of[place]}
+            for place, messages in sample.messages_of.items()
+        ],
+        "chi_square": test and _test_json(test),
+        "heaviest": [
+            {
+                "key": keys[heavy.position],
+                "messages": heavy.messages,
+                "destination": place_json(heavy.place),
+            }
+            for heavy in sample.heaviest
+        ],
+    }
+
+
+@click.command(
+    epilog="Example: rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
+    short_help="Shares of a ring, a sample on it, and what a change moves.",
+)
+@ring_options
+@click.option(
+    "--unbind",
+    "unbound",
+    type=TEXT,
+    multiple=True,
+    metavar="QUEUE[=WEIGHT]",
+    help="What if this queue were unbound, or this one of its bindings?",
+)
+@click.option(
+    "--add",
+    "added",
+    type=TEXT,
+    multiple=True,
+    metavar="QUEUE=WEIGHT",
+    help="What if this were bound, after what --unbind takes away?",
+)
+@hashing_options
+@sample_options()
+@click.option(
+    "--heaviest", type=click.IntRange(0), help=f"How many heavy keys to list.  [default: {HEAVIEST}]"
+)
+@output_option
+def simulate(
+    *,
+    ring: HashRing,
+    unbound: tuple[str, ...],
+    added: tuple[str, ...],
+    hashed: HashedKeys,
+    sample: AskedSample,
+    heaviest: int | None,
+    output: str,
+) -> Outcome:
+    """Show the exact share of each destination, by all 2^21 seeds, and how far that is from the ideal.
+
+    With a sample also where its messages go, whether its keys fall as evenly as chance would have it, and which
+    keys are the heaviest. With --unbind or --add also what would move, and from where to where.
+    """
+    read = sample.read()
+    if read is None and heaviest is not None:
+        raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
+    changed = _changed(ring, unbound, added) if unbound or added else None
+    if read is None:
+        return Outcome(output, SimulateReport(simulate_ring(ring, changed=changed), []))
+    with sign_of_life(plural(len(read.keys), "key")), read.named(hashed, ring):
+        simulation = simulate_ring(
+            ring,
+            list(map(hashed.value, read.keys)),
+            hashing=hashed.hashing,
+            changed=changed,
+            heaviest=HEAVIEST if heaviest is None else heaviest,
+        )
+    return Outcome(output, SimulateReport(simulation, read.keys))
+
+
+def _changed(ring: HashRing, unbound: tuple[str, ...], added: tuple[str, ...]) -> HashRing:
+    for text in unbound:
+        ring = ring.unbind(*parse_unbind(text, ring))
+    pairs = list(map(parse_binding, added))
+    say_ignored(ring, pairs)
+    for pair in pairs:
+        ring = ring.bind(*pair)
+    return ring

@@ -1,0 +1,15 @@
+"""Lines for people, on stderr."""
+
+from __future__ import annotations
+
+import sys
+
+from rabbit_chx.rendering import printable
+
+__all__ = ["say"]
+
+
+def say(message: str) -> None:
+    """One line on stderr, whatever the message holds."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"rabbit-chx: {printable(' '.join(message.split()))}\n")

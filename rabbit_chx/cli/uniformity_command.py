@@ -1,0 +1,92 @@
+"""``rabbit-chx uniformity``: the chi-square table that the plugin publishes, computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import uniformity_table
+from rabbit_chx.cli.notation import rounded
+from rabbit_chx.cli.option_groups import output_option
+from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.rendering import Column, Line, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rabbit_chx.analysis import UniformityRow
+    from rabbit_chx.cli.sample_options import AskedSample
+    from rabbit_chx.rendering import Block
+
+__all__ = ["uniformity"]
+
+README_PATTERN = "{n}"
+
+
+@dataclass(frozen=True, slots=True)
+class UniformityReport:
+    """The table."""
+
+    keys: int
+    rows: Sequence[UniformityRow]
+
+    def blocks(self) -> Iterator[Block]:
+        """Ours beside theirs."""
+        headings = ("buckets", "chi-square", "published", "p", "limit 0.05", "limit 0.01")
+        yield Table(
+            [Column(heading) for heading in headings],
+            [
+                (
+                    row.buckets,
+                    f"{row.result.statistic:.3f}",
+                    f"{row.published.statistic:.3f}",
+                    f"{row.result.p_value:.3f}",
+                    f"{row.threshold_05:.2f}",
+                    f"{row.threshold_01:.2f}",
+                )
+                for row in self.rows
+            ],
+        )
+        over = sum(row.result.statistic > row.threshold_01 for row in self.rows)
+        yield Line(
+            f"{self.keys:,} keys, queues of weight 1; {over} of {len(self.rows)} statistics exceed the limit of p = 0.01. "
+            'Published: in the README of rabbitmq_consistent_hash_exchange, "Distribution Uniformity", which names no keys.'
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The document."""
+        return {
+            "format": "rabbit-chx/uniformity",
+            "format_version": 1,
+            "keys": self.keys,
+            "rows": [
+                {
+                    "buckets": row.buckets,
+                    "statistic": rounded(row.result.statistic),
+                    "published": row.published.statistic,
+                    "degrees_of_freedom": row.result.degrees_of_freedom,
+                    "p_value": rounded(row.result.p_value),
+                    "threshold_05": rounded(row.threshold_05),
+                    "threshold_01": rounded(row.threshold_01),
+                }
+                for row in self.rows
+            ],
+        }
+
+
+@click.command(
+    epilog="Example: rabbit-chx uniformity --pattern 'user-{n}' --count 50000",
+    short_help="The plugin's chi-square table, computed.",
+)
+@sample_options(default_pattern=README_PATTERN)
+@output_option
+def uniformity(*, sample: AskedSample, output: str) -> Outcome:
+    """Test how evenly keys fall into 2 to 20 buckets, beside the figures that the plugin publishes.
+
+    Without a sample the keys are 0 to 99999, as in the example of the plugin's README.
+    """
+    keys = list(dict.fromkeys(sample.read_or_make(README_PATTERN).keys))
+    return Outcome(output, UniformityReport(len(keys), uniformity_table(keys)))

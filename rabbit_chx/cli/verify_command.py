@@ -1,0 +1,149 @@
+"""``rabbit-chx verify``: the mirror held against a live broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+import pika
+
+from rabbit_chx.analysis import Hashing, Refused, ring_findings
+from rabbit_chx.analysis.traffic import compare_traffic
+from rabbit_chx.broker.firehose import infer_live_ring
+from rabbit_chx.broker.live_exchange import read_exchange, read_reach, read_ring
+from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
+from rabbit_chx.broker.scratch_vhost import scratch_vhost
+from rabbit_chx.cli.live_options import (
+    LiveBroker,
+    counted,
+    live_options,
+    trace_options,
+    traced,
+    unwound_by_signals,
+)
+from rabbit_chx.cli.option_groups import HashedKeys, output_option
+from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.verify_report import Difference, PassiveReport, ScratchReport
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rabbit_chx.analysis import Place, RingFinding
+    from rabbit_chx.broker.live_exchange import LiveExchange
+    from rabbit_chx.broker.management import Management
+    from rabbit_chx.cli.sample_options import AskedSample
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["verify"]
+
+DEFAULT_KEYS = 10_000
+DEFAULT_PATTERN = "key-{n}"
+
+
+@click.command(
+    epilog="Example: rabbit-chx verify orders --management-url http://guest:guest@localhost:15672 "
+    "--ring-via 'docker exec rabbitmq'",
+    short_help="Is every message where the mirror says?",
+)
+@click.argument("exchange")
+@live_options
+@trace_options
+@sample_options(DEFAULT_KEYS, DEFAULT_PATTERN)
+@output_option
+def verify(
+    *,
+    exchange: str,
+    broker: LiveBroker,
+    passive: bool,
+    seconds: float,
+    messages: int,
+    sample: AskedSample,
+    output: str,
+) -> Outcome:
+    """Hold the mirror against the broker, message by message; the queues of EXCHANGE are not touched.
+
+    A copy of EXCHANGE with the same ring is made in a temporary vhost, the sample (10,000 keys if none is given) is
+    published there, consumed and compared, and the vhost removed, after Ctrl-C too. A key is what EXCHANGE hashes: the
+    routing key, or the text in its hash-header, or its hash-property.
+
+    With --passive nothing is published: real traffic is compared, and the ring inferred from it.
+
+    The ring is read by --ring-via, and held against the bindings too: holes, buckets of what is not bound, and
+    bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the bindings,
+    and a copy of it proves nothing about EXCHANGE (exit code 3).
+    """
+    if passive and sample.given:
+        raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")
+    management = broker.management("arguments and bindings are read over the management API")
+    live = read_exchange(management, broker.settings.vhost, exchange)
+    ring = read_ring(live, broker.ring_source)
+    findings = ring_findings(ring, live.bindings, live.alternate)
+    report: ScratchReport | PassiveReport
+    if passive:
+        observations = traced(broker, management, live, seconds, messages)
+        report = PassiveReport(
+            live,
+            ring,
+            findings,
+            len(observations),
+            compare_traffic(observations, ring, read_reach(management, live)),
+            infer_live_ring(management, live, observations),
+        )
+    else:
+        report = _scratch(broker, management, live, ring, sample, findings=findings)
+    if report.guess:
+        say(f"the ring of {exchange!r} is a guess, as the order of its bindings was not read: {report.guess}")
+    return Outcome(output, report, code=report.code)
+
+
+def _scratch(
+    broker: LiveBroker,
+    management: Management,
+    live: LiveExchange,
+    ring: HashRing,
+    sample: AskedSample,
+    *,
+    findings: Sequence[RingFinding],
+) -> ScratchReport:
+    if not ring.bucket_count:
+        return ScratchReport(live, ring, findings, {}, {}, [])
+    hashing = Hashing(live.arguments.get("hash-header"), live.arguments.get("hash-property"))
+    pattern = "{n}" if hashing.hash_property == "timestamp" else DEFAULT_PATTERN
+    read, hashed = sample.read_or_make(pattern), HashedKeys(hashing)
+    with read.named(hashed, ring):
+        values = list(map(hashed.value, read.keys))
+        predicted = hashing.route_all(values, ring)
+    messages = [_message(hashing, value) for value in values]
+    with unwound_by_signals(), counted("compared", len(values)) as seen:
+        runs = copied_runs(ring)
+        with (
+            scratch_vhost(management, broker.settings.username) as vhost,
+            closing(PikaConnection(replace(broker.settings, vhost=vhost))) as connection,
+        ):
+            declare_copy(connection, broker.settings.masked_url, runs, live.arguments)
+            found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
+    differences = [
+        Difference(key, said, place)
+        for key, said, place in zip(read.keys, predicted, found, strict=True)
+        if isinstance(said, Refused) or said != place
+    ]
+    return ScratchReport(live, ring, findings, Counter(found), _count(predicted), differences)
+
+
+def _count(predicted: Sequence[Place | Refused]) -> Counter[Place]:
+    return Counter(place for place in predicted if not isinstance(place, Refused))
+
+
+def _message(hashing: Hashing, value: Any) -> ScratchMessage:  # noqa: ANN401
+    if hashing.hash_header is not None:
+        return ScratchMessage(properties=pika.BasicProperties(headers={hashing.hash_header: value}))
+    if hashing.hash_property is not None:
+        return ScratchMessage(properties=pika.BasicProperties(**{hashing.hash_property: value}))
+    return ScratchMessage(value)

@@ -1,0 +1,241 @@
+"""The same connection on asyncio: drives a `Session` over an `asyncio.Transport`, TLS or not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
+from rabbit_chx.connection.session import Phase, Session, broken_handshake, closed, no_handshake
+from rabbit_chx.connection.transport import bytes_not_taken, lost, no_answer, no_tls, server_name, tls_context
+from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from rabbit_chx.amqp import ConnectionSettings
+
+__all__ = ["AsyncConnection"]
+
+_GOODBYE_S = 5.0
+#: An address that swallows packets leaves time for the next (RFC 8305).
+_NEXT_ADDRESS_S = 0.25
+
+
+class AsyncConnection(asyncio.Protocol):
+    """An open connection with a confirming channel; made by `open`.
+
+    Attributes:
+        session: the protocol's side.
+    """
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.session = Session(settings)
+        self._where = settings.masked_url
+        self._transport: asyncio.Transport | None = None
+        self._moved = asyncio.Event()  # something came, may go, or has ended
+        self._enough: int | None = None
+        self._gone = asyncio.Event()
+        self._full = False  # the transport asks us to wait
+        self._written = 0
+        self._taken = 0
+        self._heartbeat_bytes = 0  # written since the last other byte
+        self._closed = False
+        self._last_sent = self._last_received = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(cls, settings: ConnectionSettings) -> Self:
+        """Connect.
+
+        Raises:
+            UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
+            BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
+        """
+        connection = cls(settings)
+        try:
+            async with asyncio.timeout(settings.connection_timeout_s):
+                await connection._connect(settings)
+                await connection._until_ready(settings)
+        except TimeoutError as cause:
+            if isinstance(cause, RabbitChxError):
+                raise
+            connected = connection._transport is not None
+            raise (no_handshake(settings) if connected else no_answer(settings, cause)) from None
+        finally:
+            if connection.session.phase is not Phase.READY or connection.session.failure is not None:
+                connection._abort()
+        connection._beat()
+        return connection
+
+    async def _connect(self, settings: ConnectionSettings) -> None:
+        secure: dict[str, Any] = {}
+        if settings.tls:
+            name = server_name(settings, settings.tls)
+            secure = {"ssl": tls_context(settings.tls), "server_hostname": name or ""}
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_connection(
+                lambda: self, settings.host, settings.port, happy_eyeballs_delay=_NEXT_ADDRESS_S, **secure
+            )
+        except (ssl.SSLError, ConnectionError) as cause:
+            if settings.tls and not isinstance(cause, ConnectionRefusedError):
+                raise no_tls(settings, cause) from None
+            raise no_answer(settings, cause) from None
+        except (OSError, UnicodeError) as cause:
+            if isinstance(cause, TimeoutError):
+                raise
+            raise no_answer(settings, cause) from None
+
+    async def _until_ready(self, settings: ConnectionSettings) -> None:
+        while self.session.phase is not Phase.READY:
+            try:
+                await self.turn(1.0)
+            except ConnectionLostError as cause:
+                raise broken_handshake(settings, cause) from None
+
+    # -- what the caller does
+
+    @property
+    def backlog(self) -> bool:
+        """Whether bytes wait for the socket to take them."""
+        return self._full or bool(self.session.output)
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that the socket has taken, heartbeats left out."""
+        waiting = self._transport.get_write_buffer_size() if self._transport else 0
+        self._taken = max(self._taken, self._written - waiting)
+        return self._taken
+
+    @property
+    def bytes_under_way(self) -> int:
+        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
+        if self._transport is None:
+            return 0
+        return max(0, bytes_not_taken(self._transport.get_extra_info("socket")) - self._heartbeat_bytes)
+
+    async def turn(self, wait_s: float, enough: int | None = None) -> None:
+        """Write what is to be written, and wait until something moves.
+
+        Args:
+            wait_s: seconds at most.
+            enough: answers count as moving when no more messages than this are open; None for any.
+
+        Raises:
+            RabbitChxError: the connection cannot go on, or the broker refused something.
+        """
+        self._write()
+        if self.session.failure is None:
+            self._moved.clear()
+            self._enough = enough
+            if wait_s:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._moved.wait()
+            else:
+                await asyncio.sleep(0)
+            self._write()
+        if self.session.failure is not None:
+            raise self.session.failure
+
+    async def close(self) -> None:
+        """Say goodbye and close the socket; bounded, and may be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not isinstance(self.session.failure, UnreachableError):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_GOODBYE_S):
+                        await self._say_goodbye()
+        finally:
+            self._abort()
+            self.session.failure = self.session.failure or closed(self._where)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE_S):
+                await self._gone.wait()
+
+    async def _say_goodbye(self) -> None:
+        self._enough = None
+        self.session.close()
+        while self.session.phase is not Phase.CLOSED and not self._gone.is_set():
+            self._write()
+            self._moved.clear()
+            await self._moved.wait()
+        self._write()  # where the broker closed first, our answer
+
+    # -- what the event loop does
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin to speak."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # so it is for TCP and TLS
+        self._transport = transport
+        self._write()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came."""
+        self._last_received = time.monotonic()
+        self.session.receive(data)
+        self._write()
+        if self._enough is None or self.session.has_news(self._enough):
+            self._moved.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take down that it is over."""
+        self.session.failure = self.session.failure or lost(self._where, exc)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._gone.set()
+        self._moved.set()
+
+    def pause_writing(self) -> None:
+        """Wait until the socket has taken more."""
+        self._full = True
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        self._full = False
+        self._write()
+        self._moved.set()
+
+    def _write(self) -> None:
+        output = self.session.output
+        while output and not self._full and self._transport is not None:
+            data = output.popleft()
+            if data is HEARTBEAT_FRAME:  # a sign of life is no progress
+                self._heartbeat_bytes += len(data)
+            else:
+                self._written += len(data)
+                self._heartbeat_bytes = 0
+            self._transport.write(data)
+            self._last_sent = time.monotonic()
+
+    def _beat(self) -> None:
+        """Show signs of life, and look for them."""
+        session = self.session
+        if not session.heartbeat_s or session.failure is not None or self._transport is None:
+            return
+        now = time.monotonic()
+        try:
+            session.look_alive(now - self._last_received)
+        except ConnectionLostError as cause:
+            session.failure = cause
+            self._abort()
+            self._moved.set()
+            return
+        if now - self._last_sent > session.heartbeat_s / 2 and not self._transport.get_write_buffer_size():
+            session.heartbeat()
+            self._write()
+        self._timer = asyncio.get_running_loop().call_later(session.heartbeat_s / 4, self._beat)
+
+    def _abort(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        else:
+            self._gone.set()

@@ -1,0 +1,85 @@
+"""Look before publishing: is the exchange there, and is it what it should be?"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.connection.methods import ExchangeDeclare
+from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, NotFoundError
+from rabbit_chx.publishing.encoder import exchange_name
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
+
+__all__ = ["HashExchangeFacts", "look_at_hash_exchange"]
+
+_TYPE = "x-consistent-hash"
+_COMMAND_INVALID = 503
+
+
+@dataclass(frozen=True, slots=True)
+class HashExchangeFacts:
+    """What AMQP alone tells of an x-consistent-hash exchange.
+
+    Attributes:
+        version: the broker's, such as ``"4.3.6"``.
+        alternate_exchange: whether an argument names one. It takes what no queue takes, and such
+            messages are not returned. One that a policy sets does not show here.
+    """
+
+    version: str
+    alternate_exchange: bool
+
+
+def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashExchangeFacts:
+    """Check over a short connection that the exchange is there and hashes consistently.
+
+    A passive declare tells only that the exchange exists. So it is then declared once more, which changes
+    nothing on one that exists; of the differences, the broker names the type first (rabbitmq-server v4.3.0,
+    rabbit_exchange.erl, assert_equivalence/6). Where the user may not declare, the type stays unchecked.
+    An exchange that somebody deletes between the two is made anew.
+
+    Raises:
+        InputError: AMQP cannot carry the name.
+        NotFoundError: there is no such exchange, or no such vhost.
+        MismatchError: it is of another type.
+        AccessRefusedError: the broker refuses user or password.
+        UnreachableError: nobody answers there.
+    """
+    exchange_name(exchange)
+    where = f"{settings.masked_url}: exchange {exchange!r}"
+    alternate_exchange = False
+    with contextlib.closing(Connection(settings)) as connection:
+        try:
+            connection.request(ExchangeDeclare(exchange=exchange, passive=True))
+        except NotFoundError as cause:
+            raise NotFoundError(
+                f"{where} does not exist: check its name and the vhost, or declare it first",
+                exchange=exchange,
+                reply_code=cause.reply_code,
+            ) from None
+        try:
+            connection.request(ExchangeDeclare(exchange=exchange, exchange_type=_TYPE, durable=True))
+        except AccessRefusedError:
+            pass  # may publish, may not configure: that is all right
+        except BrokerRefusedError as cause:
+            if cause.reply_code == _COMMAND_INVALID:
+                raise BrokerRefusedError(
+                    f"{where}: the broker does not know the type {_TYPE}: run rabbitmq-plugins enable "
+                    "rabbitmq_consistent_hash_exchange on every node",
+                    exchange=exchange,
+                    reply_code=cause.reply_code,
+                ) from None
+            if other := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
+                raise MismatchError(
+                    f"{where} is of type {other[1]}, not {_TYPE}: name the right exchange, "
+                    "or delete this one and declare it anew",
+                    exchange=exchange,
+                    reply_code=cause.reply_code,
+                ) from None
+            alternate_exchange = "'alternate-exchange' for exchange" in str(cause)
+        return HashExchangeFacts(str(connection.session.server.get("version", "unknown")), alternate_exchange)

@@ -1,0 +1,90 @@
+"""What became of the rows that were to be published."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp.frames import Return
+
+__all__ = ["NACK", "PublishReport", "Returned"]
+
+#: Stands for the reply code where there is none: in the sample of a refused message.
+NACK = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A message that came back because no binding would take it, or that the broker refused for good.
+
+    Attributes:
+        key: its routing key, as UTF-8 text where it is that.
+        code: the reply code; 312 is NO_ROUTE, and 0 is a refusal (basic.nack), which has none.
+        text: the broker's words.
+    """
+
+    key: str
+    code: int
+    text: str
+
+    @classmethod
+    def of(cls, returned: Return) -> Returned:
+        """The value for people; a key that is not UTF-8 has its other bytes as escapes."""
+        return cls(returned.key.decode(errors="backslashreplace"), returned.code, returned.text)
+
+
+@dataclass(frozen=True, slots=True)
+class PublishReport:
+    """Counts of rows: ``confirmed + returned + nacked + unknown == rows``.
+
+    Attributes:
+        rows: rows that were handed to the connection.
+        confirmed: acked by the broker, and not returned.
+        returned: acked by the broker, but routed to no queue: they are gone.
+        nacked: refused by the broker, by a full queue for example, as often as they were sent.
+        unknown: not answered before the end; each may be in a queue, or not.
+        retried: messages sent once more, because the broker had refused them.
+        republished: messages sent once more, because their connection was lost before they were answered. Each may
+            be a duplicate. A row may be sent more often than twice.
+        reconnects: connections opened in place of one that was lost.
+        bytes_sent: bytes of AMQP frames for these rows.
+        seconds: from the first row until now, or until `flush` had the last answer.
+        blocked_seconds: of these, how long the broker had asked publishers to wait (connection.blocked).
+        samples: the first few returned messages and one that was refused for good, without their bodies.
+    """
+
+    rows: int = 0
+    confirmed: int = 0
+    returned: int = 0
+    nacked: int = 0
+    unknown: int = 0
+    retried: int = 0
+    republished: int = 0
+    reconnects: int = 0
+    bytes_sent: int = 0
+    seconds: float = 0.0
+    blocked_seconds: float = 0.0
+    samples: tuple[Returned, ...] = field(default=())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row is confirmed."""
+        return self.confirmed == self.rows
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return "nothing was published"
+        parts = [f"{self.confirmed:,} of {self.rows:,} rows confirmed"]
+        parts += [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.returned, "returned as unroutable"),
+                (self.nacked, "refused (nack)"),
+                (self.unknown, "unknown"),
+                (self.retried, "sent again after a refusal"),
+                (self.republished, "sent again after a reconnect"),
+            )
+            if count
+        ]
+        return ", ".join(parts)

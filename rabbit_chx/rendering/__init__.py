@@ -1,0 +1,26 @@
+"""One result, several renderers. Needs the extra `cli` (rich)."""
+
+from __future__ import annotations
+
+from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Table
+from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Output, Record
+from rabbit_chx.rendering.progress import CountProgress, sign_of_life
+from rabbit_chx.rendering.table import Column, printable, render_table
+
+__all__ = [
+    "Block",
+    "Column",
+    "ConsoleOutput",
+    "CountProgress",
+    "Facts",
+    "JsonOutput",
+    "Line",
+    "Lines",
+    "Output",
+    "Record",
+    "Report",
+    "Table",
+    "printable",
+    "render_table",
+    "sign_of_life",
+]

@@ -1,0 +1,64 @@
+"""What a result is made of when people read it: lines, facts and tables. A renderer decides how they look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rabbit_chx.rendering.table import Column
+
+__all__ = ["Block", "Facts", "Line", "Lines", "Report", "Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A sentence or two, broken where they are too long."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines to be taken as they are: they are never broken, and may be shown as they come."""
+
+    texts: Iterable[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names and what they are."""
+
+    pairs: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table.
+
+    Attributes:
+        columns: headings, left to right.
+        rows: cells, as many per row as there are columns.
+        total: cells of a last row, set apart.
+        narrow: a table that says the same in less width, for where this one does not fit.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[object]]
+    total: Sequence[object] = ()
+    narrow: Table | None = None
+
+
+Block: TypeAlias = Line | Lines | Facts | Table
+
+
+class Report(Protocol):
+    """A result that can be shown: to people as blocks, to programs as JSON."""
+
+    def blocks(self) -> Iterable[Block]:
+        """What people read, in order."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What programs read: JSON's own types only."""

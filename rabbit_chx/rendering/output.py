@@ -1,0 +1,135 @@
+"""Where results go: one interface, one renderer for people and one for programs."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from rabbit_chx.rendering.blocks import Facts, Line, Lines
+from rabbit_chx.rendering.table import WIDE, printable, render_table, table_width
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rabbit_chx.rendering.blocks import Block, Report, Table
+
+__all__ = ["ConsoleOutput", "JsonOutput", "Output", "Record"]
+
+
+class Record(Protocol):
+    """One of many results that are shown as they come."""
+
+    def as_line(self) -> str:
+        """What people and line tools read: tabs between fields."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What programs read: JSON's own types only."""
+
+
+class Output(Protocol):
+    """A renderer with its stream."""
+
+    def show(self, report: Report) -> None:
+        """Writes a whole result."""
+
+    def show_each(self, records: Iterable[Record]) -> None:
+        """Writes results, one on each line, and does not keep them back."""
+
+
+class ConsoleOutput:
+    """For people: as wide as the terminal, or without limit where the output goes elsewhere.
+
+    Args:
+        stream: stdout if None.
+        width: columns; found out if None.
+    """
+
+    def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._encoding = self._stream.encoding or "utf-8"
+        if width is None:
+            width = shutil.get_terminal_size().columns if self._stream.isatty() else WIDE
+        self._width = width
+
+    def show(self, report: Report) -> None:
+        """Writes the blocks as they come, with an empty line between them."""
+        written = False
+        for block in report.blocks():
+            gap = "\n" if written else ""
+            for text in self._rendered(block):
+                self._stream.write(f"{gap}{text}\n")
+                self._stream.flush()
+                gap, written = "", True
+
+    def show_each(self, records: Iterable[Record]) -> None:
+        """Writes a line for each."""
+        for record in records:
+            self._stream.write(f"{record.as_line()}\n")
+        self._stream.flush()
+
+    def _rendered(self, block: Block) -> Iterator[str]:
+        if isinstance(block, Lines):
+            yield from map(self._printable, block.texts)
+        elif text := self._text_of(block):
+            yield text
+
+    def _text_of(self, block: Line | Facts | Table) -> str:
+        if isinstance(block, Line):
+            return _wrapped(self._printable(block.text), self._width)
+        if isinstance(block, Facts):
+            margin = max((len(name) for name, _ in block.pairs), default=0) + 2
+            lines = (
+                f"{name:<{margin}}{_wrapped(self._printable(value), self._width - margin, margin)}"
+                for name, value in block.pairs
+            )
+            return "\n".join(lines)
+        table = block
+        while (
+            table.narrow and table_width(table.columns, table.rows, table.total, self._encoding) > self._width
+        ):
+            table = table.narrow
+        return render_table(
+            table.columns, table.rows, table.total, width=self._width, encoding=self._encoding
+        )
+
+    def _printable(self, text: str) -> str:
+        return printable(text, self._encoding)
+
+
+class JsonOutput:
+    """For programs: one JSON document, or one on each line where results are shown as they come.
+
+    Characters are escaped where the stream cannot have them all.
+
+    Args:
+        stream: stdout if None.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stdout
+        self._ascii = codecs.lookup(self._stream.encoding or "utf-8").name != "utf-8"
+
+    def show(self, report: Report) -> None:
+        """Writes the document, indented."""
+        self._stream.write(f"{json.dumps(report.as_json(), indent=2, ensure_ascii=self._ascii)}\n")
+
+    def show_each(self, records: Iterable[Record]) -> None:
+        """Writes a document on each line."""
+        for record in records:
+            self._stream.write(f"{json.dumps(record.as_json(), ensure_ascii=self._ascii)}\n")
+        self._stream.flush()
+
+
+def _wrapped(text: str, width: int, margin: int = 0) -> str:
+    """Breaks lines between words; a word that is too long stays whole."""
+    lines = [
+        wrapped
+        for line in text.splitlines()
+        for wrapped in textwrap.wrap(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
+        or [""]
+    ]
+    return f"\n{' ' * margin}".join(lines)

@@ -1,0 +1,109 @@
+"""What an ``x-consistent-hash`` exchange hashes, by its arguments.
+
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``, v3.7.8 to v4.3.6.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rabbit_chx.amqp.client_fields import field_for
+from rabbit_chx.amqp.fields import pairs_of, shortstr
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.message_091 import HASH_PROPERTIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rabbit_chx.amqp.client_fields import Headers
+    from rabbit_chx.amqp.fields import AmqpField
+
+__all__ = ["HashedOn", "refuse_misspelt"]
+
+NEARNESS = 0.8
+HASH_ARGUMENTS = {b"hash-header": "hash-header", b"hash-property": "hash-property"}
+
+
+@dataclass(frozen=True, slots=True)
+class HashedOn:
+    """What an exchange hashes.
+
+    Attributes:
+        kind: ``routing-key``, ``header`` or ``property``.
+        name: of the header or property, as bytes; empty for the routing key.
+    """
+
+    kind: Literal["routing-key", "header", "property"]
+    name: bytes = b""
+
+    @classmethod
+    def from_arguments(cls, arguments: Headers | None) -> HashedOn:
+        """What the arguments of an exchange say, checked as the broker checks them at its declaration.
+
+        Arguments of other names are left alone, as the broker leaves them; but one that is nearly ``hash-header`` or
+        ``hash-property`` is refused, since the exchange would hash the routing key without a word.
+
+        Args:
+            arguments: a mapping, or pairs of name and value; a value is text, or an AmqpField.
+
+        Raises:
+            InputError: the broker would refuse them, they are no arguments, or one is misspelt.
+        """
+        named = _known(arguments)
+        for argument, field in named.items():
+            if field.type != "longstr":
+                raise InputError(
+                    f"the argument {argument} is a {field.type}, which the broker refuses: give text"
+                )
+        if len(named) > 1:
+            raise InputError(
+                "hash-header and hash-property are both given, which the broker refuses: give one"
+            )
+        if "hash-header" in named:
+            return cls("header", named["hash-header"].value)
+        if "hash-property" not in named:
+            return cls("routing-key")
+        hashed: bytes = named["hash-property"].value
+        if hashed.decode(errors="replace") not in HASH_PROPERTIES:
+            raise InputError(
+                f"the broker cannot hash the property {hashed.decode(errors='replace')!r}: give one of "
+                f"{', '.join(HASH_PROPERTIES)}"
+            )
+        return cls("property", hashed)
+
+    def __str__(self) -> str:
+        return (
+            self.kind if self.kind == "routing-key" else f"{self.kind} {self.name.decode(errors='replace')!r}"
+        )
+
+
+def _known(arguments: Headers | None) -> dict[str, AmqpField]:
+    """Those that decide about routing."""
+    named: dict[str, AmqpField] = {}
+    for name, value in pairs_of({} if arguments is None else arguments):
+        raw = shortstr(name, "the name of an argument")
+        known = HASH_ARGUMENTS.get(raw)
+        if known is None:
+            refuse_misspelt([raw.decode(errors="replace")])
+            continue
+        if known in named:
+            raise InputError(f"the argument {known} is given twice: give it once")
+        named[known] = field_for(value)
+    return named
+
+
+def refuse_misspelt(names: Iterable[str]) -> None:
+    """Refuses names of arguments that are nearly ``hash-header`` or ``hash-property``.
+
+    Raises:
+        InputError: one of them is.
+    """
+    for name in names:
+        near = difflib.get_close_matches(name.lower(), HASH_ARGUMENTS.values(), n=1, cutoff=NEARNESS)
+        if near and name != near[0]:
+            raise InputError(
+                f"the broker does not know the argument {name!r} and would hash the routing key: did you mean "
+                f"{near[0]!r}? If the exchange has it nevertheless, leave it out here"
+            )

@@ -1,0 +1,124 @@
+"""Find a broker for tests: the one that was named, else one of our own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
+from rabbit_chx.testing.containers import start_docker_broker
+from rabbit_chx.testing.installation import install_rabbitmq_server
+from rabbit_chx.testing.local_server import start_local_broker
+from rabbit_chx.testing.readiness import amqp_version, check_management
+from rabbit_chx.testing.running_broker import RunningBroker, masked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["broker_is_named", "find_broker", "named_broker_in_words"]
+
+URL = "RABBIT_CHX_TEST_URL"
+MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
+RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
+
+
+@contextmanager
+def find_broker(*, install: bool = False) -> Iterator[RunningBroker]:
+    """A broker for tests, the demo and the examples; what we started is removed at the end.
+
+    In this order: the one of ``RABBIT_CHX_TEST_URL`` (with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and
+    ``RABBIT_CHX_TEST_RING_VIA``, a command prefix); a container, if Docker answers and the image is there or
+    can be pulled within 60 s; a private server from the machine's ``rabbitmq-server``; the same after
+    ``apt-get install rabbitmq-server``, if `install` allows it. ``AMQP_URL`` is never looked at: that
+    may be someone's production. Which one was taken is said in one line on stderr.
+
+    Args:
+        install: whether the package may be installed, as root on Debian or Ubuntu. It stays installed.
+
+    Raises:
+        NoBrokerError: none could be had; the message says what was tried, why it failed and what to do.
+        InputError: a variable is malformed.
+    """
+    broker = _named_broker() or _own_broker(install=install)
+    try:
+        sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}\n")
+        yield broker
+    finally:
+        if broker.owned:
+            broker.stop()
+
+
+def broker_is_named() -> bool:
+    """Whether the variables name the broker to take, or try to."""
+    return any(os.environ.get(name) for name in (URL, MANAGEMENT_URL, RING_VIA))
+
+
+def named_broker_in_words() -> str:
+    """One line on the broker that is named, asked now: its release, or why it cannot be used; "" if none is."""
+    try:
+        broker = _named_broker()
+    except RabbitChxError as error:
+        return str(error)
+    return broker.origin if broker else ""
+
+
+def _named_broker() -> RunningBroker | None:
+    url, management_url = (os.environ.get(name) or None for name in (URL, MANAGEMENT_URL))
+    ring_via = os.environ.get(RING_VIA)  # empty: the tools of this machine
+    if url is None:
+        if management_url or ring_via:
+            raise InputError(f"{MANAGEMENT_URL} and {RING_VIA} belong to {URL}, which is not set")
+        return None
+    try:
+        version = amqp_version(url)
+    except RabbitChxError as error:
+        raise NoBrokerError(f"{URL} names a broker that cannot be used: {error}") from error
+    if management_url:
+        try:
+            check_management(management_url)
+        except RabbitChxError as error:
+            raise NoBrokerError(f"{MANAGEMENT_URL} cannot be used: {error}") from error
+    return RunningBroker(
+        url=url,
+        management_url=management_url,
+        version=version,
+        ring_via=None if ring_via is None else _split(ring_via),
+        origin=f"{masked(url)} from {URL} (RabbitMQ {version})",
+    )
+
+
+def _split(ring_via: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(ring_via))
+    except ValueError as error:
+        raise InputError(f"{RING_VIA} is {ring_via!r}: no shell words ({error})") from None
+
+
+def _own_broker(*, install: bool) -> RunningBroker:
+    failures = []
+    for name, start in (
+        ("Docker", start_docker_broker),
+        ("rabbitmq-server of this machine", start_local_broker),
+        ("apt-get install rabbitmq-server", _start_installed_broker if install else _refuse_to_install),
+    ):
+        try:
+            return start()
+        except RabbitChxError as error:
+            failures.append(f"  {name}: {error}")
+    tried = "\n".join(failures)
+    raise NoBrokerError(
+        f"no broker for tests. Tried:\n  {URL}: not set\n{tried}\n"
+        f"Install Docker or the package rabbitmq-server, or set {URL}=amqp://user:password@host:port/vhost"
+    )
+
+
+def _start_installed_broker() -> RunningBroker:
+    install_rabbitmq_server()
+    return start_local_broker()
+
+
+def _refuse_to_install() -> RunningBroker:
+    raise NoBrokerError("nobody allowed it, by pytest --chx-install or find_broker(install=True)")

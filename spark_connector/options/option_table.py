@@ -1,0 +1,270 @@
+"""Every option of ``format("rabbitmq")``, once: parsing, error messages and docs/spark.md read this table."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import InputError
+from spark_connector.options.option_values import (
+    COUNT,
+    FLAG,
+    JSON_OBJECT,
+    SECONDS,
+    SIZE,
+    TEXT,
+    WHOLE,
+    Kind,
+    one_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["OPTIONS", "Option", "read_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Attributes:
+        name: in camelCase; users may write it in any case.
+        kind: how its text is read.
+        default: the text that stands for an option that is not given; None where there is none.
+        meaning: one line.
+        group: the heading that it stands under.
+    """
+
+    name: str
+    kind: Kind
+    default: str | None
+    meaning: str
+    group: str
+
+
+_BROKER, _ROWS, _PACE, _TROUBLE, _PLACE, _SEEING = (
+    "Where to",
+    "What is published",
+    "How fast",
+    "When something goes wrong",
+    "Placement and prediction",
+    "Seeing it",
+)
+
+OPTIONS: tuple[Option, ...] = (
+    Option("url", TEXT, None, "AMQP URI; several, with commas between them, are tried in turn", _BROKER),
+    Option("host", TEXT, None, "host name or address, instead of `url`", _BROKER),
+    Option("port", COUNT, None, "with `host`: 5672, or 5671 with TLS, unless given", _BROKER),
+    Option("vhost", TEXT, None, "with `host`: `/` unless given", _BROKER),
+    Option("username", TEXT, None, "where `url` has none: `guest` unless given", _BROKER),
+    Option(
+        "password", TEXT, None, "where `url` has none; it travels to the tasks, and is shown nowhere", _BROKER
+    ),
+    Option(
+        "passwordEnv",
+        TEXT,
+        None,
+        "name of an environment variable of the executors that holds it, with `PASSWORD` or `SECRET` in it",
+        _BROKER,
+    ),
+    Option("passwordFile", TEXT, None, "path of a file on every executor that holds it", _BROKER),
+    Option("tls", FLAG, None, "with `host`: speak TLS; in a `url`, `amqps://` says so", _BROKER),
+    Option(
+        "tlsCaFile",
+        TEXT,
+        None,
+        "PEM file of the authorities to trust; those of the system unless given",
+        _BROKER,
+    ),
+    Option("tlsCertFile", TEXT, None, "PEM file of our own certificate", _BROKER),
+    Option("tlsKeyFile", TEXT, None, "PEM file of its key", _BROKER),
+    Option(
+        "tlsVerify", FLAG, None, "whether the broker's certificate must be good: true unless given", _BROKER
+    ),
+    Option(
+        "connectTimeout",
+        SECONDS,
+        None,
+        "until a connection must be open: 10s unless given here or in `url`",
+        _BROKER,
+    ),
+    Option(
+        "heartbeat",
+        SECONDS,
+        None,
+        "between signs of life: what the broker proposes unless given; 0 for none",
+        _BROKER,
+    ),
+    Option(
+        "exchange", TEXT, None, "the exchange to publish to; it must exist, and nothing is declared", _ROWS
+    ),
+    Option("allowExchangeColumn", FLAG, "false", "whether a column `exchange` may name it row by row", _ROWS),
+    Option("routingKey", TEXT, None, "the routing key of every row, instead of a column `key`", _ROWS),
+    Option(
+        "ignoreUnknownColumns",
+        FLAG,
+        "false",
+        "whether columns that are no part of a message are left out",
+        _ROWS,
+    ),
+    Option(
+        "mandatory",
+        FLAG,
+        "true",
+        "whether the broker returns what no queue takes; false loses it in silence",
+        _ROWS,
+    ),
+    Option(
+        "persistent", FLAG, "true", "whether queues keep the messages over a restart of the broker", _ROWS
+    ),
+    Option(
+        "headersConst", JSON_OBJECT, None, "headers of every message; a row's own `headers` go before", _ROWS
+    ),
+    Option(
+        "messageId",
+        one_of("none", "column", "auto"),
+        "none",
+        "`column`: every row must have a `message_id`; `auto`: it is made of write, batch, partition and what the row holds",
+        _ROWS,
+    ),
+    Option(
+        "maxMessageBytes",
+        SIZE,
+        "16MiB",
+        "a longer body is a bad row; 16 MiB is the limit of RabbitMQ 4",
+        _ROWS,
+    ),
+    Option("maxInFlight", COUNT, "1000", "messages per task that are sent and not yet confirmed", _PACE),
+    Option("maxInFlightBytes", SIZE, "8MiB", "the same in bytes", _PACE),
+    Option(
+        "ordering",
+        one_of("none", "per-key"),
+        "none",
+        "`per-key`: a refused message fails the task, as repeating it alone would let later ones overtake; refuses `spark.speculation`",
+        _PACE,
+    ),
+    Option(
+        "badRows",
+        one_of("fail", "skip"),
+        "fail",
+        "rows that AMQP cannot carry: null key or value, too long",
+        _TROUBLE,
+    ),
+    Option(
+        "onUnroutable",
+        one_of("fail", "skip"),
+        "fail",
+        "rows that the broker returns, as no queue takes them",
+        _TROUBLE,
+    ),
+    Option(
+        "confirmTimeout",
+        SECONDS,
+        "60s",
+        "without a byte or a confirm on its way, until the connection is given up",
+        _TROUBLE,
+    ),
+    Option(
+        "blockedTimeout",
+        SECONDS,
+        "300s",
+        "for which the broker may block publishers; 0 fails at once",
+        _TROUBLE,
+    ),
+    Option(
+        "reconnectTimeout",
+        SECONDS,
+        "120s",
+        "for which a task tries to connect, at its start and after a loss; a confirm renews it; 0 gives up at once",
+        _TROUBLE,
+    ),
+    Option(
+        "maxReconnects",
+        WHOLE,
+        None,
+        "failed attempts in a row, as a further bound; 0 gives up at once",
+        _TROUBLE,
+    ),
+    Option(
+        "reconnectBackoff", SECONDS, "1s", "before the first attempt; doubled each time, up to 5 s", _TROUBLE
+    ),
+    Option(
+        "nackRetries",
+        WHOLE,
+        "3",
+        "repeats of a message that the broker refuses while it confirms no other",
+        _TROUBLE,
+    ),
+    Option(
+        "preflight",
+        FLAG,
+        "true",
+        "whether broker and exchange are looked at before the first task, once for each write or stream",
+        _TROUBLE,
+    ),
+    Option(
+        "onSpeculation",
+        one_of("warn", "fail", "ignore"),
+        "warn",
+        "where `spark.speculation` is on, whose copies publish rows twice",
+        _TROUBLE,
+    ),
+    Option(
+        "ring",
+        TEXT,
+        None,
+        "JSON of a `HashRing`, or the path of a file with it: rows are counted by queue",
+        _PLACE,
+    ),
+    Option(
+        "localityMap",
+        JSON_OBJECT,
+        None,
+        "queue to `host:port`: a task whose rows go to one queue connects there",
+        _PLACE,
+    ),
+    Option(
+        "connectionName",
+        TEXT,
+        "spark:{app}:{stage}.{partition}.{attempt}",
+        "in the management UI; `{write}` and `{batch}` are known, too",
+        _SEEING,
+    ),
+    Option(
+        "reportPath",
+        TEXT,
+        None,
+        "file, or folder, on the driver for the report as JSON; a folder for streams, made if need be",
+        _SEEING,
+    ),
+)
+
+#: What Spark itself adds.
+_INJECTED = frozenset({"path", "checkpointlocation"})
+_KNOWN = {option.name.lower(): option for option in OPTIONS}
+
+
+def read_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """The value of every option by its name, None where it is not given and has no default.
+
+    Raises:
+        InputError: an option is unknown, or its text cannot be read.
+    """
+    given = {name.lower(): text for name, text in options.items() if name.lower() not in _INJECTED}
+    for name in given:
+        if name not in _KNOWN:
+            raise InputError(f"unknown option {name!r}: {_hint(name)}")
+    return {
+        option.name: None if text is None else option.kind.value(option.name, text)
+        for option in OPTIONS
+        for text in [given.get(option.name.lower()) or option.default]
+    }
+
+
+def _hint(name: str) -> str:
+    nearest = difflib.get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
+    if nearest:
+        return f"did you mean {_KNOWN[nearest[0]].name!r}?"
+    return f"known are {', '.join(option.name for option in OPTIONS)}"

@@ -1,0 +1,50 @@
+"""Options as a caller in Python gives them, as the texts that Spark would hand over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError
+from spark_connector.placing.prediction import as_ring
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["Texts", "texts"]
+
+
+class Texts(dict[str, str]):
+    """Options by name. It shows no values: one may be a password, and tracebacks may show local variables."""
+
+    def __repr__(self) -> str:
+        return f"<options {', '.join(self)}>"
+
+
+def texts(options: Mapping[str, object], ring: HashRing | str | None) -> Texts:
+    """Every option as text; None is an option that is not given.
+
+    Args:
+        options: by name; a value is a text, a number or a boolean.
+        ring: taken as the option of that name.
+
+    Raises:
+        InputError: the ring is none, or given twice; a value is of another type.
+    """
+    given = Texts()
+    for name, value in options.items():
+        if isinstance(value, bool):
+            given[name] = str(value).lower()
+        elif isinstance(value, (str, int, float)):
+            given[name] = str(value)
+        elif value is not None:
+            # The value is not shown: it may hold a password.
+            raise InputError(
+                f"option {name!r} is a {type(value).__name__}: give a text, a number or a boolean"
+            )
+    if ring is not None:
+        if any(name.lower() == "ring" for name in given):
+            raise InputError("the ring is given twice, as an argument and as an option: give it once")
+        given["ring"] = as_ring(ring).to_json()
+    return given

@@ -1,0 +1,210 @@
+"""The options of ``format("rabbitmq")``: parsed and checked, as one value."""
+
+from __future__ import annotations
+
+import re
+import string
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.amqp.encoding import encode_headers
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import HashRing
+from spark_connector.options.addresses import Brokers
+from spark_connector.options.option_table import read_options
+from spark_connector.options.option_values import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["MAX_HEADERS_BYTES", "NAME_FIELDS", "WriteOptions"]
+
+#: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
+MAX_HEADERS_BYTES = 100_000
+#: What may stand in braces in a connection name.
+NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How to write; can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
+
+    The attributes are the options of `spark_connector.options.option_table`; what differs is said here.
+
+    Attributes:
+        brokers: where to, and as whom.
+        exchange: empty where a column names it row by row, and no option.
+        skip_bad_rows: badRows is skip.
+        skip_unroutable: onUnroutable is skip.
+        keep_order: ordering is per-key.
+        headers: headersConst.
+        ring: predicts the queue of a row, for counting only; None counts no queues.
+        locality: host and port by queue.
+    """
+
+    brokers: Brokers
+    exchange: str
+    allow_exchange_column: bool = False
+    routing_key: str | None = None
+    ignore_unknown_columns: bool = False
+    mandatory: bool = True
+    persistent: bool = True
+    headers: Mapping[str, str | int | bool] = field(default_factory=dict)
+    message_id: str = "none"
+    max_message_bytes: int = 16 << 20
+    max_in_flight: int = 1000
+    max_in_flight_bytes: int = 8 << 20
+    keep_order: bool = False
+    skip_bad_rows: bool = False
+    skip_unroutable: bool = False
+    confirm_timeout_s: float = 60.0
+    blocked_timeout_s: float = 300.0
+    reconnect_timeout_s: float = 120.0
+    max_reconnects: int | None = None
+    reconnect_backoff_s: float = 1.0
+    nack_retries: int = 3
+    preflight: bool = True
+    on_speculation: str = "warn"
+    ring: HashRing | None = None
+    locality: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    connection_name: str = "spark:{app}:{stage}.{partition}.{attempt}"
+    report_path: str | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
+        """Read what the user gave to ``.option(...)``; names in any case.
+
+        Raises:
+            InputError: an option is unknown, missing or cannot be.
+        """
+        values = read_options(options)
+        brokers = Brokers.of(values)
+        if values["exchange"] is None and not values["allowExchangeColumn"]:
+            raise InputError("option 'exchange' is missing: name the exchange to publish to")
+        _check_byte_length("exchange", values["exchange"])
+        _check_byte_length("routingKey", values["routingKey"])
+        if not values["confirmTimeout"]:
+            raise InputError("option 'confirmTimeout' is 0: give more than 0 seconds")
+        ring = _ring(values["ring"])
+        return cls(
+            brokers=brokers,
+            exchange=values["exchange"] or "",
+            allow_exchange_column=values["allowExchangeColumn"],
+            routing_key=values["routingKey"],
+            ignore_unknown_columns=values["ignoreUnknownColumns"],
+            mandatory=values["mandatory"],
+            persistent=values["persistent"],
+            headers=_headers(values["headersConst"]),
+            message_id=values["messageId"],
+            max_message_bytes=values["maxMessageBytes"],
+            max_in_flight=values["maxInFlight"],
+            max_in_flight_bytes=values["maxInFlightBytes"],
+            keep_order=values["ordering"] == "per-key",
+            skip_bad_rows=values["badRows"] == "skip",
+            skip_unroutable=values["onUnroutable"] == "skip",
+            confirm_timeout_s=values["confirmTimeout"],
+            blocked_timeout_s=values["blockedTimeout"],
+            reconnect_timeout_s=values["reconnectTimeout"],
+            max_reconnects=values["maxReconnects"],
+            reconnect_backoff_s=values["reconnectBackoff"],
+            nack_retries=values["nackRetries"],
+            preflight=values["preflight"],
+            on_speculation=values["onSpeculation"],
+            ring=ring,
+            locality=_locality(values["localityMap"], ring),
+            connection_name=_name_pattern(values["connectionName"]),
+            report_path=_report_path(values["reportPath"]),
+        )
+
+
+def _check_byte_length(name: str, text: str | None) -> None:
+    if text is not None and len(text.encode("utf-8", "surrogatepass")) > 255:
+        raise InputError(f"option {name!r} is {text[:40]!r}...: AMQP allows 255 bytes")
+
+
+def _headers(given: Mapping[str, Any] | None) -> dict[str, str | int | bool]:
+    headers: dict[str, str | int | bool] = {}
+    for name, value in (given or {}).items():
+        if not isinstance(value, (str, int)):
+            raise InputError(
+                f"option 'headersConst': the header {name!r} is a {type(value).__name__}: "
+                "give a text, a whole number, true or false"
+            )
+        if name in ("CC", "BCC"):
+            raise InputError(
+                f"option 'headersConst': the header {name!r} gives RabbitMQ further routing keys, and as a text "
+                "it closes the channel: leave it out"
+            )
+        headers[name] = value
+    try:
+        size = len(encode_headers(headers))
+    except InputError as cause:
+        raise InputError(f"option 'headersConst': {cause}") from None
+    if size > MAX_HEADERS_BYTES:
+        raise InputError(
+            f"option 'headersConst' is {size:,} bytes long, and AMQP carries headers in one frame: "
+            f"{MAX_HEADERS_BYTES:,} are possible; put them into the value"
+        )
+    return headers
+
+
+def _ring(text: str | None) -> HashRing | None:
+    if text is None:
+        return None
+    if not text.lstrip().startswith("{"):
+        try:
+            text = Path(text).read_text()
+        except (OSError, ValueError) as cause:
+            raise InputError(
+                f"option 'ring' is {shown(text)}: it is no JSON object, and cannot be read as a file "
+                f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
+            ) from None
+    try:
+        ring = HashRing.from_json(text)
+    except InputError as cause:
+        raise InputError(f"option 'ring': {cause}") from None
+    if not ring.destinations:
+        raise InputError(
+            "option 'ring' has no buckets, so it predicts nothing: bind queues first, or leave it out"
+        )
+    return ring
+
+
+def _locality(given: Mapping[str, Any] | None, ring: HashRing | None) -> dict[str, tuple[str, int]]:
+    if given is None:
+        return {}
+    if ring is None:
+        raise InputError("option 'localityMap' needs the option 'ring', which says where a task's rows go")
+    locality: dict[str, tuple[str, int]] = {}
+    for queue, address in given.items():
+        match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
+        if match is None or not 1 <= int(match["port"]) <= 65535:
+            raise InputError(f"option 'localityMap': {queue!r} is at {shown(str(address))}: give 'host:port'")
+        locality[queue] = (match["host"].strip("[]"), int(match["port"]))
+    return locality
+
+
+def _name_pattern(text: str) -> str:
+    try:
+        parts = [part[1:] for part in string.Formatter().parse(text) if part[1] is not None]
+    except ValueError:
+        parts = [("{", "", None)]
+    for name, form, conversion in parts:
+        if name not in NAME_FIELDS or form or conversion:
+            raise InputError(
+                f"option 'connectionName' is {shown(text)}: what stands in braces must be one of "
+                + ", ".join(f"{{{known}}}" for known in NAME_FIELDS)
+            )
+    return text
+
+
+def _report_path(text: str | None) -> str | None:
+    if text is None:
+        return None
+    if "\0" in text or not Path(text).parent.is_dir():
+        raise InputError(
+            f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
+        )
+    return text

@@ -1,0 +1,1 @@
+"""Which queue a row goes to, and partitions made for queues."""

@@ -1,0 +1,126 @@
+"""The predicted queue of each row, as a column."""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import HashRing
+from spark_connector.executor_functions import OnExecutor
+from spark_connector.placing.slices import NO_QUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import Column
+
+__all__ = ["as_ring", "indices_or_hole", "kept_ring", "queue_for", "rows_by_queue", "vectorized"]
+
+#: Rings that a Python worker keeps; each task brings its own again.
+_KEPT_RINGS = 8
+
+
+def queue_for(key_column: str | Column, ring: HashRing | str) -> Column:
+    """The queue that the ring predicts for each routing key, as a string column.
+
+    A null key, and a key whose bucket is a hole, give null; an exchange as a destination is shown as
+    ``exchange NAME``. The column is deterministic. It runs as an Arrow UDF on PySpark 4.1 and newer, and as a
+    pandas UDF below.
+
+    Args:
+        key_column: the routing keys, string or binary.
+        ring: the ring of the exchange, or its JSON (`HashRing.to_json`).
+
+    Raises:
+        InputError: the ring has no buckets, or the text is no ring.
+
+    Example::
+
+        df.groupBy(queue_for("key", ring).alias("queue")).count()
+    """
+    return vectorized(queue_names, "string", as_ring(ring).to_json())(key_column)
+
+
+def as_ring(ring: HashRing | str) -> HashRing:
+    """The ring, which may have come as JSON.
+
+    Raises:
+        InputError: it has no buckets, or is no ring.
+    """
+    if isinstance(ring, str):
+        ring = HashRing.from_json(ring)
+    if not isinstance(ring, HashRing):
+        raise InputError(f"{ring!r:.60} is no ring: give a HashRing, or the text that its to_json made")
+    if not ring.destinations:
+        raise InputError(
+            "the ring has no buckets, so it predicts nothing: bind queues first, or read it again"
+        )
+    return ring
+
+
+def vectorized(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
+    """A UDF of a function that takes the `arguments` and then Arrow arrays, and returns an Arrow array."""
+    functions: Any = import_module("pyspark.sql.functions")
+    arrow = hasattr(functions, "arrow_udf")  # since PySpark 4.1
+    shipped = (
+        OnExecutor(function, *arguments)
+        if arrow
+        else OnExecutor(_through_pandas, partial(function, *arguments))
+    )
+    made: Callable[..., Column] = (functions.arrow_udf if arrow else functions.pandas_udf)(
+        lambda *columns: shipped(*columns),  # noqa: PLW0108  # without annotations, Spark takes it for a scalar UDF
+        return_type,
+    )
+    return made
+
+
+def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa: ANN401  # Series to Series
+    import pyarrow as pa
+
+    return function(*(pa.Array.from_pandas(column) for column in columns)).to_pandas()
+
+
+@lru_cache(_KEPT_RINGS)
+def kept_ring(ring_json: str) -> HashRing:
+    """The ring, parsed once for each Python worker; its table of seeds lives as long as the process."""
+    return HashRing.from_json(ring_json)
+
+
+def indices_or_hole(ring: HashRing, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+    """As `HashRing.indices`; -1 for a null key, too."""
+    if not getattr(keys, "null_count", 0):
+        return ring.indices(keys)
+    indices = ring.indices(keys, fill_null=b"")
+    indices[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+    return indices
+
+
+def rows_by_queue(ring: HashRing, keys: Any) -> dict[str, int]:  # noqa: ANN401
+    """How many of the keys go to each queue that gets any."""
+    import numpy as np
+
+    names = (NO_QUEUE, *map(str, ring.destinations))
+    counts = np.bincount(indices_or_hole(ring, keys) + 1, minlength=len(names))
+    return {name: int(count) for name, count in zip(names, counts, strict=True) if count}
+
+
+@lru_cache(_KEPT_RINGS)
+def _names(ring_json: str) -> pa.Array[Any]:
+    import pyarrow as pa
+
+    return pa.array([*map(str, kept_ring(ring_json).destinations), None], pa.string())
+
+
+def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
+    """The name of each key's destination; null without one. Runs in Python workers."""
+    import pyarrow as pa
+
+    indices = indices_or_hole(kept_ring(ring_json), keys)
+    names = _names(ring_json)
+    indices[indices < 0] = len(names) - 1  # the null behind the last name
+    return names.take(pa.array(indices, pa.int32()))

@@ -1,0 +1,52 @@
+"""The ring of the exchange that is written to, and whether it is the same after connections were lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from spark_connector.placing.prediction import as_ring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["GivenRing", "WatchedRing"]
+
+#: A ring, its JSON, or a function that reads it.
+GivenRing: TypeAlias = "HashRing | str | Callable[[], HashRing]"
+
+
+class WatchedRing:
+    """A ring that can be read again, where the caller has said how.
+
+    Args:
+        given: what the caller gave; None where there is no ring.
+
+    Attributes:
+        ring: as it was read last.
+
+    Raises:
+        InputError: it has no buckets, or is no ring.
+    """
+
+    def __init__(self, given: GivenRing | None) -> None:
+        self._read = given if callable(given) else None
+        self.ring = None if given is None else as_ring(given() if callable(given) else given)
+
+    def look_again(self) -> str | None:
+        """Read the ring again, and say what that tells of the rows on their way; None where nobody said how."""
+        before = self.ring
+        if self._read is None or before is None:
+            return None
+        try:
+            self.ring = as_ring(self._read())
+        except Exception as cause:  # noqa: BLE001  # the messages are out, whatever the caller's function does
+            return f"the ring could not be read again, so it may be another since: {cause}"
+        moved = before.share_moved(self.ring)
+        if before.buckets == self.ring.buckets:
+            return "the ring is the same as before"
+        return (
+            f"the ring is another since, and {moved:.1%} of all keys changed queue in the middle of the write: rows "
+            "by predicted queue are wrong"
+        )

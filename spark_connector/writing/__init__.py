@@ -1,0 +1,1 @@
+"""A write: checked and planned on the driver, done by tasks."""

@@ -1,0 +1,184 @@
+"""Which column of a DataFrame is what part of a message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    MapType,
+    ShortType,
+    StringType,
+    TimestampType,
+)
+
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.types import StructField, StructType
+
+    from spark_connector.options.write_options import WriteOptions
+
+__all__ = ["COLUMNS", "Column", "MessageColumns"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that a DataFrame may have.
+
+    Attributes:
+        name: in any case.
+        types: as the documents call them.
+        accepted: the Spark types.
+        cast: what makes such a column of another one, with ``{}`` for its name.
+        meaning: one line.
+    """
+
+    name: str
+    types: str
+    accepted: tuple[type[DataType], ...]
+    cast: str
+    meaning: str
+
+
+def _text(name: str, meaning: str) -> Column:
+    return Column(name, "string", (StringType,), "cast({} AS string)", meaning)
+
+
+_TEXT_OR_BINARY = (StringType, BinaryType)
+_WHOLE = (ByteType, ShortType, IntegerType)
+
+#: Every column; those after `headers` are message properties of the same name.
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        "value",
+        "string or binary",
+        _TEXT_OR_BINARY,
+        "to_json({0})` or `cast({0} AS string)",
+        "the body; required",
+    ),
+    Column(
+        "key",
+        "string or binary",
+        _TEXT_OR_BINARY,
+        "cast({} AS string)",
+        "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`",
+    ),
+    _text("exchange", "the exchange; null is that of the option; only with `allowExchangeColumn`"),
+    Column(
+        "headers",
+        "map<string,string>",
+        (MapType,),
+        "map('name', cast({} AS string))",
+        "the costliest column: take `headersConst` for what is the same in every row",
+    ),
+    _text("message_id", "names the message, for consumers that drop repeats"),
+    _text("correlation_id", "joins a reply to its request"),
+    _text("content_type", "such as `application/json`"),
+    _text("content_encoding", "such as `gzip`"),
+    _text("type", "the kind of message"),
+    _text("app_id", "the sender"),
+    _text("reply_to", "where to answer"),
+    _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
+    Column("priority", "tinyint, smallint or int", _WHOLE, "cast({} AS int)", "0 to 255"),
+    Column("timestamp", "timestamp", (TimestampType,), "cast({} AS timestamp)", "whole seconds on the wire"),
+    Column(
+        "delivery_mode",
+        "tinyint, smallint or int",
+        _WHOLE,
+        "cast({} AS int)",
+        "1 or 2; null is that of `persistent`",
+    ),
+)
+_BY_NAME = {column.name: column for column in COLUMNS}
+_ALIASES = {"routing_key": "key"}
+_NO_PROPERTIES = ("value", "key", "exchange", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class MessageColumns:
+    """Positions of the columns in each batch; None for one that is not there.
+
+    Attributes:
+        value: of the body.
+        key: of the routing key.
+        exchange: of the exchange.
+        headers: of the map of headers.
+        properties: of the message properties, by their names.
+    """
+
+    value: int
+    key: int | None
+    exchange: int | None
+    headers: int | None
+    properties: Mapping[str, int]
+
+    @classmethod
+    def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
+        """Find the columns; names in any case.
+
+        Raises:
+            InputError: a column is missing, given twice, unknown, of the wrong type, or against an option.
+        """
+        found: dict[str, int] = {}
+        for position, field in enumerate(schema.fields):
+            name = field.name.lower()
+            role = _ALIASES.get(name, name)
+            if role not in _BY_NAME:
+                if options.ignore_unknown_columns:
+                    continue
+                raise InputError(
+                    f"column {field.name!r} is no part of a message: drop it, put it into the value with "
+                    f"to_json(struct(*)), or set ignoreUnknownColumns; columns are {', '.join(_BY_NAME)}"
+                )
+            if role in found:
+                raise InputError(f"column {field.name!r}: there is a second column for the {role}: drop one")
+            _check_type(field, _BY_NAME[role])
+            found[role] = position
+        _check_options(found, options)
+        for role, content in (("value", "the body of the message"), ("key", "its routing key")):
+            if role not in found and not (role == "key" and options.routing_key is not None):
+                names = ", ".join(repr(field.name) for field in schema.fields) or "none"
+                raise InputError(
+                    f"column {role!r} is missing: it holds {content}, as a string or binary (columns are: {names})"
+                )
+        return cls(
+            value=found["value"],
+            key=found.get("key"),
+            exchange=found.get("exchange"),
+            headers=found.get("headers"),
+            properties={name: at for name, at in found.items() if name not in _NO_PROPERTIES},
+        )
+
+
+def _check_type(field: StructField, column: Column) -> None:
+    kind = field.dataType
+    good = isinstance(kind, column.accepted)
+    if good and isinstance(kind, MapType):
+        good = isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    if not good:
+        raise InputError(
+            f"column {field.name!r} is {kind.simpleString()}, not {column.types}: "
+            f"use `{column.cast.format(field.name)}`"
+        )
+
+
+def _check_options(found: Mapping[str, int], options: WriteOptions) -> None:
+    if "exchange" in found and not options.allow_exchange_column:
+        raise InputError("column 'exchange': set allowExchangeColumn to true, or drop the column")
+    if "exchange" not in found and not options.exchange:
+        raise InputError("option 'exchange' is missing, and there is no column 'exchange': give one of them")
+    if "key" in found and options.routing_key is not None:
+        raise InputError("option 'routingKey' and a column 'key': leave the option out, or drop the column")
+    if options.message_id == "column" and "message_id" not in found:
+        raise InputError("option 'messageId' is 'column', but there is no column 'message_id': add it")
+    if options.message_id == "auto" and "message_id" in found:
+        raise InputError(
+            "option 'messageId' is 'auto', but there is a column 'message_id': drop the one or the other"
+        )

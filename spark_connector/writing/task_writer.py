@@ -1,0 +1,263 @@
+"""One task: the rows of a partition, published and confirmed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError
+from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing.publish_report import NACK
+from spark_connector.placing.key_sample import KeySample, KeySampler
+from spark_connector.placing.prediction import rows_by_queue
+from spark_connector.reports.write_report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
+from spark_connector.spark_errors import without_traceback
+from spark_connector.writing.application_folder import begun
+from spark_connector.writing.message_ids import MessageIds
+from spark_connector.writing.messages import messages_of
+from spark_connector.writing.preflight import check_speculation
+from spark_connector.writing.task import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.publishing import PublishReport
+    from rabbit_chx.routing import HashRing
+    from spark_connector.options.write_options import WriteOptions
+    from spark_connector.writing.columns import MessageColumns
+    from spark_connector.writing.messages import Messages
+
+__all__ = ["write_partition"]
+
+_log = logging.getLogger(__name__)
+
+#: Seconds between two lines of a long task in the log.
+_PROGRESS_S = 10.0
+_BEGUN_BEFORE = (
+    "Spark ran a stage of this write again, or a batch: tasks had begun and did not finish, though the attempts count "
+    "from 0 again; their rows may be there twice"
+)
+
+
+def write_partition(
+    batches: Iterable[pa.RecordBatch],
+    columns: MessageColumns,
+    options: WriteOptions,
+    *,
+    write_id: str | None = None,
+    batch_id: int = 0,
+) -> TaskReport:
+    """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
+
+    Args:
+        batches: the rows.
+        columns: which column is what.
+        options: how to write.
+        write_id: of the write, for the report and for message ids; None in a stream, where Spark tells it.
+        batch_id: of the micro-batch, where `write_id` is given.
+
+    Raises:
+        PublishError: not every row was confirmed.
+        RowError: a row that AMQP cannot carry; of the rows before it any may be published.
+        InputError: the password is not to be had in this process, or copies of the task would break what was asked for.
+    """
+    task = Task.current(write_id, batch_id)
+    try:
+        with begun(task) as earlier:
+            report = _Writer(task, columns, options).write(batches)
+        return (
+            replace(report, notes=(*report.notes, _BEGUN_BEFORE)) if earlier and not task.attempt else report
+        )
+    except PublishError as cause:
+        where = f"partition {task.partition}{_refusing_queue(cause.report, options.ring)}"
+        error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
+    except Exception as cause:  # noqa: BLE001  # it is raised below
+        bare = without_traceback(cause)
+        error = type(bare)(f"partition {task.partition}: {bare}")
+    raise error  # from here, so that Spark shows one line and not the way to it
+
+
+def _refusing_queue(report: PublishReport, ring: HashRing | None) -> str:
+    """The queue that refuses, by the ring: the broker names none."""
+    refused = next((sample for sample in report.samples if sample.code == NACK), None)
+    if refused is None or ring is None:
+        return ""
+    return f" (queue {ring.destination_for(refused.key)!r} by the ring)"
+
+
+class _Writer:
+    """Counts what a task does."""
+
+    def __init__(self, task: Task, columns: MessageColumns, options: WriteOptions) -> None:
+        if options.message_id == "auto" and not task.write_id:
+            raise InputError(
+                "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
+                "add a column message_id, and set messageId to column"
+            )
+        self._task = task
+        made = options.message_id == "auto"
+        self._ids = MessageIds(task.write_id, task.batch_id, task.partition) if made else None
+        self._columns = columns
+        self._options = options
+        self._notes = check_speculation(options, speculation=task.speculation)
+        self._keys = KeySampler() if options.keep_order else None
+        self._rows = 0
+        self._skipped = 0
+        self._samples: list[RowSample] = []
+        self._predicted: Counter[str] = Counter()
+        self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        """All of it."""
+        if self._task.attempt:
+            _log.warning(
+                "exchange %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues "
+                "already",
+                self._options.exchange,
+                self._task.partition,
+                self._task.attempt,
+            )
+        messages = self._messages(batches)
+        first = next(messages, None)
+        if first is None:
+            return self._report(None)
+        with self._publisher() as publisher:
+            for some in chain((first,), messages):
+                publisher.send(some.keys, some.bodies, properties=some.properties, exchanges=some.exchanges)
+                if publisher.report.returned and not self._options.skip_unroutable:
+                    break  # the flush raises; more rows would only follow the lost ones
+            report = publisher.flush()
+        self._log_progress("done", report)
+        return self._report(report)
+
+    def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Messages]:
+        for batch in batches:
+            some = messages_of(
+                batch,
+                self._columns,
+                self._options,
+                partition=self._task.partition,
+                first_row=self._rows,
+                ids=self._ids,
+                samples=MAX_SAMPLES - len(self._samples),
+            )
+            self._rows += batch.num_rows
+            self._skipped += some.skipped
+            self._samples += some.samples
+            if len(some):
+                if self._keys is not None:
+                    self._keys.add(some.keys)
+                if self._options.ring is not None and some.exchanges is None:
+                    self._predicted.update(rows_by_queue(self._options.ring, some.keys))
+                yield some
+
+    def _publisher(self) -> Publisher:
+        options = self._options
+        return Publisher(
+            self._addresses(),
+            options.exchange,
+            max_in_flight=options.max_in_flight,
+            max_in_flight_bytes=options.max_in_flight_bytes,
+            mandatory=options.mandatory,
+            persistent=options.persistent,
+            properties={"headers": options.headers} if options.headers else None,
+            on_unroutable="report" if options.skip_unroutable else "raise",
+            confirm_timeout_s=options.confirm_timeout_s,
+            blocked_timeout_s=options.blocked_timeout_s,
+            connection_name=self._connection_name(),
+            reconnect_timeout_s=options.reconnect_timeout_s,
+            max_reconnects=options.max_reconnects,
+            retry_first_connection=True,
+            backoff_s=options.reconnect_backoff_s,
+            nack_retries=options.nack_retries,
+            keep_order=options.keep_order,
+            progress=self._on_progress,
+        )
+
+    def _addresses(self) -> Sequence[ConnectionSettings]:
+        """Where to connect: to the queue's own node first where the first batch goes to one queue."""
+        addresses = self._options.brokers.resolve(self._task.partition)
+        if len(self._predicted) == 1:
+            (queue,) = self._predicted
+            if queue in self._options.locality:
+                host, port = self._options.locality[queue]
+                return (replace(addresses[0], host=host, port=port), *addresses)
+        return addresses
+
+    def _connection_name(self) -> str:
+        task = self._task
+        return self._options.connection_name.format(
+            app=task.app,
+            stage=task.stage,
+            partition=task.partition,
+            attempt=task.attempt,
+            write=task.write_id,
+            batch=task.batch_id,
+        )
+
+    def _on_progress(self, report: PublishReport) -> None:
+        if time.monotonic() >= self._next_line_at:
+            self._log_progress("so far", report)
+            self._next_line_at = time.monotonic() + _PROGRESS_S
+
+    def _log_progress(self, when: str, report: PublishReport) -> None:
+        task = self._task
+        _log.info(
+            "exchange %r, partition %d, attempt %d, %s: %d rows read, %d skipped, %d confirmed, %d returned, "
+            "%d republished, %d reconnects, %.1f s blocked, %.0f rows/s",
+            self._options.exchange,
+            task.partition,
+            task.attempt,
+            when,
+            self._rows,
+            self._skipped,
+            report.confirmed,
+            report.returned,
+            report.republished,
+            report.reconnects,
+            report.blocked_seconds,
+            report.confirmed / report.seconds if report.seconds else 0.0,
+        )
+
+    def _report(self, report: PublishReport | None) -> TaskReport:
+        task = self._task
+        counted = TaskReport(
+            task.partition,
+            task.attempt,
+            task.write_id,
+            task.batch_id,
+            rows=self._rows,
+            skipped=self._skipped,
+            predicted=dict(self._predicted),
+            samples=tuple(self._samples),
+            task_id=task.number,
+            notes=self._notes,
+            keys=self._keys.sample() if self._keys else KeySample(),
+        )
+        if report is None:
+            return counted
+        returned = (
+            RowSample(task.partition, None, f"{sample.code} {sample.text}", hash_of_key(sample.key.encode()))
+            for sample in report.samples
+        )
+        return replace(
+            counted,
+            published=report.rows,
+            confirmed=report.confirmed,
+            returned=report.returned,
+            nacked=report.nacked,
+            retried=report.retried,
+            republished=report.republished,
+            reconnects=report.reconnects,
+            bytes_sent=report.bytes_sent,
+            seconds=report.seconds,
+            blocked_seconds=report.blocked_seconds,
+            samples=(*counted.samples, *returned)[:MAX_SAMPLES],
+        )

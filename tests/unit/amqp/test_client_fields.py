@@ -1,0 +1,233 @@
+"""What the real libraries put on the wire is what is said of them."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import OrderedDict
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import IntEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from naming import name_of
+from pamqp import encode as pamqp_encode
+from pika.compat import long
+from pika.data import encode_table as pika_encode_table  # type: ignore[import-untyped]
+
+from rabbit_chx.amqp import AmqpField, field_for
+from rabbit_chx.amqp.client_fields import table_for
+from rabbit_chx.errors import InputError
+
+TAGS = {
+    "b": ("byte", ">b"),
+    "B": ("unsignedbyte", ">B"),
+    "s": ("short", ">h"),
+    "u": ("unsignedshort", ">H"),
+    "I": ("signedint", ">i"),
+    "i": ("unsignedint", ">I"),
+    "l": ("long", ">q"),
+    "L": ("long", ">q"),
+    "d": ("double", ">d"),
+    "f": ("float", ">f"),
+    "T": ("timestamp", ">Q"),
+}
+CLIENTS = ("pika", "aio-pika")
+
+
+class Level(IntEnum):
+    """A kind of int."""
+
+    HIGH = 300
+
+
+class Text(str):
+    """A kind of str."""
+
+    __slots__ = ()
+
+
+def read_table(data: bytes) -> list[tuple[bytes, AmqpField]]:
+    """A table's content as the broker reads it."""
+    found = []
+    while data:
+        end = 1 + data[0]
+        field, rest = read_field(data[end:])
+        found.append((data[1:end], field))
+        data = rest
+    return found
+
+
+def read_field(data: bytes) -> tuple[AmqpField, bytes]:
+    tag, data = chr(data[0]), data[1:]
+    if tag in TAGS:
+        type_, layout = TAGS[tag]
+        size = struct.calcsize(layout)
+        return field(type_, struct.unpack(layout, data[:size])[0]), data[size:]
+    if tag == "t":
+        return field("bool", data[0] == 1), data[1:]
+    if tag == "V":
+        return field("void"), data
+    if tag == "D":
+        return field("decimal", struct.unpack(">BI", data[:5])), data[5:]
+    end = 4 + struct.unpack(">I", data[:4])[0]
+    return read_long(tag, data[4:end]), data[end:]
+
+
+def read_long(tag: str, inside: bytes) -> AmqpField:
+    if tag == "F":
+        return field("table", read_table(inside))
+    if tag != "A":
+        return field({"S": "longstr", "x": "binary"}[tag], inside)
+    items = []
+    while inside:
+        item, inside = read_field(inside)
+        items.append(item)
+    return field("array", items)
+
+
+def field(type_: str, value: Any = None) -> AmqpField:
+    return AmqpField(type_, value)  # type: ignore[arg-type]
+
+
+def sent(table: dict[Any, Any], client: str) -> list[tuple[bytes, AmqpField]]:
+    """The table that the real library sends."""
+    if client == "pika":
+        pieces: list[bytes] = []
+        pika_encode_table(pieces, table)
+        return read_table(b"".join(pieces)[4:])
+    return read_table(pamqp_encode.field_table(table)[4:])
+
+
+VALUES: list[Any] = [
+    "", "a", "é", "日本語", "\0", Text("sub"),
+    b"", b"a", b"\xff", bytearray(b""), bytearray(b"ab"),
+    True, False, None,
+    0, 1, -1, 127, 128, -128, -129, 255, 256, 32767, 32768, -32768, -32769, 65535, 65536,
+    2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**32 - 1, 2**32, 2**63 - 1, -(2**63), 2**63, -(2**63) - 1,
+    Level.HIGH, long(5), long(2**40), long(2**63),
+    0.0, -0.0, 1.5, 0.1, 1e-46, 1e38, 1e39,
+    Decimal("3.14"), Decimal("-3.14"), Decimal("1.50"), Decimal(100), Decimal("1E+2"), Decimal("1E-255"), Decimal("1E-256"),
+    Decimal("0.00"), Decimal("-0"), Decimal("1E+9"), Decimal("1E+10"), Decimal(2**31 - 1), Decimal(2**31), Decimal(-(2**31)),
+    Decimal("0E+5000"), Decimal("0E-300"), Decimal("1." + "0" * 40), Decimal("1." + "0" * 40 + "1"), Decimal("NaN"),
+    Decimal("sNaN"), Decimal("Infinity"), Decimal("1E+4000"), Decimal("1E-999999"),
+    datetime(2023, 11, 14, 22, 13, 20), datetime(2023, 11, 14, 22, 13, 20, 999_999, tzinfo=UTC),  # noqa: DTZ001
+    datetime(2023, 11, 14, tzinfo=timezone(timedelta(hours=5, minutes=30))), datetime(1970, 1, 1, tzinfo=UTC),
+    datetime(1969, 12, 31, 23, 59, 59, 500_000, tzinfo=UTC), datetime(1900, 1, 1, tzinfo=UTC),
+    date(2023, 11, 14), time.gmtime(1_700_000_000), time.gmtime(-5),
+    [], ["a"], [1, [2, [b"x"]], {"k": None}], [bytearray(b"z")], [1.5], (1, 2), {1, 2}, object(), 1j,
+    {}, {"b": 1, "a": 2}, {"a": {"z": 1, "y": [2**40]}}, {b"k": 1}, {5: 1}, {"k": object()}, OrderedDict(z=1, y=2),
+    {"n" * 128: 1, "n" * 129: 2}, {"n" * 255: 1}, {"n" * 256: 1}, {"é" * 64 + "a": 1}, {"a" + "é" * 64: 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: name_of(value)[:40])
+def test_as_the_real_library_sends_it(value: Any, client: Any) -> None:
+    try:
+        ((_, on_the_wire),) = sent({"k": value}, client)
+    except Exception:  # noqa: BLE001 - the libraries raise whatever they meet
+        with pytest.raises(InputError):
+            field_for(value, client)
+    else:
+        assert field_for(value, client) == on_the_wire
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    "headers",
+    [{"b": 1, "a": "x", "c": [None]}, {}, {"n" * 200: 1}, {b"k": 1, "l": 2}, {"k" * 256: 1}, {None: 1}],
+    ids=lambda value: repr(value)[:40],
+)
+def test_headers_as_the_real_library_sends_them(headers: Any, client: Any) -> None:
+    try:
+        on_the_wire = sent(headers, client)
+    except Exception:  # noqa: BLE001
+        with pytest.raises(InputError):
+            table_for(headers, client)
+    else:
+        assert list(table_for(headers, client)) == on_the_wire
+
+
+def test_the_same_int_is_not_the_same_type() -> None:
+    assert field_for(5, "pika") == AmqpField("signedint", 5)
+    assert field_for(5, "aio-pika") == AmqpField("byte", 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "client", "words"),
+    [
+        (1.5, "pika", "no encoding for float"),
+        (b"a", "aio-pika", "no encoding for bytes"),
+        (bytearray(b"a"), "pika", "no encoding for bytearray"),
+        ((1, 2), "pika", "no encoding for tuple"),
+        (2**63, "pika", "more than 64 bits"),
+        (2**300, "aio-pika", "an integer of 301 bits: it needs more than 64 bits"),
+        (Decimal("NaN"), "pika", "NaN"),
+        (datetime(1900, 1, 1, tzinfo=UTC), "pika", "1970"),
+        ([[b"a"]], "aio-pika", "cannot send b'a'"),
+        ({"k": 1.5}, "pika", "cannot send 1.5"),
+        ({b"k": 1}, "aio-pika", "a name in a table is a str"),
+    ],
+)
+def test_what_a_client_cannot_send_is_said(value: Any, client: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        field_for(value, client)
+
+
+def test_infinity_would_leave_the_client_and_break_the_broker() -> None:
+    with pytest.raises(InputError, match="cannot read inf"):
+        field_for(float("inf"), "aio-pika")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_decimal_beyond_all_bounds_is_refused_at_once(client: Any) -> None:
+    with pytest.raises(InputError, match="32 bits"):
+        field_for(Decimal("1E+999998"), client)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_fields_stay_and_bare_values_inside_them_are_encoded(client: Any) -> None:
+    given_ = AmqpField("table", [("b", 5), ("a", AmqpField("array", [AmqpField("long", 5), 5]))])
+    five = field_for(5, client)
+    assert field_for(given_, client) == AmqpField(
+        "table", [("b", five), ("a", AmqpField("array", [AmqpField("long", 5), five]))]
+    )
+    assert field_for(AmqpField("double", 1.5), client) == AmqpField("double", 1.5)
+
+
+def test_pairs_stand_as_they_are() -> None:
+    table = table_for([("b", 1), (b"a", 2), ("b", 3)], "aio-pika")
+    assert [(name, item.value) for name, item in table] == [(b"b", 1), (b"a", 2), (b"b", 3)]
+
+
+@pytest.mark.parametrize("headers", ["ab", 5, [1], ["ab"], [("a", 1, 2)]])
+def test_what_is_no_table_is_refused(headers: Any) -> None:
+    with pytest.raises(InputError, match="give a dict"):
+        table_for(headers)
+
+
+@pytest.mark.parametrize("client", ["kombu", "", None])
+def test_other_clients_are_refused(client: Any) -> None:
+    with pytest.raises(InputError, match="no client"):
+        field_for(5, client)
+
+
+SENDABLE = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=3), inside, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(SENDABLE, st.sampled_from(CLIENTS))
+def test_whatever_both_can_send(value: Any, client: Any) -> None:
+    assert [(b"k", field_for(value, client))] == sent({"k": value}, client)
+
+
+@given(st.decimals(-(10**12), 10**12), st.sampled_from(CLIENTS))
+def test_decimals(value: Decimal, client: Any) -> None:
+    test_as_the_real_library_sends_it(value, client)

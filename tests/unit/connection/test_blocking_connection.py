@@ -1,0 +1,151 @@
+"""The socket loop against a broker that is scripted: it lives, and never confirms. No real one can be made to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from pamqp import commands, frame
+from scripted_peer import Clock, HastySession, Peer
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
+from rabbit_chx.connection import blocking_connection
+from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.connection.transport import Transport
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishError
+from rabbit_chx.publishing import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pamqp.base import Frame as Method
+
+HANDSHAKE: tuple[tuple[Method, int], ...] = (
+    (commands.Connection.Start(mechanisms="PLAIN"), 0),
+    (commands.Connection.Tune(0, 131_072, 1), 0),
+    (commands.Connection.OpenOk(), 0),
+    (commands.Channel.OpenOk(), 1),
+    (commands.Confirm.SelectOk(), 1),
+)
+
+
+@pytest.fixture
+def never_confirming() -> Iterator[ConnectionSettings]:
+    """Where a broker listens that reads everything and says nothing but heartbeats."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+    heartbeats = 0
+
+    def serve() -> None:
+        nonlocal heartbeats
+        client, _ = listener.accept()
+        with client, contextlib.suppress(OSError):
+            client.sendall(b"".join(frame.marshal(method, channel) for method, channel in HANDSHAKE))
+            client.settimeout(0.1)
+            while not over.is_set():
+                client.sendall(HEARTBEAT_FRAME)
+                with contextlib.suppress(TimeoutError):
+                    heartbeats += client.recv(65_536).count(HEARTBEAT_FRAME)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1], heartbeat_s=1)
+    over.set()
+    thread.join()
+    listener.close()
+    assert heartbeats >= 4, "whoever waits must show that it lives"
+
+
+class Silent:
+    """A socket with a fault that no test can make: the system gives the connection up after its own long time."""
+
+    def __init__(self, fault: OSError) -> None:
+        self._fault = fault
+
+    def settimeout(self, _seconds: float) -> None:
+        """Whatever."""
+
+    def recv(self, _count: int) -> bytes:
+        """Fail."""
+        raise self._fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost"), [(TimeoutError("timed out"), False), (OSError(errno.ETIMEDOUT, "Timed out"), True)]
+)
+def test_nothing_came_is_not_the_end_of_the_connection(fault: OSError, lost: bool) -> None:  # noqa: FBT001
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
+        with contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport:
+            real, scripted = transport._socket, Silent(fault)
+            transport._socket = scripted  # type: ignore[assignment]
+            with pytest.raises(ConnectionLostError) if lost else contextlib.nullcontext():
+                assert transport.receive(0.1) == b""
+            transport._socket = real
+
+
+def test_heartbeats_are_no_progress(never_confirming: ConnectionSettings) -> None:
+    publisher = Publisher(never_confirming, "x", confirm_timeout_s=3, max_reconnects=0)
+    with contextlib.closing(publisher):
+        publisher.send(["k"], ["b"])
+        started = time.monotonic()
+        with pytest.raises(PublishError, match="answered nothing for 3 s, and 1 messages are open") as caught:
+            publisher.flush()
+        assert time.monotonic() - started < 6
+    assert isinstance(caught.value.__cause__, BrokerTimeoutError)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The connection's time goes where the test says; its heartbeats are every hundredth of a second."""
+    clock = Clock()
+    monkeypatch.setattr(blocking_connection, "time", clock)
+    monkeypatch.setattr(blocking_connection, "Session", HastySession)
+    return clock
+
+
+def test_heartbeats_go_on_while_the_caller_is_elsewhere(clock: Clock) -> None:
+    lock = threading.RLock()
+    with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
+        sent = idle.bytes_sent
+        for beats in range(1, 4):
+            with lock:  # not in the middle of a heartbeat
+                clock.now += 0.6 * idle.session.heartbeat_s
+            peer.hear(beats)
+        assert idle.bytes_sent == sent, "a sign of life is no progress"
+
+
+def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
+    lock = threading.RLock()
+    with Peer(heartbeat_s=1) as peer, contextlib.closing(Connection(peer.settings, lock)) as idle:
+        for i in range(1, 6):
+            with lock:
+                clock.now += 1.5 * idle.session.heartbeat_s
+            peer.reach(idle.session, str(i))
+            with lock:
+                idle.turn(0)
+        with lock:
+            clock.now += 2.1 * idle.session.heartbeat_s
+            with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
+                idle.turn(0)
+
+
+def test_an_interruption_in_the_socket_loop_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Peer() as peer, contextlib.closing(Connection(peer.settings)) as interrupted:
+        with monkeypatch.context() as patched:
+            patched.setattr(Transport, "receive", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                interrupted.turn(0)
+        with pytest.raises(
+            ConnectionLostError, match=r"given up after an interruption \(KeyboardInterrupt\)"
+        ):
+            interrupted.turn(0)

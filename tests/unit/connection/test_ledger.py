@@ -1,0 +1,128 @@
+"""The ledger against a simple model, and the broker's rules one by one."""
+
+from __future__ import annotations
+
+from itertools import chain, combinations
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.connection.ledger import Ledger
+
+
+def published(messages: int, size: int = 0) -> Ledger[str]:
+    ledger: Ledger[str] = Ledger()
+    ledger.publish(messages, size, "batch")
+    return ledger
+
+
+def counts(ledger: Ledger[Any]) -> tuple[int, int, int]:
+    return ledger.acked, ledger.nacked, ledger.open
+
+
+def test_single_acks_out_of_order() -> None:
+    ledger = published(4)
+    for tag in (3, 1, 4):
+        ledger.ack(tag, multiple=False)
+    assert counts(ledger) == (3, 0, 1)
+    ledger.ack(2, multiple=False)
+    assert counts(ledger) == (4, 0, 0)
+
+
+def test_a_multiple_ack_covers_all_up_to_its_tag_once() -> None:
+    ledger = published(10)
+    ledger.ack(2, multiple=False)
+    ledger.ack(7, multiple=False)
+    ledger.ack(5, multiple=True)
+    assert counts(ledger) == (6, 0, 4)
+
+
+def test_tag_zero_with_multiple_is_everything() -> None:
+    ledger = published(3)
+    ledger.ack(0, multiple=True)
+    assert counts(ledger) == (3, 0, 0)
+
+
+def test_a_multiple_nack_covers_only_what_is_open() -> None:
+    ledger = published(5)
+    ledger.ack(2, multiple=False)
+    ledger.nack(4, multiple=True)
+    assert counts(ledger) == (1, 3, 1)
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_a_multiple_answer_after_any_single_acks(verb: str) -> None:
+    """Few or many of them ahead of it, up to its tag or beyond: all cases of seven messages."""
+    tags = range(1, 8)
+    for singles in chain.from_iterable(combinations(tags, n) for n in range(len(tags) + 1)):
+        for through in tags:
+            ledger = published(len(tags))
+            for tag in singles:
+                ledger.ack(tag, multiple=False)
+            getattr(ledger, verb)(through, multiple=True)
+            covered = set(range(1, through + 1)) - set(singles)
+            nacked = len(covered) if verb == "nack" else 0
+            still_open = [tag for tag in tags if tag > through and tag not in singles]
+            assert counts(ledger) == (len(tags) - len(still_open) - nacked, nacked, len(still_open))
+            assert [place + 1 for _, places in ledger.left() for place in places] == still_open
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    ledger = published(3)
+    for _ in range(2):
+        ledger.ack(3, multiple=False)
+        ledger.ack(1, multiple=True)
+    assert counts(ledger) == (2, 0, 1)
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_a_tag_that_was_never_published_is_an_error(multiple: bool) -> None:  # noqa: FBT001
+    with pytest.raises(ValueError, match="tag 4, but only 3 were published"):
+        published(3).ack(4, multiple=multiple)
+
+
+def test_bytes_are_open_until_the_whole_batch_is_answered() -> None:
+    ledger: Ledger[None] = Ledger()
+    ledger.publish(2, 100, None)
+    ledger.publish(3, 50, None)
+    ledger.ack(5, multiple=False)
+    ledger.ack(1, multiple=False)
+    assert ledger.open_bytes == 150
+    ledger.ack(2, multiple=False)
+    assert ledger.open_bytes == 50
+    ledger.ack(0, multiple=True)
+    assert ledger.open_bytes == 0
+
+
+answers = st.lists(
+    st.tuples(st.sampled_from(["ack", "nack"]), st.integers(1, 60), st.booleans()), max_size=80
+)
+
+
+@given(batches=st.lists(st.integers(1, 20), min_size=3, max_size=6), answers=answers)
+def test_it_agrees_with_a_dictionary_of_every_tag(
+    batches: list[int], answers: list[tuple[str, int, bool]]
+) -> None:
+    ledger: Ledger[int] = Ledger()  # a batch is called by its first tag
+    state: dict[int, str] = {}
+    for messages in batches:
+        ledger.publish(messages, messages, len(state) + 1)
+        state |= dict.fromkeys(range(len(state) + 1, len(state) + messages + 1), "open")
+    for verb, tag, multiple in answers:
+        if tag > ledger.sent:
+            continue
+        getattr(ledger, verb)(tag, multiple=multiple)
+        for covered in range(1, tag + 1) if multiple else (tag,):
+            if state[covered] == "open":
+                state[covered] = verb
+    values = list(state.values())
+    assert counts(ledger) == (values.count("ack"), values.count("nack"), values.count("open"))
+    assert ledger.open_bytes >= ledger.open
+    for parts, verb in ((ledger.left(), "open"), (ledger.refused, "nack")):
+        tags = [first + place for first, places in parts for place in places]
+        assert sorted(tags) == [tag for tag, value in state.items() if value == verb]
+    assert [tag for first, places in ledger.left() for tag in (first + p for p in places)] == sorted(
+        tag for tag, value in state.items() if value == "open"
+    )

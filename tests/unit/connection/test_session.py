@@ -1,0 +1,294 @@
+"""The session, talked to in bytes: the broker's side is scripted where a fault cannot be had otherwise."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp import commands, frame, header
+
+from rabbit_chx.amqp import ConnectionSettings, Secret
+from rabbit_chx.connection.session import Phase, Session
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    ConnectionLostError,
+    NotFoundError,
+    RabbitChxError,
+)
+
+if TYPE_CHECKING:
+    from pamqp.base import Frame as Method
+
+SETTINGS = ConnectionSettings(username="u", password=Secret("hush"), heartbeat_s=30)
+CHANNEL = 1
+
+
+def said(method: Method, channel: int = CHANNEL) -> bytes:
+    """A method, as the broker sends it."""
+    return frame.marshal(method, channel)
+
+
+def sent(session: Session) -> list[Any]:
+    """What the session has queued, decoded; takes it out of the queue."""
+    wire = b"".join(session.output)
+    session.output.clear()
+    methods = []
+    while wire:
+        used, _, one = frame.unmarshal(wire)
+        methods.append(one)
+        wire = wire[used:]
+    return methods
+
+
+HANDSHAKE = b"".join(
+    (
+        said(
+            commands.Connection.Start(server_properties={"version": "4.3.6"}, mechanisms="AMQPLAIN PLAIN"), 0
+        ),
+        said(commands.Connection.Tune(2047, 131_072, 60), 0),
+        said(commands.Connection.OpenOk(), 0),
+        said(commands.Channel.OpenOk()),
+        said(commands.Confirm.SelectOk()),
+    )
+)
+
+
+def ready(settings: ConnectionSettings = SETTINGS) -> Session:
+    session = Session(settings)
+    session.receive(HANDSHAKE)
+    assert session.phase is Phase.READY
+    session.output.clear()
+    return session
+
+
+def test_the_handshake() -> None:
+    session = Session(SETTINGS)
+    session.receive(HANDSHAKE)
+    hello, start, tune, opening, channel, confirm = sent(session)
+    assert isinstance(hello, header.ProtocolHeader)
+    assert isinstance(start, commands.Connection.StartOk)
+    assert (start.mechanism, start.response) == ("PLAIN", "\0u\0hush")
+    assert start.client_properties["capabilities"] == {
+        "authentication_failure_close": True,
+        "basic.nack": True,
+        "connection.blocked": True,  # else the broker never says that it blocks us
+        "publisher_confirms": True,
+    }
+    assert isinstance(tune, commands.Connection.TuneOk)
+    assert (tune.frame_max, tune.heartbeat) == (131_072, 30)
+    assert isinstance(opening, commands.Connection.Open)
+    assert opening.virtual_host == "/"
+    assert isinstance(channel, commands.Channel.Open)
+    assert isinstance(confirm, commands.Confirm.Select)
+    assert session.server["version"] == "4.3.6"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "agreed"), [(None, 60, 60), (30, 60, 30), (90, 60, 60), (30, 0, 30), (0, 60, 0)]
+)
+def test_the_heartbeat_is_negotiated(ours: int | None, theirs: int, agreed: int) -> None:
+    session = Session(ConnectionSettings(heartbeat_s=ours))
+    session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
+    session.receive(said(commands.Connection.Tune(0, 0, theirs), 0))
+    assert session.heartbeat_s == agreed
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "agreed"),
+    [
+        (None, 131_072, 131_072),
+        (None, 8192, 8192),
+        (None, 1 << 20, 131_072),
+        (None, 0, 131_072),
+        (8192, 131_072, 8192),
+        (1 << 20, 8192, 8192),
+        (1 << 20, 1 << 20, 131_072),
+        (8192, 0, 8192),
+    ],
+)
+def test_the_largest_frame_is_negotiated(ours: int | None, theirs: int, agreed: int) -> None:
+    """The smallest of three bounds, where 0 is none: the URL's, the broker's and our own of 131,072 bytes."""
+    session = Session(ConnectionSettings(frame_max=ours))
+    session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
+    session.receive(said(commands.Connection.Tune(0, theirs, 60), 0))
+    (tune,) = (method for method in sent(session) if isinstance(method, commands.Connection.TuneOk))
+    assert (tune.frame_max, session.frame_max) == (agreed, agreed)
+
+
+def test_a_broker_that_misses_two_heartbeats_is_taken_as_lost() -> None:
+    session = ready(ConnectionSettings(heartbeat_s=30))
+    session.look_alive(60)
+    with pytest.raises(ConnectionLostError, match="not even a heartbeat, for 61 s"):
+        session.look_alive(61)
+
+
+def test_without_heartbeats_silence_says_nothing() -> None:
+    ready(ConnectionSettings(heartbeat_s=0)).look_alive(1_000_000)
+
+
+def test_no_common_mechanism() -> None:
+    session = Session(ConnectionSettings(auth_mechanisms=("EXTERNAL",)))
+    session.receive(said(commands.Connection.Start(mechanisms="PLAIN AMQPLAIN"), 0))
+    assert isinstance(session.failure, AccessRefusedError)
+    assert "offers the auth mechanisms PLAIN, AMQPLAIN, not EXTERNAL" in str(session.failure)
+
+
+@given(
+    answers=st.lists(
+        st.tuples(
+            st.sampled_from([commands.Basic.Ack, commands.Basic.Nack]), st.integers(1, 40), st.booleans()
+        ),
+        max_size=30,
+    )
+)
+def test_a_run_of_answers_counts_as_each_of_them_after_the_other(
+    answers: list[tuple[type[commands.Basic.Ack | commands.Basic.Nack], int, bool]],
+) -> None:
+    wires = [said(answer(tag, multiple)) for answer, tag, multiple in answers]
+    at_once, one_by_one = ready(), ready()
+    for session in (at_once, one_by_one):
+        session.publish(b"wire", 25)
+        session.publish(b"more", 15)
+    at_once.receive(b"".join(wires))
+    for wire in wires:
+        one_by_one.receive(wire)
+    assert at_once.failure is None
+    assert at_once.ledger.left() == one_by_one.ledger.left()
+    assert at_once.ledger.refused == one_by_one.ledger.refused
+    assert at_once.ledger.acked == one_by_one.ledger.acked
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        commands.Basic.Ack(1),
+        commands.Basic.Ack(2, multiple=True),
+        commands.Basic.Nack(1),
+        commands.Basic.Nack(2, multiple=True),
+    ],
+    ids=["ack", "multiple ack", "nack", "multiple nack"],
+)
+def test_only_our_channel_answers_for_our_messages(answer: Method) -> None:
+    session = ready()
+    session.publish(b"wire", 3)
+    session.receive(said(answer, CHANNEL + 1))
+    assert (session.ledger.answered, session.ledger.open, session.ledger.refused) == (0, 3, [])
+    session.receive(said(answer))
+    assert session.ledger.answered > 0
+
+
+ANSWERS = b"".join(
+    (
+        said(commands.Basic.Ack(3)),
+        said(commands.Basic.Nack(2)),
+        said(commands.Basic.Return(312, "NO_ROUTE", "orders", "lost")),
+        frame.marshal(header.ContentHeader(0, 4, commands.Basic.Properties()), CHANNEL),
+        b"\x03\x00\x01\x00\x00\x00\x04body\xce",
+        b"\x08\x00\x00\x00\x00\x00\x00\xce",
+        said(commands.Connection.Blocked("low on memory"), 0),
+        said(commands.Basic.Ack(5, multiple=True)),
+        said(commands.Connection.Unblocked(), 0),
+        said(commands.Basic.Ack(6)),
+    )
+)
+
+
+@given(cuts=st.lists(st.integers(0, len(ANSWERS)), max_size=12))
+def test_answers_may_be_cut_anywhere(cuts: list[int]) -> None:
+    session = ready()
+    session.publish(b"wire", 8)
+    edges = [0, *sorted(cuts), len(ANSWERS)]
+    for start, end in pairwise(edges):
+        session.receive(ANSWERS[start:end])
+    assert session.failure is None
+    assert (session.ledger.acked, session.ledger.nacked, session.ledger.open) == (5, 1, 2)
+    assert session.returned == 1
+    assert session.samples[0].key == b"lost"
+    assert session.blocked is None
+
+
+def test_a_returned_key_may_hold_any_bytes() -> None:
+    session = ready()
+    returned = said(commands.Basic.Return(312, "NO_ROUTE", "orders", "k"))
+    session.receive(returned.replace(b"\x01k", b"\x01\xff"))
+    assert session.failure is None
+    assert session.samples[0].key == b"\xff"
+
+
+def test_blocked_and_unblocked() -> None:
+    session = ready()
+    session.receive(said(commands.Connection.Blocked("low on disk"), 0))
+    assert session.blocked == "low on disk"
+    session.receive(said(commands.Connection.Unblocked(), 0))
+    assert session.blocked is None
+
+
+def test_channel_flow_is_answered() -> None:
+    session = ready()
+    session.receive(said(commands.Channel.Flow(active=False)))
+    (answer,) = sent(session)
+    assert isinstance(answer, commands.Channel.FlowOk)
+    assert answer.active is False
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(404, NotFoundError), (403, AccessRefusedError), (541, BrokerRefusedError)]
+)
+def test_a_closed_channel_is_answered_and_fails(code: int, kind: type[RabbitChxError]) -> None:
+    session = ready()
+    session.receive(said(commands.Channel.Close(code, "NO - good", 60, 40)))
+    assert type(session.failure) is kind
+    assert session.failure.reply_code == code
+    assert f"{code} NO - good" in str(session.failure)
+    assert isinstance(sent(session)[0], commands.Channel.CloseOk)
+
+
+def test_confirms_before_a_close_in_the_same_bytes_count() -> None:
+    session = ready()
+    session.publish(b"wire", 3)
+    session.receive(
+        said(commands.Basic.Ack(2, multiple=True)) + said(commands.Connection.Close(320, "FORCED", 0, 0), 0)
+    )
+    assert isinstance(session.failure, ConnectionLostError)
+    assert (session.ledger.acked, session.ledger.open) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\x01\x00\x01\x00\x00\x00\x04\x00\x3c\x00\x50X",
+        said(commands.Basic.Ack(9)),
+        b"\x01\x00\x00\x00\x00\x00\x04\x00\xff\x00\xff\xce",
+        b"\x01\x00\x01\x00\x00\x00\x07\x00\x3c\x00\x32\x01\x38\xff\xce",
+    ],
+    ids=[
+        "another protocol",
+        "no end mark",
+        "a tag never sent",
+        "an unknown method",
+        "a return that breaks off",
+    ],
+)
+def test_what_cannot_be_understood_ends_the_connection(nonsense: bytes) -> None:
+    session = ready()
+    session.receive(nonsense)
+    assert isinstance(session.failure, ConnectionLostError)
+
+
+def test_another_protocol_version_is_named() -> None:
+    session = Session(SETTINGS)
+    session.receive(b"AMQP\x00\x01\x00\x00")
+    assert "another protocol version, 00.01.00.00" in str(session.failure)
+
+
+def test_no_password_in_any_message() -> None:
+    session = Session(SETTINGS)
+    session.receive(said(commands.Connection.Start(mechanisms="PLAIN"), 0))
+    session.receive(said(commands.Connection.Close(403, "ACCESS_REFUSED", 0, 0), 0))
+    assert "hush" not in str(session.failure)
+    assert "u:***@localhost" in str(session.failure)

@@ -1,0 +1,271 @@
+"""What both publishers do alike with rows, answers and errors. The broker is scripted: it answers as told, at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from both_publishers import BOTH, AnyPublisher, Awaited
+from scripted_peer import Answer, Peer, ack, nack, nothing, unroutable
+
+from rabbit_chx.connection.session import Session
+from rabbit_chx.errors import InputError, PublishError, RowError
+from rabbit_chx.publishing.publisher_base import BulkPublisher
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Iterator
+
+
+@pytest.fixture(params=BOTH, ids=["Publisher", "AsyncPublisher"])
+def publisher_of(request: pytest.FixtureRequest) -> AnyPublisher:
+    """Which of the two."""
+    kind: AnyPublisher = request.param
+    return kind
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    """A broker that acks every message, unless told otherwise."""
+    with Peer() as peer:
+        yield peer
+
+
+def only(tag: int, answer: Answer) -> Answer:
+    """This answer for one message, and an ack for the others."""
+    return lambda message: (answer if message.tag == tag else ack)(message)
+
+
+# -- what goes over the wire
+
+
+@pytest.mark.parametrize(("mandatory", "expected"), [({}, True), ({"mandatory": False}, False)], ids=str)
+def test_messages_are_mandatory_unless_told_otherwise(
+    publisher_of: AnyPublisher,
+    peer: Peer,
+    mandatory: dict[str, Any],
+    expected: bool,  # noqa: FBT001
+) -> None:
+    with publisher_of(peer.settings, "orders", **mandatory) as publisher:
+        publisher.publish_many(["k"] * 3, ["b"] * 3)
+    assert [message.publish.mandatory for message in peer.messages] == [expected] * 3
+
+
+@pytest.mark.parametrize(("persistent", "mode"), [({}, 2), ({"persistent": False}, 1)], ids=str)
+def test_messages_are_persistent_unless_told_otherwise(
+    publisher_of: AnyPublisher, peer: Peer, persistent: dict[str, Any], mode: int
+) -> None:
+    with publisher_of(peer.settings, "orders", **persistent) as publisher:
+        publisher.publish_many(["k"] * 2, ["b"] * 2)
+        publisher.publish_many(["k"] * 2, ["b"] * 2, properties={"message_id": ["1", None]})
+    assert [message.properties.delivery_mode for message in peer.messages] == [mode] * 4
+
+
+def test_each_row_arrives_with_all_that_is_its_own(publisher_of: AnyPublisher, peer: Peer) -> None:
+    with publisher_of(peer.settings, "orders", max_in_flight=4, properties={"app_id": "a"}) as publisher:
+        publisher.publish_many(
+            [f"k{i}" for i in range(5)],
+            [f"b{i}" for i in range(5)],
+            properties={"message_id": [f"m{i}" for i in range(5)]},
+            exchanges=["x0", None, "x2", None, "x4"],
+        )
+    assert peer.bodies == [f"b{i}" for i in range(5)]
+    assert [message.publish.routing_key for message in peer.messages] == [f"k{i}" for i in range(5)]
+    assert [message.publish.exchange for message in peer.messages] == ["x0", "orders", "x2", "orders", "x4"]
+    assert [message.properties.message_id for message in peer.messages] == [f"m{i}" for i in range(5)]
+    assert {message.properties.app_id for message in peer.messages} == {"a"}
+
+
+def test_rows_that_are_sent_again_keep_all_that_is_their_own(publisher_of: AnyPublisher, peer: Peer) -> None:
+    peer.answer = only(2, nack)
+    with publisher_of(peer.settings, "orders", backoff_s=0) as publisher:
+        report = publisher.publish_many(
+            ["k1", "k2", "k3"],
+            ["b1", "b2", "b3"],
+            properties={"message_id": ["m1", "m2", "m3"]},
+            exchanges=["x1", "x2", "x3"],
+        )
+    assert report.confirmed == 3
+    _, refused, _, again = peer.messages
+    assert (again.tag, again.body) == (4, b"b2")
+    assert (again.publish.exchange, again.publish.routing_key) == ("x2", "k2")
+    assert again.properties.message_id == refused.properties.message_id == "m2"
+
+
+# -- what came of the rows
+
+
+def test_one_row_that_came_back_is_an_error(publisher_of: AnyPublisher, peer: Peer) -> None:
+    peer.answer = only(2, unroutable)
+    with publisher_of(peer.settings, "orders") as publisher:
+        with pytest.raises(PublishError, match=r"no queue took 1 of the messages .*'k2'") as caught:
+            publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
+        report = caught.value.report
+        assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
+        assert publisher.publish_many(["k"], ["b"]).confirmed == 1
+
+
+def test_rows_that_came_back_are_only_reported_where_that_was_asked_for(
+    publisher_of: AnyPublisher, peer: Peer
+) -> None:
+    peer.answer = only(2, unroutable)
+    with publisher_of(peer.settings, "orders", on_unroutable="report") as publisher:
+        report = publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
+    assert (report.rows, report.confirmed, report.returned) == (3, 2, 1)
+    assert [sample.key for sample in report.samples] == ["k2"]
+
+
+@pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
+def test_one_row_that_was_refused_is_an_error(
+    publisher_of: AnyPublisher, peer: Peer, options: dict[str, Any]
+) -> None:
+    peer.answer = only(2, nack)
+    with (
+        publisher_of(peer.settings, "orders", nack_retries=0, **options) as publisher,
+        pytest.raises(PublishError, match="the broker refused messages") as caught,
+    ):
+        publisher.publish_many(["k1", "k2", "k3"], ["b"] * 3)
+    report = caught.value.report
+    assert (report.rows, report.confirmed, report.nacked) == (3, 2, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"on_unroutable": "report"}], ids=["by default", "report"])
+def test_rows_of_unknown_fate_are_an_error(
+    publisher_of: AnyPublisher, peer: Peer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """The memory runs out after a row was counted, and before it was sent."""
+
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    with publisher_of(peer.settings, "orders", **options) as publisher:
+        publisher.send(["k"], ["sent"])
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "publish", out_of_memory)
+            with pytest.raises(MemoryError):
+                publisher.send(["k"], ["not sent"])
+        with pytest.raises(PublishError, match="unknown") as caught:
+            publisher.flush()
+    report = caught.value.report
+    assert report.rows == 2
+    assert report.unknown >= 1, "an interrupted Publisher does not wait for the other row"
+
+
+# -- which row an error names
+
+
+async def one_by_one(values: Iterable[Any]) -> AsyncIterator[Any]:
+    for value in values:
+        yield value
+
+
+@pytest.mark.parametrize("form", [list, iter], ids=["list", "iterator"])
+@pytest.mark.parametrize(
+    ("column", "bad"), [("keys", "x" * 256), ("bodies", None), ("message_id", 5), ("exchanges", "x" * 256)]
+)
+def test_the_row_that_cannot_be_is_counted_over_batches_and_calls(
+    publisher_of: AnyPublisher, peer: Peer, form: Any, column: str, bad: Any
+) -> None:
+    """Batches are of two rows here; the number counts from the first row of the report."""
+    columns: dict[str, Any] = {name: ["a"] * 7 for name in ("keys", "bodies", "message_id", "exchanges")}
+    columns[column][5] = bad
+    given = {name: form(values) for name, values in columns.items()}
+    with publisher_of(peer.settings, "orders", max_in_flight=4) as publisher:
+        publisher.send(["a"] * 3, ["a"] * 3)
+        with pytest.raises(PublishError, match="row 8: ") as caught:
+            publisher.send(
+                given["keys"],
+                given["bodies"],
+                properties={"message_id": given["message_id"]},
+                exchanges=given["exchanges"],
+            )
+        assert isinstance(caught.value.__cause__, RowError)
+        assert caught.value.report.confirmed == 3 + 4, "the rows of the batches before it are through"
+
+
+def test_rows_that_come_asynchronously_are_counted_likewise(peer: Peer) -> None:
+    with Awaited(peer.settings, "orders", max_in_flight=4) as publisher:
+        publisher.send(["a"] * 3, ["a"] * 3)
+        with pytest.raises(PublishError, match="row 8: "):
+            publisher.send(one_by_one("aaaaaaa"), one_by_one([*"aaaaa", None, "a"]))
+
+
+# -- leaving the block
+
+
+def test_leaving_the_block_waits_for_what_was_sent(publisher_of: AnyPublisher, peer: Peer) -> None:
+    with publisher_of(peer.settings, "orders") as publisher:
+        publisher.send(["k"], ["b"])
+    assert publisher.report.rows == 0, "what was sent is flushed"
+
+
+@pytest.mark.parametrize("answer", [unroutable, nack], ids=["unroutable", "nack"])
+def test_leaving_the_block_tells_of_rows_that_are_not_confirmed(
+    publisher_of: AnyPublisher, peer: Peer, answer: Answer
+) -> None:
+    peer.answer = answer
+    with (
+        pytest.raises(PublishError, match="0 of 1 rows confirmed"),
+        publisher_of(peer.settings, "orders", nack_retries=0) as publisher,
+    ):
+        publisher.send(["k"], ["b"])
+
+
+def test_an_error_in_the_block_is_not_hidden_by_a_wait(publisher_of: AnyPublisher, peer: Peer) -> None:
+    def fail() -> None:
+        with publisher_of(peer.settings, "orders", confirm_timeout_s=0.05, max_reconnects=0) as publisher:
+            publisher.send(["k"], ["b"])
+            raise ZeroDivisionError
+
+    peer.answer = nothing
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+# -- arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"url": None}, "url is None: give an AMQP URI"),
+        ({"url": []}, "url is an empty list"),
+        ({"exchange": "x" * 256}, "is 256 bytes long; AMQP allows 255"),
+        ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': give 'raise' or 'report'"),
+        ({"max_in_flight": 0}, "max_in_flight is 0"),
+        ({"nack_retries": -1}, "nack_retries is -1"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
+    arguments: dict[str, Any], message: str
+) -> None:
+    given: dict[str, Any] = {"url": "amqp://localhost:1", "exchange": "x", **arguments}
+    with pytest.raises(InputError, match=message):
+        BulkPublisher(given.pop("url"), given.pop("exchange"), **given)
+
+
+def test_each_bound_is_the_one_that_was_given() -> None:
+    delivery = BulkPublisher(
+        "amqp://localhost",
+        "x",
+        max_in_flight=2,
+        max_in_flight_bytes=3,
+        confirm_timeout_s=4,
+        blocked_timeout_s=5,
+        max_reconnects=6,
+        nack_retries=7,
+        backoff_s=8,
+        keep_order=True,
+    )._delivery
+    limits, retries = delivery._limits, delivery._retries
+    assert (limits.max_in_flight, limits.max_in_flight_bytes) == (2, 3)
+    assert (limits.confirm_timeout_s, limits.blocked_timeout_s) == (4, 5)
+    assert (retries.max_reconnects, retries.nack_retries, retries.backoff_s) == (6, 7, 8)
+    assert retries.keep_order is True
+
+
+@pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])
+def test_a_batch_is_half_a_window_and_500_rows_at_the_most(window: int, rows: int) -> None:
+    publisher = BulkPublisher("amqp://localhost", "x", max_in_flight=window)
+    columns: dict[str, Any] = {"keys": ["k"] * 1200, "bodies": ["b"] * 1200}
+    assert len(next(publisher._batches(columns))) == rows

@@ -1,0 +1,78 @@
+"""Which partition a row goes to: arithmetic alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, HashRing
+from spark_connector.placing.slices import Placement, salts
+
+RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 5)])
+
+
+def test_one_partition_for_each_queue() -> None:
+    placement = Placement.of(RING)
+    assert placement.partitions == 3
+    assert placement.labels == ("q1", "q2", "q3")
+    assert not placement.needs_hashes
+    assert placement.partitions_of(np.array([2, 0, 1], np.int32)).tolist() == [2, 0, 1]
+
+
+def test_slices_of_a_heavy_queue_lie_side_by_side() -> None:
+    placement = Placement.of(RING, slices={"q2": 3})
+    assert placement.offsets == (0, 1, 4)
+    assert placement.labels == ("q1", "q2 1/3", "q2 2/3", "q2 3/3", "q3")
+    indices = np.array([0, 1, 1, 1, 1, 2], np.int32)
+    hashes = np.array([7, 0, 1, -1, 5, -9], np.int64)
+    assert placement.partitions_of(indices, hashes).tolist() == [0, 1, 2, 3, 3, 4]
+
+
+def test_rows_without_a_queue_have_the_last_partition() -> None:
+    placement = Placement.of(RING, slices={"q1": 2}, spare=True)
+    assert placement.labels[-1] == "(no queue)"
+    found = placement.partitions_of(np.array([-1, 2], np.int32), np.array([3, 3], np.int64))
+    assert found.tolist() == [placement.partitions - 1, 3]
+
+
+def test_slices_by_share_are_as_even_as_they_can_be() -> None:
+    placement = Placement.of(RING, partitions=8)
+    assert placement.slices == (1, 2, 5)
+    assert Placement.of(RING, partitions=3).slices == (1, 1, 1)
+    assert sum(Placement.of(RING, partitions=50).slices) == 50
+
+
+def test_an_exchange_is_a_queue_with_a_name_of_its_own() -> None:
+    ring = HashRing.from_buckets(["slot", ExchangeRef("slot")])
+    assert Placement.of(ring, slices={"exchange slot": 2}).labels == (
+        "slot",
+        "exchange slot 1/2",
+        "exchange slot 2/2",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"slices": {"q9": 2}}, "slices names the queue 'q9', which is not in the ring: it has q1, q2, q3"),
+        ({"slices": {"q1": 0}}, "queue 'q1' shall have 0 slices: give a whole number, 1 or more"),
+        ({"slices": {"q1": True}}, "queue 'q1' shall have True slices"),
+        ({"slices": 4}, "slices is 4: give a dict of queue names"),
+        ({"partitions": 2}, "partitions is 2: the ring has 3 queues, and each needs"),
+        ({"partitions": "9"}, "partitions is '9'"),
+        ({"partitions": 4, "slices": {"q1": 2}}, "slices and partitions were given"),
+    ],
+)
+def test_numbers_that_cannot_be(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Placement.of(RING, **arguments)  # type: ignore[arg-type]
+
+
+def test_salts_are_those_that_spark_hashes_to_each_partition() -> None:
+    # SELECT pmod(hash(0), 4), pmod(hash(1), 4), ... on Spark 3.5.9 and 4.3.0
+    assert salts(1) == (0,)
+    assert len(set(salts(200))) == 200
+    # Spark's hash(0) is 933211791 and its hash(1) -559580957: pmod goes by the sign.
+    assert salts(3) == (0, 1, 11)
+    assert salts(7) == (12, 0, 1, 9, 3, 2, 11)

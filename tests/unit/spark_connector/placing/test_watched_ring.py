@@ -1,0 +1,62 @@
+"""Whether a ring is the same after connections were lost."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import HashRing
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.placing.watched_ring import WatchedRing
+from spark_connector.reports.write_report import TaskReport
+from spark_connector.writing.columns import MessageColumns
+from spark_connector.writing.write_plan import WritePlan
+
+BEFORE = HashRing.from_bindings([("q1", 1), ("q2", 1)])
+AFTER = HashRing.from_bindings([("q2", 1), ("q1", 1)])
+
+
+def test_a_ring_that_nobody_reads_says_nothing() -> None:
+    assert WatchedRing(None).ring is None
+    assert WatchedRing(None).look_again() is None
+    assert WatchedRing(BEFORE.to_json()).ring == BEFORE
+    assert WatchedRing(BEFORE).look_again() is None
+    with pytest.raises(InputError, match="no buckets"):
+        WatchedRing(lambda: HashRing.from_bindings([]))
+
+
+def test_a_ring_in_another_order_is_noticed_and_is_the_ring_from_then_on() -> None:
+    rings = iter([BEFORE, BEFORE, AFTER, AFTER])
+    watched = WatchedRing(lambda: next(rings))
+    assert watched.look_again() == "the ring is the same as before"
+    assert "another since, and 100.0% of all keys" in str(watched.look_again())
+    assert watched.ring == AFTER
+    assert watched.look_again() == "the ring is the same as before"
+
+
+def test_a_ring_that_cannot_be_read_again_is_said() -> None:
+    rings = iter([BEFORE])
+
+    def read() -> HashRing:
+        for ring in rings:
+            return ring
+        raise OSError("no docker")
+
+    assert WatchedRing(read).look_again() == (
+        "the ring could not be read again, so it may be another since: no docker"
+    )
+
+
+@pytest.mark.parametrize("reconnects", [0, 2])
+def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
+    rings = iter([BEFORE, AFTER])
+    watched = WatchedRing(lambda: next(rings))
+    options = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "ring": BEFORE.to_json()})
+    schema = StructType().add("key", StringType()).add("value", StringType())
+    plan = WritePlan(MessageColumns.of(schema, options), options, schema)
+    report = plan.commit([TaskReport(0, 0, reconnects=reconnects)], ring=watched)
+    assert [note.partition(": ")[0] for note in report.notes] == (
+        ["connections were lost and opened again (2)"] if reconnects else []
+    )
+    assert all("the ring is another since" in note for note in report.notes)

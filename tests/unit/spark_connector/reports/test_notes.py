@@ -1,0 +1,71 @@
+"""What the tasks of a write tell when they are compared."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rabbit_chx.routing import HashRing
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.placing.key_sample import KeySampler
+from spark_connector.reports.notes import notes_on
+from spark_connector.reports.write_report import TaskReport
+
+RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
+
+
+def options(**more: str) -> WriteOptions:
+    return WriteOptions.parse({"url": "amqp://h", "exchange": "x", **more})
+
+
+def test_an_ordinary_write_needs_no_note() -> None:
+    tasks = [TaskReport(0, 0, task_id=8), TaskReport(1, 0, task_id=7), TaskReport(2, 0, task_id=9)]
+    assert notes_on(tasks, options(ring=RING.to_json(), ordering="per-key")) == ()
+    assert notes_on([TaskReport(0, 0)], options()) == ()
+    assert notes_on([], options(ordering="per-key")) == ()
+
+
+def test_what_a_task_notes_is_told_once() -> None:
+    assert notes_on([TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))], options()) == (
+        "a",
+        "b",
+    )
+
+
+def test_tasks_that_ran_again() -> None:
+    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7)]  # 5 and 6 failed
+    (note,) = notes_on(tasks, options())
+    assert note.startswith("Spark ran 1 of 2 tasks more than once")
+
+
+def test_a_stage_that_ran_again_though_every_attempt_is_0() -> None:
+    """The numbers between are those of the stage before it, whose files were gone."""
+    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 0, task_id=5), TaskReport(2, 0, task_id=9)]
+    (note,) = notes_on(tasks, options())
+    assert "Spark ran 3 other tasks between those of this write" in note
+    assert "rows of this write may be there twice, though every attempt is 0" in note
+
+
+def test_a_broker_that_may_have_restarted() -> None:
+    tasks = [TaskReport(0, 0, reconnects=2, republished=5), TaskReport(1, 0, reconnects=1)]
+    for given in (options(), options(ring=RING.to_json())):
+        (note,) = notes_on(tasks, given)
+        assert note.startswith("connections were lost and opened again (3): where the broker was restarted")
+        assert ("rows by predicted queue are then wrong" in note) == (given.ring is not None)
+    ring, copies = notes_on(tasks, options(ordering="per-key"))
+    assert "the ring may be in another order since" in ring
+    assert "copies from the old connection may come behind newer messages of their key" in copies
+
+
+def test_keys_in_more_than_one_partition() -> None:
+    def task(partition: int, *keys: bytes) -> TaskReport:
+        sampler = KeySampler()
+        sampler.add(pa.array(keys, pa.binary()))
+        return TaskReport(partition, 0, keys=sampler.sample())
+
+    per_key = options(ordering="per-key")
+    assert notes_on([task(0, b"a"), task(1, b"b", b"c")], per_key) == ()
+    (note,) = notes_on([task(0, b"a", b"c"), task(1, b"b", b"c")], per_key)
+    assert note.startswith("ordering is per-key, and 1 of its 3 keys are in more than one partition")
+    many = [b"%d" % n for n in range(2_000)]
+    (note,) = notes_on([task(0, *many), task(1, *many)], per_key)
+    assert "1,000 of 1,000 keys looked at are in more than one partition" in note

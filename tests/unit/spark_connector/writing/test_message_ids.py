@@ -1,0 +1,140 @@
+"""Ids that are made of what a row holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_connector.writing import message_ids
+from spark_connector.writing.columns import MessageColumns
+from spark_connector.writing.message_ids import MessageIds
+
+if TYPE_CHECKING:
+    import random
+
+KEY_AND_VALUE = MessageColumns(value=1, key=0, exchange=None, headers=None, properties={})
+
+
+def batch_of(rows: list[tuple[str, bytes]]) -> pa.RecordBatch:
+    keys, values = ([row[at] for row in rows] for at in (0, 1))
+    return pa.RecordBatch.from_arrays(
+        [pa.array(keys, pa.string()), pa.array(values, pa.binary())], names=["key", "value"]
+    )
+
+
+def ids_of(
+    *batches: list[tuple[str, bytes]], write: str = "w", batch_id: int = 0, partition: int = 0
+) -> list[str]:
+    made = MessageIds(write, batch_id, partition)
+    return [name for rows in batches for name in made.of(batch_of(rows), KEY_AND_VALUE, ())]
+
+
+ROWS = st.lists(st.tuples(st.sampled_from(["", "a", "ab", "b"]), st.sampled_from([b"", b"a", b"bc", b"c"])))
+
+
+@given(ROWS, st.randoms(), st.integers(1, 5))
+def test_no_order_and_no_cut_into_batches_changes_an_id(
+    rows: list[tuple[str, bytes]], order: random.Random, size: int
+) -> None:
+    shuffled = order.sample(rows, len(rows))
+    batches = [shuffled[at : at + size] for at in range(0, len(rows), size)]
+    first, again = ids_of(rows), ids_of(*batches)
+    assert len(set(first)) == len(rows)  # no id for two rows, equal ones either
+    assert set(first) == set(again)
+    by_id = dict(zip(first, rows, strict=True))
+    assert all(by_id[name] == row for name, row in zip(again, shuffled, strict=True))
+
+
+def test_equal_rows_are_numbered_over_batches_of_any_number() -> None:
+    rows = [("k", b"v")]
+    found = ids_of(*[rows * 3 + [("k", b"%d" % n)] for n in range(20)])
+    same = [name for at, name in enumerate(found) if at % 4 < 3]
+    assert same == [same[0], *(f"{same[0]}-{n}" for n in range(1, 60))]
+    assert len(same[0]) == 32
+    assert len(set(found)) == len(found)
+
+
+def test_equal_rows_of_two_partitions_batches_or_writes_have_different_ids() -> None:
+    rows = [("k", b"v")] * 2
+    found = [
+        *ids_of(rows),
+        *ids_of(rows, partition=1),
+        *ids_of(rows, batch_id=1),
+        *ids_of(rows, write="w1"),
+        *ids_of(rows, batch_id=11),
+        *ids_of(rows, batch_id=1, partition=1),
+    ]
+    assert len(set(found)) == len(found)
+
+
+def test_fields_do_not_run_into_each_other() -> None:
+    rows = [("ab", b"c"), ("a", b"bc"), ("", b"abc"), ("abc", b"")]
+    assert len(set(ids_of(rows))) == 4
+    assert not any("-" in name for name in ids_of(rows))
+
+
+TIME = datetime(2013, 1, 1, tzinfo=UTC)
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
+    "key": (pa.string(), ["a", "b"]),
+    "value": (pa.binary(), [b"a", b"b"]),
+    "exchange": (pa.string(), ["a", None, ""]),
+    "type": (pa.string(), ["a", None, ""]),
+    "app_id": (pa.string(), ["a", None, ""]),
+    "priority": (pa.int32(), [0, None, 1]),
+    "timestamp": (pa.timestamp("us", "UTC"), [datetime(1970, 1, 1, tzinfo=UTC), None, TIME]),
+    "headers": (pa.map_(pa.string(), pa.string()), [[], None, [("a", "b")], [("a", None)], [("b", "a")]]),
+}
+
+
+def test_everything_of_a_message_counts_and_the_rest_of_the_batch_does_not() -> None:
+    """A column that is null all over a batch is one that is null in this row, and so on."""
+    base = {name: values[0] for name, (_, values) in COLUMNS.items()}
+    rows = [base] + [{**base, name: value} for name, (_, values) in COLUMNS.items() for value in values[1:]]
+    names = list(COLUMNS)
+    columns = MessageColumns(
+        value=1, key=0, exchange=2, headers=7, properties={name: names.index(name) for name in names[3:7]}
+    )
+
+    def ids(some: list[dict[str, Any]]) -> list[str]:
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array([row[name] for row in some], kind) for name, (kind, _) in COLUMNS.items()], names=names
+        )
+        headers = [None if row["headers"] is None else dict(row["headers"]) for row in some]
+        without = all(found is None for found in headers)
+        return MessageIds("w", 0, 0).of(batch, columns, () if without else headers)
+
+    together = ids(rows)
+    assert len(set(together)) == len(rows)
+    assert [ids([row])[0] for row in rows] == together
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_the_type_that_spark_gives_a_text_does_not_count(kind: Any) -> None:
+    values = pa.array([b"\xff", b"v"], pa.large_binary() if "large" in str(kind) else pa.binary()).view(kind)
+    batch = pa.RecordBatch.from_arrays([pa.array(["k", "k"]), values], names=["key", "value"])
+    found = MessageIds("w", 0, 0).of(batch, KEY_AND_VALUE, ())
+    assert found == ids_of([("k", b"\xff"), ("k", b"v")])
+
+
+def test_large_rows_are_hashed_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("k", bytes([n]) * n) for n in range(60)]
+    expected = ids_of(rows)
+    monkeypatch.setattr(message_ids, "_SLICE_BYTES", 50)
+    assert ids_of(rows) == expected
+    assert ids_of([], rows) == expected
+
+
+def test_hashes_are_remembered_in_few_runs() -> None:
+    seen = message_ids._Seen()
+    hashes = np.arange(5_000, dtype=np.uint64)
+    for start in range(0, 5_000, 10):
+        assert not seen.numbers(hashes[start : start + 10]).any()
+    assert len(seen._runs) < 10
+    assert (seen.numbers(hashes) == 1).all()
+    assert (seen.numbers(np.repeat(hashes[:2], 2)) == [2, 3, 2, 3]).all()

@@ -1,0 +1,114 @@
+"""The value, the bounded commands and waits, and the import; no broker needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rabbit_chx.errors import BrokerTimeoutError, InputError, MissingExtraError, UnreachableError
+from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker
+from rabbit_chx.testing.commands import last_lines, run_bounded
+from rabbit_chx.testing.readiness import check_management, free_ports, guest_urls, wait_until_serving
+from rabbit_chx.testing.running_broker import masked
+
+SOMEBODYS = RunningBroker(
+    url="amqp://me:s3cret@broker.example/%2F",
+    management_url="https://me:s3cret@broker.example",
+    version="4.3.6",
+    ring_via=("kubectl", "exec", "rabbit-0", "--"),
+    origin="a broker of somebody",
+)
+
+
+@pytest.mark.parametrize(
+    "method", ["restart", "kill", "start", "stop", "pause", "resume", "disconnect", "reconnect"]
+)
+def test_a_broker_that_is_not_ours_is_left_alone(method: str) -> None:
+    assert not SOMEBODYS.owned
+    with pytest.raises(InputError, match=f"cannot {method} the broker at amqp://me:\\*\\*\\*@broker.example"):
+        getattr(SOMEBODYS, method)()
+
+
+def test_no_command_runs_in_a_broker_that_is_not_ours() -> None:
+    with pytest.raises(InputError, match="did not start it"):
+        SOMEBODYS.run("rabbitmqctl", "stop")
+
+
+def test_repr_has_no_password() -> None:
+    assert "s3cret" not in repr(SOMEBODYS)
+    assert "url='amqp://me:***@broker.example/%2F', management_url='https://me:***@" in repr(SOMEBODYS)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("amqp://host:5672/%2F", "amqp://host:5672/%2F"),
+        ("amqp://user@host", "amqp://user@host"),
+        ("amqp://user:p@ss:w/ord@host/v", "amqp://user:***@host/v"),
+        ("amqp://user:a://b@host", "amqp://user:***@host"),
+        ("user:password@host", "user:***@host"),
+        ("user:pass://word@host", "user:***@host"),
+        ("host", "host"),
+    ],
+)
+def test_masked(url: str, expected: str) -> None:
+    assert masked(url) == expected
+
+
+def test_importing_loads_no_client_and_no_testcontainers() -> None:
+    program = "import sys, rabbit_chx.testing; print({'pika', 'docker', 'testcontainers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_without_testcontainers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "testcontainers", None)
+    monkeypatch.setitem(sys.modules, "testcontainers.core.config", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'rabbit-chx\[testing\]'"), docker_broker():
+        pass
+
+
+def test_a_program_that_does_not_end_is_killed_with_its_children() -> None:
+    # The inner sleep keeps stdout open: if it lived on, reading to the end would last until it is over.
+    with pytest.raises(BrokerTimeoutError, match=r"sh -c did not end within 0.2 s"):
+        run_bounded(("sh", "-c", "sleep 100; true"), timeout_s=0.2)
+
+
+def test_a_program_that_is_not_there_is_named_without_its_arguments() -> None:
+    with pytest.raises(UnreachableError, match="cannot run no-such-program x") as caught:
+        run_bounded(("no-such-program", "x", "s3cret"), timeout_s=1)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_last_lines() -> None:
+    assert last_lines("a\n\nb \nc\n", 2) == "b\nc"
+    assert last_lines("\n") == "no output"
+
+
+def test_free_ports_are_different() -> None:
+    assert len(set(free_ports(50))) == 50
+
+
+def test_a_server_that_ended_is_not_waited_for() -> None:
+    url, management_url = guest_urls(*free_ports(2))
+    with pytest.raises(NoBrokerError, match=r"(?s)the server ended while it started.*boot failed"):
+        wait_until_serving(
+            url, management_url, timeout_s=60, running=lambda: False, log=lambda: "boot failed", tools=()
+        )
+
+
+def test_waiting_is_bounded_and_the_error_has_the_log() -> None:
+    url, management_url = guest_urls(*free_ports(2))
+    with pytest.raises(NoBrokerError, match=r"(?s)does not serve after 0.1 s.*still booting") as caught:
+        wait_until_serving(
+            url, management_url, timeout_s=0.1, running=lambda: True, log=lambda: "still booting", tools=()
+        )
+    assert "guest:guest" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["s3cret", "ftp://u:s3cret@host", "http://u:s3cret@host:port"])
+def test_a_malformed_management_url_is_an_input_error(url: str) -> None:
+    with pytest.raises(InputError, match="no management URL"):
+        check_management(url)
