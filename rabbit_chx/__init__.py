@@ -5,8 +5,9 @@ The public names are loaded when they are first used: importing this package loa
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
         Release,
         jump_consistent_hash,
     )
+    from rabbit_chx.version import (
+        __version__ as __version__,
+    )  # not in __all__, so that no star import takes it
 
 _HOMES = {
+    "__version__": "rabbit_chx.version",
     "AmqpField": "rabbit_chx.amqp",
     "AsyncPublisher": "rabbit_chx.publishing",
     "Atom": "rabbit_chx.erlang",
@@ -62,17 +67,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("rabbit-chx")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+__getattr__, __dir__ = lazy(__name__, _HOMES)

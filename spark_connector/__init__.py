@@ -12,10 +12,10 @@ Where the packages are installed on the Python path of Spark, the format is foun
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import MissingExtraError
+from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,13 +73,4 @@ def register(spark: SparkSession) -> None:
             raise
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(__name__, _HOMES)

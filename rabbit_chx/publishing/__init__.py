@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rabbit_chx.lazy_names import lazy
 from rabbit_chx.publishing.exchange_check import HashExchangeFacts, look_at_hash_exchange
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport, Returned
@@ -11,6 +12,8 @@ from rabbit_chx.publishing.publisher import Publisher
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.async_publisher import AsyncPublisher
+
+_HOMES = {"AsyncPublisher": "rabbit_chx.publishing.async_publisher"}  # asyncio is loaded by those who use it
 
 __all__ = [
     "AsyncPublisher",
@@ -24,9 +27,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name == "AsyncPublisher":  # asyncio is loaded by those who use it
-        from rabbit_chx.publishing.async_publisher import AsyncPublisher
-
-        return AsyncPublisher
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy(__name__, _HOMES)

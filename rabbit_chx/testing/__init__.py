@@ -7,8 +7,9 @@ is killed. The names are loaded when they are first used, so that the pytest plu
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.errors import NoBrokerError
@@ -53,13 +54,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy(__name__, _HOMES)
