@@ -42,15 +42,15 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             return "rabbitmq"
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001  # Spark's signature
-            plan, writers = _loaded()
-            checked = plan.WritePlan.checked(
+            write_plan, writers = _loaded()
+            checked = write_plan.WritePlan.checked(
                 self.options, schema, overwrite=overwrite, speculation=speculation
             )
             return writers.BatchWriter(checked)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802  # Spark's
-            plan, writers = _loaded()
-            checked = plan.WritePlan.checked(
+            write_plan, writers = _loaded()
+            checked = write_plan.WritePlan.checked(
                 self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
             )
             return writers.stream_writer(checked)
@@ -74,13 +74,13 @@ def _loader() -> Callable[[], tuple[Any, Any]]:
         import sys
 
         try:
-            from spark_connector import plan, writers
+            from spark_connector.writing import write_plan, writers
         except ImportError as cause:
             raise ImportError(
                 f"the Python that plans for Spark, {sys.executable}, cannot load rabbit-chx ({cause}): "
                 "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
             ) from None
-        return plan, writers
+        return write_plan, writers
 
     return load
 
