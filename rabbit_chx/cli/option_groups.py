@@ -17,7 +17,7 @@ from rabbit_chx.cli.outcome import WRONG_USAGE
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.routing.release import DUPLICATES_APPEND
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

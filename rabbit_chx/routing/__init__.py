@@ -5,8 +5,9 @@ from rabbit_chx.routing.consistent_hash import ConsistentHashExchange, Explanati
 from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.jump import bucket_of_seed, jump_consistent_hash, seed_of
 from rabbit_chx.routing.modulus_hash import ModulusHashExchange
-from rabbit_chx.routing.release import NEWEST, Release, RuleRow, rule_rows
+from rabbit_chx.routing.release import NEWEST, Release
 from rabbit_chx.routing.ring import HashRing, Provenance
+from rabbit_chx.routing.rules import RuleRow, rule_rows
 from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.routing.super_stream import SuperStream
 

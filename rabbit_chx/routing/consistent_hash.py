@@ -22,8 +22,8 @@ from rabbit_chx.routing.jump import jump_consistent_hash, seed_of, walk_of_seed
 from rabbit_chx.routing.message import hashed_header, hashed_property, message_of
 from rabbit_chx.routing.message_091 import Message
 from rabbit_chx.routing.message_10 import AMQP_1_0, hashed_term, refuse_converted
-from rabbit_chx.routing.release import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
 from rabbit_chx.routing.ring import HashRing
+from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

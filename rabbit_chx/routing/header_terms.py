@@ -12,7 +12,7 @@ from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
 from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError
 from rabbit_chx.routing.message_091 import refuse_random_id
-from rabbit_chx.routing.release import (
+from rabbit_chx.routing.rules import (
     FIRST_HEADER_COUNTS,
     HASHED_PROPERTY,
     HEADER_IS_BARE,
@@ -23,13 +23,12 @@ from rabbit_chx.routing.release import (
     MISSING_HEADER_IS_UNDEFINED,
     TIMESTAMP_IS_SEED,
     VOID_IS_UNDEFINED,
-    Release,
-    Rule,
 )
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import Table
     from rabbit_chx.routing.message_091 import Message
+    from rabbit_chx.routing.release import Release, Rule
 
 __all__ = ["HashedTerm", "field_term", "header_term", "property_term"]
 

@@ -21,19 +21,19 @@ from rabbit_chx.amqp.amqp10_values import (
 from rabbit_chx.amqp.fields import bytes_of, shown
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.header_terms import HashedTerm
-from rabbit_chx.routing.release import (
+from rabbit_chx.routing.rules import (
     AMQP10_CC_COUNTS,
     AMQP10_IS_CONVERTED,
     AMQP10_LEAVES_OUT,
     AMQP10_VALUE_IS_BARE,
     HASHED_PROPERTY,
     MISSING_HEADER_IS_UNDEFINED,
-    Release,
 )
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import Headers
     from rabbit_chx.erlang import Term
+    from rabbit_chx.routing.release import Release
 
 __all__ = ["AMQP_1_0", "Amqp10Message", "hashed_term", "refuse_converted"]
 

@@ -21,7 +21,8 @@ from rabbit_chx.routing.bindings import (
     order_of_destination,
 )
 from rabbit_chx.routing.message import message_of
-from rabbit_chx.routing.release import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED, Release, check_release
+from rabbit_chx.routing.release import Release, check_release
+from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import Binding, Destination, binding_key, check_destination, weight_of
-from rabbit_chx.routing.release import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT, UNSORTED_ENDS, Release
+from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT, UNSORTED_ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from rabbit_chx.routing.release import Release
 
 __all__ = ["MAX_BUCKETS", "Replay", "without"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing.bindings import Binding, order_of_binding
-from rabbit_chx.routing.release import RESTART_EMPTIES, RESTART_KEEPS, RESTART_SHUFFLES
+from rabbit_chx.routing.rules import RESTART_EMPTIES, RESTART_KEEPS, RESTART_SHUFFLES
 
 if TYPE_CHECKING:
     from rabbit_chx.routing.ring import HashRing

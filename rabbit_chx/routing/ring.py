@@ -28,15 +28,11 @@ from rabbit_chx.routing.bindings import (
     weight_of,
 )
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
-from rabbit_chx.routing.release import (
-    DUPLICATES_APPEND,
-    NEWEST,
-    UNBIND_SHIFTS_BY_WEIGHT,
-    Release,
-)
+from rabbit_chx.routing.release import NEWEST, Release
 from rabbit_chx.routing.replay import MAX_BUCKETS, Replay, without
 from rabbit_chx.routing.restart import bindings_added_by_restart
 from rabbit_chx.routing.ring_json import PROVENANCES
+from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

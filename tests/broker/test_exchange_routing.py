@@ -14,7 +14,7 @@ from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, Unr
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
-from rabbit_chx.routing.release import EMPTY_LIST_CRASHES
+from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

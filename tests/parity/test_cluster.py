@@ -25,7 +25,7 @@ from routes.scenario import Keys, Scenario, predict, replay
 
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.routing.release import RESTART_SORTS
+from rabbit_chx.routing.rules import RESTART_SORTS
 from rabbit_chx.testing.vhosts import in_vhost
 
 if TYPE_CHECKING:

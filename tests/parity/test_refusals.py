@@ -12,7 +12,7 @@ from routes.scenario import Message, Scenario, predict, replay
 
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
-from rabbit_chx.routing.release import EMPTY_LIST_CRASHES
+from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES
 
 if TYPE_CHECKING:
     from tests.parity.conftest import Rabbit

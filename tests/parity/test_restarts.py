@@ -11,7 +11,7 @@ from routes.live import Stage, read_rings
 from routes.scenario import Keys, Scenario, predict, replay
 
 from rabbit_chx.errors import NotDeterminedError
-from rabbit_chx.routing.release import RESTART_KEEPS, RESTART_SHUFFLES
+from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SHUFFLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

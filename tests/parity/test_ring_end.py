@@ -11,7 +11,7 @@ import pytest
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import HashRing
-from rabbit_chx.routing.release import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT
+from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT
 from rabbit_chx.testing import temporary_vhost
 
 if TYPE_CHECKING:

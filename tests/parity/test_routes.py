@@ -16,7 +16,7 @@ from routes.recorded import Routed, save
 from routes.scenario import CHX, Scenario, predict, replay
 
 from rabbit_chx.analysis import chi_square
-from rabbit_chx.routing.release import UNBIND_SHIFTS_BY_WEIGHT
+from rabbit_chx.routing.rules import UNBIND_SHIFTS_BY_WEIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

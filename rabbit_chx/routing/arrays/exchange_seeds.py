@@ -20,7 +20,7 @@ from rabbit_chx.routing.arrays.integers import integer_hashes
 from rabbit_chx.routing.arrays.keys import hashes, is_arrow, is_null, null_error, pieces, refuse_nulls
 from rabbit_chx.routing.jump import seed_of
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds, refuse_random_id
-from rabbit_chx.routing.release import HEADER_IS_TUPLE
+from rabbit_chx.routing.rules import HEADER_IS_TUPLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

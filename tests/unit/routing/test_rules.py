@@ -1,0 +1,132 @@
+"""The rules of the releases."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import rules
+from rabbit_chx.routing.release import NEWEST, NEWEST_PATCHES, Release, Rule
+from rabbit_chx.routing.rules import (
+    DUPLICATES_APPEND,
+    MODULUS_BY_BINDING_KEY,
+    MODULUS_UNORDERED,
+    RESTART_KEEPS,
+    RESTART_SHUFFLES,
+    RULES,
+    UNBIND_SHIFTS_BY_WEIGHT,
+    UNSORTED_ENDS,
+    WEIGHT_IS_CAPPED,
+    RuleRow,
+    rule_rows,
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "follow", "do_not"),
+    [
+        (
+            DUPLICATES_APPEND,
+            ["3.7.8", "3.8.35", "3.9.0", "3.9.20", "3.10.0", "3.10.5"],
+            ["3.9.21", "3.9.29", "3.10.6", "3.11.0", "3.13.7", "4.3.6"],
+        ),
+        (
+            UNBIND_SHIFTS_BY_WEIGHT,
+            ["3.7.8", "3.8.23", "3.9.0", "3.9.8"],
+            ["3.8.24", "3.8.35", "3.9.9", "3.10.0", "4.3.6"],
+        ),
+        (UNSORTED_ENDS, ["3.7.8", "3.7.9"], ["3.7.10", "3.8.0", "4.3.6"]),
+        (
+            WEIGHT_IS_CAPPED,
+            ["4.2.6", "4.3.0-rc.1", "4.3.0", "4.3.6"],
+            ["3.7.8", "3.13.7", "4.0.5", "4.1.8", "4.2.5"],
+        ),
+    ],
+    ids=["duplicates", "shift", "unsorted", "cap"],
+)
+def test_rules(rule: Rule, follow: list[str], do_not: list[str]) -> None:
+    assert [version for version in follow + do_not if Release(version).follows(rule)] == follow
+
+
+@pytest.mark.filterwarnings("ignore:RabbitMQ .* is newer")
+@given(st.tuples(st.integers(4, 99), st.integers(4, 99), st.integers(0, 999)))
+def test_newer_versions_follow_the_newest_rules(numbers: tuple[int, int, int]) -> None:
+    release = Release(".".join(map(str, numbers)))
+    assert (release.store, release.store_known) == ("khepri", True)
+    for rule in RULES:
+        assert release.follows(rule) == NEWEST.follows(rule)
+
+
+SUBJECTS = {
+    "header value": ["3.7.8", "3.12.14", "3.13.0", "4.3.6"],
+    "header missing": ["3.7.8", "3.12.14", "3.13.0", "3.13.6", "3.13.7", "4.3.6"],
+    "header given twice": ["3.7.8", "3.12.14", "3.13.0", "4.3.6"],
+    "header with an empty array or table": ["3.13.0", "4.3.4", "4.3.5"],
+    "full restart": ["3.7.8", "3.8.3", "3.8.4", "3.8.5", "3.8.9", "3.8.10", "3.12.0", "4.2.9", "4.3.0"],
+    "x-modulus-hash": ["3.7.8", "3.13.0", "4.2.9", "4.3.0", "4.3.6"],
+}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_release_has_one_rule_for_each_subject(subject: str) -> None:
+    for version in SUBJECTS[subject]:
+        default = Release(version)
+        stores: tuple[Any, ...] = (default.store,) if default.store_known else ("mnesia", "khepri")
+        for store in stores:
+            rows = rule_rows(Release(version, store))
+            assert len([row for row in rows if row.rule == subject]) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "version", "store", "follows"),
+    [
+        (RESTART_KEEPS, "4.0.5", "khepri", True),
+        (RESTART_KEEPS, "4.0.5", "mnesia", False),
+        (RESTART_SHUFFLES, "4.0.5", "khepri", False),
+        (RESTART_SHUFFLES, "4.0.5", "mnesia", True),
+        (MODULUS_UNORDERED, "4.2.9", "khepri", True),
+        (MODULUS_UNORDERED, "4.2.9", "mnesia", False),
+        (MODULUS_BY_BINDING_KEY, "4.2.9", "mnesia", True),
+        (MODULUS_BY_BINDING_KEY, "4.3.0", "khepri", False),
+    ],
+)
+def test_rules_that_take_a_store(rule: Rule, version: str, store: Any, follows: bool) -> None:  # noqa: FBT001
+    assert Release(version, store).follows(rule) == follows
+
+
+def test_the_table_of_rules() -> None:
+    rows = rule_rows()
+    assert rows[0] == RuleRow(
+        "routing key", "3.7.8", "", "", "the routing key's bytes through phash2; CC and BCC do not count",
+        "rabbit_exchange_type_consistent_hash.erl value_to_hash/2, jump_consistent_hash/2",
+    )  # fmt: skip
+    duplicates = [row[1:3] for row in rows if row.rule == "second binding of a destination"]
+    assert duplicates == [("3.7.8", "3.9.21"), ("3.10.0", "3.10.6")]
+    assert {row.rule for row in rows} >= SUBJECTS.keys()
+    assert len(rows) == sum(len(rule.versions) for rule in RULES)
+    assert [
+        row[1:3] for row in rule_rows(Release("3.10.5")) if row.rule == "second binding of a destination"
+    ] == [("3.10.0", "3.10.6")]
+
+
+def test_rows_are_of_a_release() -> None:
+    release: Any = "4.3.6"
+    with pytest.raises(InputError, match="give a Release"):
+        rule_rows(release)
+
+
+def test_the_newest_patch_of_a_series_follows_the_last_rules_of_its_series() -> None:
+    for version in NEWEST_PATCHES:
+        major, minor, _ = Release(version).numbers
+        far = Release(f"{major}.{minor}.999")
+        assert [rule for rule in RULES if Release(version).follows(rule)] == [
+            rule for rule in RULES if far.follows(rule)
+        ]
+
+
+def test_no_rule_is_missing_from_the_table() -> None:
+    assert list(RULES) == [value for value in vars(rules).values() if isinstance(value, Rule)]
