@@ -31,6 +31,9 @@ class _Meaning(NamedTuple):
     remedy: str
 
 
+#: This library declares exchanges of no other type that needs a plugin.
+_ENABLE = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on every node"
+
 #: The first that fits counts. The words are those of rabbitmq-server 3.8 to 4.3.
 _MEANINGS = (
     _Meaning(320, "", ConnectionLostError, "connect anew once the broker is back; look at its log"),
@@ -38,9 +41,11 @@ _MEANINGS = (
     _Meaning(403, "access to .* refused", AccessRefusedError, "give the user the permission: rabbitmqctl set_permissions"),
     _Meaning(403, "", AccessRefusedError, "check user name, password and auth_mechanism"),
     _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
+    _Meaning(406, "unknown exchange type", BrokerRefusedError, _ENABLE),
     _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
     _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it anew"),
     _Meaning(406, "", MismatchError, "correct what it names"),
+    _Meaning(503, "unknown exchange type", BrokerRefusedError, _ENABLE),
     _Meaning(530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
     _Meaning(530, "^NOT_ALLOWED - access to vhost .* refused for user", AccessRefusedError, "give the user permissions on the vhost"),
     _Meaning(530, "^NOT_ALLOWED - vhost .* not found$", NotFoundError, "check the vhost in the URL, or create it"),

@@ -6,7 +6,7 @@ from rabbit_chx.broker.aio_pika_settings import aio_pika_arguments
 from rabbit_chx.broker.declaration import Declared
 from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.firehose import TracedRing
-from rabbit_chx.broker.pika_connection import pika_parameters
+from rabbit_chx.broker.pika_settings import pika_parameters
 from rabbit_chx.broker.ring_source import Buckets, DiagnosticsRing, RingSource, SavedRing, eval_expression
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
+from rabbit_chx.errors import InputError, RabbitChxError
 
 __all__ = [
     "CHX",
@@ -184,11 +184,4 @@ def refused(where: str, operation: Operation, refusal: Refusal) -> RabbitChxErro
     """The error for an operation that the broker refused; its message has the broker's own words."""
     exchange = None if isinstance(operation, QueueDeclare) else operation.exchange
     queue = operation.queue if isinstance(operation, QueueDeclare | QueueBind) else None
-    if "unknown exchange type" in refusal.reply_text:
-        return BrokerRefusedError(
-            f"{where}: the broker does not know the exchange type {CHX}, needed by exchange {exchange!r}: "
-            "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it",
-            exchange=exchange,
-            reply_code=refusal.reply_code,
-        )
     return error_for(refusal.reply_code, refusal.reply_text, where=where, exchange=exchange, queue=queue)

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import socket
-import ssl
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 import pika
 import pika.data  # type: ignore[import-untyped]
 import pika.frame
-from pika import credentials as pika_credentials
 from pika import exceptions as pika_errors
 from pika.adapters.utils import connection_workflow
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.broker.operations import ExchangeBind, ExchangeDeclare, QueueBind, QueueDeclare, Refusal
-from rabbit_chx.connection.transport import tls_context
+from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S, opening_error, pika_parameters, said_by
 from rabbit_chx.errors import (
-    AccessRefusedError,
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
-    NotFoundError,
     RabbitChxError,
-    UnreachableError,
 )
 
 if TYPE_CHECKING:
@@ -35,13 +28,12 @@ if TYPE_CHECKING:
 
     from pika.adapters.blocking_connection import BlockingChannel
 
+    from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker.operations import Operation, Steps
 
-__all__ = ["REPLY_TIMEOUT_S", "PikaConnection", "pika_parameters"]
+__all__ = ["PikaConnection"]
 
-REPLY_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 5.0
-_MAX_FRAME_MAX = 131_072  # what pika allows
 _PROPERTIES_START = 7 + 12  # behind the frame's own header, class, weight and body size
 
 T = TypeVar("T")
@@ -72,7 +64,7 @@ class PikaConnection:
         try:
             self._connection = _BoundedConnection(parameters, self._where, reply_timeout_s)
         except (pika_errors.AMQPError, connection_workflow.AMQPConnectorException, OSError) as cause:
-            error = _opening_error(settings, cause)
+            error = opening_error(settings, cause)
         else:
             #: The version that the broker named itself by, such as ``4.3.6``.
             self.server_version = self._connection.server_version
@@ -121,7 +113,7 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             error = ConnectionLostError(
-                f"{self._where}: the connection was lost ({_said(cause)}): connect anew"
+                f"{self._where}: the connection was lost ({said_by(cause)}): connect anew"
             )
         else:
             return
@@ -157,7 +149,7 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             raise ConnectionLostError(
-                f"{self._where}: the connection was lost ({_said(cause)}): connect anew"
+                f"{self._where}: the connection was lost ({said_by(cause)}): connect anew"
             ) from None
         return None
 
@@ -203,7 +195,7 @@ def _check_arguments(operation: ExchangeDeclare | QueueDeclare) -> None:
         pika.data.encode_table([], dict(operation.arguments or {}))
     except (pika_errors.AMQPError, TypeError, ValueError, AttributeError) as cause:
         name = operation.queue if isinstance(operation, QueueDeclare) else operation.exchange
-        raise InputError(f"the arguments of {name!r} cannot be sent by pika: {_said(cause)}") from None
+        raise InputError(f"the arguments of {name!r} cannot be sent by pika: {said_by(cause)}") from None
 
 
 class _BoundedConnection(pika.BlockingConnection):
@@ -251,113 +243,3 @@ class _BoundedConnection(pika.BlockingConnection):
             "look at its log and alarms"
         )
         self._impl._terminate_stream(error)  # noqa: SLF001
-
-
-class _PreferredCredentials(pika_credentials.PlainCredentials):
-    """The first of our mechanisms that the broker offers; pika's own classes know one each."""
-
-    def __init__(self, settings: ConnectionSettings) -> None:
-        super().__init__(settings.username, settings.password.reveal())
-        self._mechanisms = settings.auth_mechanisms
-
-    def response_for(self, start: Any) -> Any:  # noqa: ANN401 - pika's stubs allow PLAIN alone here
-        external = pika_credentials.ExternalCredentials()
-        for mechanism in self._mechanisms:
-            answer = super().response_for(start) if mechanism == "PLAIN" else external.response_for(start)
-            if answer != (None, None):
-                return answer
-        return None, None
-
-
-def pika_parameters(target: str | ConnectionSettings) -> pika.ConnectionParameters:
-    """A URL or settings in pika's terms, for programs that use pika themselves.
-
-    pika's own URLParameters refuses ``cacertfile`` and takes ``connection_timeout`` for unknown. Each attempt is
-    bounded by the connection timeout, and there is one attempt. pika sends the host as the server name of TLS even
-    where none is to be checked.
-
-    Raises:
-        UriError: the URL cannot be followed.
-        InputError: the TLS files cannot be used.
-    """
-    settings = ConnectionSettings.from_uri(target) if isinstance(target, str) else target
-    optional: dict[str, Any] = {}
-    if settings.tls is not None:
-        optional["ssl_options"] = pika.SSLOptions(tls_context(settings.tls), settings.tls.server_name)
-    if settings.channel_max is not None:
-        optional["channel_max"] = settings.channel_max
-    if settings.frame_max is not None:
-        optional["frame_max"] = min(settings.frame_max, _MAX_FRAME_MAX)
-    if settings.connection_name is not None:
-        optional["client_properties"] = {"connection_name": settings.connection_name}
-    return pika.ConnectionParameters(
-        host=settings.host,
-        port=settings.port,
-        virtual_host=settings.vhost,
-        credentials=_PreferredCredentials(settings),
-        heartbeat=settings.heartbeat_s,
-        connection_attempts=1,
-        socket_timeout=settings.connection_timeout_s,
-        stack_timeout=settings.connection_timeout_s,
-        blocked_connection_timeout=REPLY_TIMEOUT_S,
-        **optional,
-    )
-
-
-def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
-    said = _said(cause)
-    if isinstance(cause, pika_errors.AuthenticationError):
-        return AccessRefusedError(
-            f"{settings.masked_url}: the broker offers none of the mechanisms "
-            f"{', '.join(settings.auth_mechanisms)}: choose another auth_mechanism, or enable it there",
-        )
-    if isinstance(cause, pika_errors.ProbableAuthenticationError):
-        return AccessRefusedError(
-            f"{settings.masked_url}: the broker refuses the login ({said}): check user name and password",
-            reply_code=403,
-        )
-    if isinstance(cause, pika_errors.ProbableAccessDeniedError):
-        return _vhost_error(settings, said)
-    if isinstance(cause, connection_workflow.AMQPConnectorStackTimeout) or "imed out" in said:
-        return BrokerTimeoutError(
-            f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: "
-            "check host, port and firewall"
-        )
-    return UnreachableError(f"{settings.masked_url}: {_what_went_wrong(cause, said)}")
-
-
-def _vhost_error(settings: ConnectionSettings, said: str) -> RabbitChxError:
-    if "not found" in said:
-        return NotFoundError(
-            f"{settings.masked_url}: there is no vhost {settings.vhost!r}: "
-            "check the vhost in the URL, or create it",
-            reply_code=530,
-        )
-    return AccessRefusedError(
-        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r} ({said}): "
-        "check the user's permissions on it",
-        reply_code=530,
-    )
-
-
-def _what_went_wrong(cause: BaseException, said: str) -> str:
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return (
-            f"the broker's certificate is not accepted ({cause.verify_message}): "
-            "give its CA with cacertfile, or its name with server_name_indication"
-        )
-    if isinstance(cause, ssl.SSLError):
-        return f"TLS cannot be agreed on ({said}): is it a TLS port?"
-    if isinstance(cause, socket.gaierror):
-        return f"the host name cannot be resolved ({said}): check the host in the URL"
-    if isinstance(cause, pika_errors.IncompatibleProtocolError | pika_errors.StreamLostError):
-        return f"no AMQP 0-9-1 is spoken there ({said}): check the port"
-    return f"nobody answers there ({said}): check host and port, and that the broker runs"
-
-
-def _said(cause: BaseException) -> str:
-    """The words at the bottom of pika's nested errors, on one line."""
-    inner = getattr(cause, "exception", None) or next(iter(cause.args), None)
-    if isinstance(inner, BaseException):
-        return _said(inner)
-    return " ".join(str(cause).split()) or type(cause).__name__

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["HashExchangeFacts", "look_at_hash_exchange"]
 
 _TYPE = "x-consistent-hash"
-_COMMAND_INVALID = 503
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
         InputError: AMQP cannot carry the name.
         NotFoundError: there is no such exchange, or no such vhost.
         MismatchError: it is of another type.
+        BrokerRefusedError: the broker does not know the type.
         AccessRefusedError: the broker refuses user or password.
         UnreachableError: nobody answers there.
     """
@@ -66,14 +66,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
             connection.request(ExchangeDeclare(exchange=exchange, exchange_type=_TYPE, durable=True))
         except AccessRefusedError:
             pass  # may publish, may not configure: that is all right
-        except BrokerRefusedError as cause:
-            if cause.reply_code == _COMMAND_INVALID:
-                raise BrokerRefusedError(
-                    f"{where}: the broker does not know the type {_TYPE}: run rabbitmq-plugins enable "
-                    "rabbitmq_consistent_hash_exchange on every node",
-                    exchange=exchange,
-                    reply_code=cause.reply_code,
-                ) from None
+        except MismatchError as cause:
             if other := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 raise MismatchError(
                     f"{where} is of type {other[1]}, not {_TYPE}: name the right exchange, "
@@ -82,4 +75,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
                     reply_code=cause.reply_code,
                 ) from None
             alternate_exchange = "'alternate-exchange' for exchange" in str(cause)
+        except BrokerRefusedError as cause:
+            cause.exchange = exchange
+            raise
         return HashExchangeFacts(str(connection.session.server.get("version", "unknown")), alternate_exchange)
