@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveBroker", "counted", "live_options", "trace_options", "traced", "unwound_by_signals"]
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # Windows has no SIGHUP
 
 
 @dataclass(frozen=True, slots=True)

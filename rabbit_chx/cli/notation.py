@@ -9,12 +9,14 @@ from rabbit_chx.rendering import Column, Table
 from rabbit_chx.routing import ExchangeRef
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rabbit_chx.analysis import MovementMatrix, Place
     from rabbit_chx.routing import HashRing
 
 __all__ = [
+    "bucket_ranges",
+    "exchange_facts",
     "hashes_text",
     "matrix_json",
     "matrix_table",
@@ -29,6 +31,7 @@ __all__ = [
     "rounded",
 ]
 
+_ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
 NOWHERE = "(nowhere)"
 MOST_COLUMNS = 12
 MOST_MOVES = 50
@@ -85,6 +88,45 @@ def ring_text(ring: HashRing) -> str:
     """A ring in one line: where it is from, its release, its size."""
     size = f"{plural(len(ring.buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
     return f"{VOUCHED[ring.provenance]}; rules of {ring.release}; {size}"
+
+
+def exchange_facts(
+    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: HashRing
+) -> list[tuple[str, str]]:
+    """Return the facts at the head of a report about the ring of a live exchange.
+
+    Args:
+        exchange: the exchange's name.
+        vhost: its vhost.
+        arguments: its arguments that decide what is hashed; None where they are not known.
+        ring: its ring.
+    """
+    facts = [
+        ("exchange", exchange),
+        ("vhost", vhost),
+        ("hashes", hashes_text(arguments)),
+        ("ring", ring_text(ring)),
+    ]
+    return [*facts, ("", _ASSUMED)] if ring.provenance == "assumed" else facts
+
+
+def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
+    """Return the runs of buckets of each destination, such as ``0-9, 15``; holes are under None.
+
+    Args:
+        places: pairs of a bucket and its destination, by ascending bucket.
+    """
+    runs: dict[Place, list[list[int]]] = {}
+    for bucket, place in places:
+        of_place = runs.setdefault(place, [])
+        if of_place and of_place[-1][1] == bucket - 1:
+            of_place[-1][1] = bucket
+        else:
+            of_place.append([bucket, bucket])
+    return {
+        place: ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in of_place)
+        for place, of_place in runs.items()
+    }
 
 
 def ring_json(ring: HashRing) -> dict[str, Any]:

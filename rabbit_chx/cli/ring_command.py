@@ -13,7 +13,7 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring
 from rabbit_chx.cli.live_options import LiveBroker, live_options, trace_options, traced
-from rabbit_chx.cli.notation import hashes_text, percent, place_text, ring_text
+from rabbit_chx.cli.notation import bucket_ranges, exchange_facts, percent, place_text
 from rabbit_chx.cli.option_groups import output_option, show_help
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.stderr import say
@@ -22,13 +22,11 @@ from rabbit_chx.rendering import Column, Facts, Table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from rabbit_chx.analysis import Place, RingFinding
+    from rabbit_chx.analysis import RingFinding
     from rabbit_chx.rendering import Block
     from rabbit_chx.routing import HashRing
 
-__all__ = ["bucket_ranges", "ring"]
-
-ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
+__all__ = ["ring"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +47,7 @@ class RingReport:
 
     def blocks(self) -> Iterator[Block]:
         """Whose ring it is, and who has which buckets."""
-        facts = [
-            ("exchange", self.exchange),
-            ("vhost", self.vhost),
-            ("hashes", hashes_text(self.arguments)),
-            ("ring", ring_text(self.ring)),
-        ]
-        if self.ring.provenance == "assumed":
-            facts.append(("", ASSUMED))
-        yield Facts(facts)
+        yield Facts(exchange_facts(self.exchange, self.vhost, self.arguments, self.ring))
         if not self.ring.buckets:
             return
         shares, ranges = self.ring.shares(), bucket_ranges(enumerate(self.ring.buckets))
@@ -74,21 +64,6 @@ class RingReport:
         """The ring as `HashRing.to_json` writes it, and the exchange's arguments."""
         document: dict[str, Any] = json.loads(self.ring.to_json())
         return {**document, "arguments": None if self.arguments is None else dict(self.arguments)}
-
-
-def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
-    """The runs of buckets of each destination, as ``0-9, 15``, in the order given; of the holes under None."""
-    runs: dict[Place, list[list[int]]] = {}
-    for bucket, place in places:
-        of_place = runs.setdefault(place, [])
-        if of_place and of_place[-1][1] == bucket - 1:
-            of_place[-1][1] = bucket
-        else:
-            of_place.append([bucket, bucket])
-    return {
-        place: ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in of_place)
-        for place, of_place in runs.items()
-    }
 
 
 @click.group(

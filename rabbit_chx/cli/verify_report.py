@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.notation import (
-    hashes_text,
+    bucket_ranges,
+    exchange_facts,
     outcome_json,
     outcome_text,
     place_json,
     place_text,
     plural,
     ring_json,
-    ring_text,
 )
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
-from rabbit_chx.cli.ring_command import ASSUMED, bucket_ranges
 from rabbit_chx.rendering import Column, Facts, Line, Table
 
 if TYPE_CHECKING:
@@ -246,13 +245,7 @@ class PassiveReport:
 
 
 def _about(exchange: LiveExchange, ring: HashRing) -> list[tuple[str, str]]:
-    facts = [
-        ("exchange", exchange.name),
-        ("vhost", exchange.vhost),
-        ("hashes", hashes_text(exchange.arguments)),
-        ("ring", ring_text(ring)),
-    ]
-    return [*facts, ("", ASSUMED)] if ring.provenance == "assumed" else facts
+    return exchange_facts(exchange.name, exchange.vhost, exchange.arguments, ring)
 
 
 def _finding_facts(findings: Sequence[RingFinding]) -> list[tuple[str, str]]:

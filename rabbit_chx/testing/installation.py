@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import platform
 import shutil
@@ -49,6 +48,8 @@ def install_rabbitmq_server() -> None:
         NoBrokerError: this is not for us to do here, or it failed; the message says why.
     """
     _require_permission()
+    import fcntl  # here, since Windows has none, and nothing before this line needs it
+
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _installed_in():

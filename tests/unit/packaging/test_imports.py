@@ -46,6 +46,23 @@ def test_an_executor_loads_nothing_above_publishing() -> None:
     assert not loaded_by(code) & ABOVE_PUBLISHING
 
 
+@pytest.mark.parametrize(
+    "module",
+    [
+        "rabbit_chx.cli.app",
+        "rabbit_chx.testing.broker_search",
+        "rabbit_chx.testing.pytest_plugin",
+        "spark_connector",
+    ],
+)
+def test_what_windows_lacks_is_not_needed_at_import(module: str) -> None:
+    absent = "import signal\nfor name in ('SIGHUP', 'SIGKILL', 'SIGALRM'): delattr(signal, name)\n"
+    absent += (
+        "import sys\nsys.modules.update(dict.fromkeys(('fcntl', 'pwd', 'grp', 'resource', 'termios')))\n"
+    )
+    assert module in loaded_by(f"{absent}import {module}")
+
+
 def test_every_public_name_can_be_had() -> None:
     for name in rabbit_chx.__all__:
         assert getattr(rabbit_chx, name) is not None
