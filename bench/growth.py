@@ -1,6 +1,6 @@
 """Keys per second and memory as a ring grows: 2 to 10,000 buckets, 5M short keys in Arrow, one core.
 
-The table goes into docs/how-it-grows.md. Needs Linux, for the memory.
+The table goes into bench/README.md. Needs Linux, for the memory.
 
     python bench/growth.py
 """
