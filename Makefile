@@ -19,7 +19,7 @@ RELEASES ?= 3.8 3.10 4.0 4.3
 # Which versions of PySpark `make test-spark-matrix` goes through, each in an environment of its own.
 SPARKS ?= 3.5 4.0 4.1 4.3
 # And which tests it runs.
-SPARK_TESTS ?= tests/spark
+SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py tests/docs/test_readme.py
 
 .PHONY: help demo test test-spark-matrix parity check bench build clean
 help: ## list the verbs
@@ -28,9 +28,9 @@ help: ## list the verbs
 demo: java $(STAMP) ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
 	@$(BIN)/python examples/flights.py
 
-test: java $(STAMP) ## unit tests without a broker, then the others against a real broker and a real Spark
+test: java $(STAMP) ## unit tests without a broker, then the others and the documents' examples on a real broker and a real Spark
 	$(PYTEST) -n auto --dist worksteal tests/unit
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/spark
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/spark tests/docs
 
 test-spark-matrix: java ## the Spark tests on every PySpark of SPARKS; what one cannot do is skipped by name
 	@failed=; for version in $(SPARKS); do \

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 from hypothesis import settings
+from packaging.version import Version
 
 from rabbit_chx.broker import pika_parameters
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pika.adapters.blocking_connection import BlockingChannel
+    from pyspark.sql import SparkSession
 
     from rabbit_chx.testing import RunningBroker
 
@@ -133,3 +135,31 @@ def _spark_of_tests() -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what the installed PySpark cannot do, and say why."""
+    for marker in item.iter_markers("pyspark"):
+        import pyspark
+
+        needed, reason = marker.args
+        if Version(pyspark.__version__) < Version(needed):
+            pytest.skip(f"NOT ON PYSPARK {pyspark.__version__}: {reason} needs {needed} or newer")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark on two cores that has not been told of our format."""
+    from pyspark.sql import SparkSession
+
+    warehouse: Path = tmp_path_factory.mktemp("warehouse")
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "OFF")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,9 +1,8 @@
-"""The plugin on a real broker, as a user meets it; the example and the snippets of the document as well."""
+"""The plugin on a real broker, as a user meets it, and the example of a user's own parity test."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = (ROOT / "docs/testing.md").read_text()
 
 NEEDS = """
 import pytest
@@ -38,13 +36,6 @@ def test_that_restarts(chx_broker): chx_broker.restart()
 
 @pytest.mark.chx_broker(cluster=True)
 def test_of_a_cluster(chx_broker): pass
-"""
-
-
-WITH_BOTH = """
-@pytest.mark.chx_broker(cluster=True, restartable=True)
-def test_with_a_broker_beside_the_cluster(chx_broker, chx_cluster):
-    assert chx_broker.url not in chx_cluster.urls
 """
 
 
@@ -111,23 +102,3 @@ def test_a_range_that_cannot_be_read_is_named(run_pytest: RunPytest, named: dict
 
 def test_the_example_holds(run_pytest: RunPytest, named: dict[str, str]) -> None:
     assert "1 passed" in run_pytest((ROOT / "examples/parity/test_orders.py").read_text(), **named)
-
-
-@pytest.mark.docker
-@pytest.mark.restarts
-def test_the_snippets_of_the_document_run(run_pytest: RunPytest) -> None:
-    need("docker")
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
-    assert len(blocks) == 5
-    blocks.append(WITH_BOTH)
-    said = run_pytest("\n".join(blocks), "--chx-broker", "4.3", CI="true")
-    assert "rabbit_chx: RabbitMQ 4.3." in said
-    assert f"{sum(block.count('def test_') for block in blocks)} passed" in said
-
-
-def test_the_commands_of_the_document_are_understood(run_pytest: RunPytest) -> None:
-    commands = re.findall(r"^(?:[A-Z_]+=\S+ )*pytest (.*)$", DOCUMENT, re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        options = [word for word in shlex.split(command, comments=True) if word != "examples/parity"]
-        assert "1 test collected" in run_pytest("def test_one(): pass", "--collect-only", *options)

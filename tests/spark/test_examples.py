@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-DOCUMENT = EXAMPLES.parent / "docs" / "placement.md"
 ROWS = 5_000
 
 
@@ -54,33 +51,6 @@ def test_foreach_batch(
     assert sum(report.confirmed for report in reports) == ROWS
     assert [report.batch_id for report in reports] == [0, 1, 2]
     assert "batch 2: " in capsys.readouterr().out
-
-
-def test_the_snippets_of_the_document(
-    spark: SparkSession,
-    vhost: RunningBroker,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert spark is not None  # the document's own getOrCreate takes it
-    assert vhost.ring_via is not None
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
-    assert len(blocks) == 6
-    names: dict[str, Any] = {}
-    try:
-        for block in blocks:
-            code = block.replace("amqp://guest:guest@localhost", vhost.url)
-            code = code.replace("docker compose exec -T rabbitmq", shlex.join(vhost.ring_via))
-            code = code.replace("100_000", "2_000")
-            exec(compile(code.replace('"checkpoint"', f'"{tmp_path}"'), DOCUMENT.name, "exec"), names)  # noqa: S102
-        names["query"].processAllAvailable()
-    finally:
-        if "query" in names:
-            names["query"].stop()
-    said = capsys.readouterr().out
-    assert "True 2000" in said
-    assert "2000 {" in said
-    assert "to exchange 'orders'" in said
 
 
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from blocks import console_examples, page, replaced, run_command
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
@@ -27,13 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 CHX: Any = "x-consistent-hash"
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```console live\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-EXAMPLES = [
-    example
-    for block in BLOCKS
-    for example in re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
-]
+EXAMPLES = console_examples(page("docs/cli.md"), "console live")
 
 
 def publish_when_traced(management: Management, url: str, done: threading.Event) -> None:
@@ -60,33 +51,28 @@ def test_the_example_prints_what_the_page_says(vhost: RunningBroker, command: st
     management = Management(vhost.management_url)
     release = read_release(management) if "--management-url" in command else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
-    here = (
-        ("4.3.6 (khepri)", str(release)),
-        ('"version": "4.3.6"', f'"version": "{release.version}"'),
-        ('"store": "khepri"', f'"store": "{release.store}"'),
-        ('"store_known": true', f'"store_known": {json.dumps(release.store_known)}'),
-        ("vhost     shop", f"vhost     {name}"),
-        ("vhost       shop", f"vhost       {name}"),
-        ('"vhost": "shop"', f'"vhost": "{name}"'),
-    )
-    for word, its in here:
-        printed = printed.replace(word, its)
-    command = command.replace("http://guest:guest@localhost:15672", vhost.management_url)
-    command = command.replace("docker exec rabbitmq", shlex.join(vhost.ring_via))
+    here = {
+        "4.3.6 (khepri)": str(release),
+        '"version": "4.3.6"': f'"version": "{release.version}"',
+        '"store": "khepri"': f'"store": "{release.store}"',
+        '"store_known": true': f'"store_known": {json.dumps(release.store_known)}',
+        "vhost     shop": f"vhost     {name}",
+        "vhost       shop": f"vhost       {name}",
+        '"vhost": "shop"': f'"vhost": "{name}"',
+    }
+    addresses = {
+        "http://guest:guest@localhost:15672": vhost.management_url,
+        "docker exec rabbitmq": shlex.join(vhost.ring_via),
+    }
     done = threading.Event()
     publisher = threading.Thread(target=publish_when_traced, args=(management, vhost.url, done))
     publisher.start()
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "AMQP_URL": vhost.url, "PYTHONIOENCODING": "utf-8"}
     try:
-        ran = subprocess.run(
-            ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=90, check=False
-        )
+        ran = run_command(replaced(command, addresses), 90, AMQP_URL=vhost.url)
     finally:
         done.set()
         publisher.join(60)
-    assert ran.stdout == printed
-    said = re.sub(
-        r"^(compared|traced): [0-9,]+ of .*\n", "", ran.stderr, flags=re.MULTILINE
-    )  # on a slow machine
+    assert ran.stdout.decode() == replaced(printed, here)
+    # A slow machine shows progress.
+    said = re.sub(r"^(compared|traced): [0-9,]+ of .*\n", "", ran.stderr.decode(), flags=re.MULTILINE)
     assert said == "" or ("--passive" in command and said.startswith("tracing vhost"))

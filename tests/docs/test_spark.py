@@ -1,36 +1,45 @@
-"""Every Python block of docs/spark.md, run as written but for the address of the broker."""
+"""docs/spark.md says what the code does, and its Python blocks run as written but for the address of the broker."""
 
 from __future__ import annotations
 
-import re
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from blocks import page, run_blocks
+from spark_tables import with_tables
 
 from rabbit_chx import Broker
+from spark_connector.options.option_table import OPTIONS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from rabbit_chx.testing import RunningBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
+PAGE = "docs/spark.md"
 
 
+def test_the_tables_are_those_of_the_code() -> None:
+    text = page(PAGE)
+    assert with_tables(text) == text, "run python tests/support/spark_tables.py"
+    for option in OPTIONS:
+        assert f"| `{option.name}` |" in text
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
 def test_the_snippets_run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> None:
     assert spark is not None  # the page's own getOrCreate takes it
+    words = {"amqp://guest:guest@localhost": vhost.url}
+    words |= {f'"{name}"': repr(str(tmp_path / name)) for name in ("reports", "checkpoint")}
+    names: dict[str, Any] = {}
     with Broker(vhost.url) as broker:
         broker.declare("orders", [("orders.1", 1), ("orders.2", 1)])
-        names: dict[str, Any] = {}
-        for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
-            code = block.replace("amqp://guest:guest@localhost", vhost.url)
-            for name in ("reports", "checkpoint"):
-                code = code.replace(f'"{name}"', repr(str(tmp_path / name)))
-            exec(compile(code, "spark.md", "exec"), names)  # noqa: S102  # that is what is tested
+        run_blocks(PAGE, words, names)
         query = names["query"]
         until = time.monotonic() + 60
         try:

@@ -1,52 +1,36 @@
-"""Every example in docs/cli.md and the README is run as it is written, and has to print what stands there.
+"""Every example of docs/cli.md that needs no broker is run as it is written, and prints what the page says.
 
-Those of a block ``console live`` need a broker: tests/broker/test_live_documentation.py runs them.
+Those of a block ``console live`` need a broker: test_cli_live.py runs them.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from blocks import console_examples, page, run_command
 
 from rabbit_chx.cli import app as app_module
 from rabbit_chx.cli.app import CODES, app
 
-ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```console\n(.*?)^```$", TEXT + README, re.DOTALL | re.MULTILINE)
-#: ``$ command`` and what it prints; a command goes on behind a backslash.
-EXAMPLES = [
-    example
-    for block in BLOCKS
-    for example in re.findall(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE)
-]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TEXT = page("docs/cli.md")
+EXAMPLES = console_examples(TEXT)
 
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:70] for command, _ in EXAMPLES])
 def test_the_example_prints_what_the_page_says(command: str, printed: str, tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path, "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_command(command, 60, tmp_path)
     assert done.stdout.decode() == printed
     assert done.stderr == b""
 
 
 def test_each_command_has_an_example_for_people_and_one_for_programs() -> None:
-    commands = [command for command, _ in EXAMPLES]
-    for block in re.findall(r"^```console live\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE):
-        commands += re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+    examples = EXAMPLES + console_examples(TEXT, "console live") + console_examples(page("README.md"))
+    commands = [command for command, _ in examples]
     for name in app.commands:
         of_this = [command for command in commands if f"rabbit-chx {name}" in command]
         assert any("--output json" in command for command in of_this)

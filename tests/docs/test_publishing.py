@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from blocks import page, python_blocks, run_blocks
 from publishing_support import CHX
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "publishing.md").read_text(encoding="utf-8")
+PAGE = "docs/publishing.md"
 URL = "amqp://guest:guest@localhost"
 
 
@@ -23,17 +23,15 @@ def test_the_blocks_run_and_print_what_the_page_says(
 ) -> None:
     channel.exchange_declare("orders", CHX)
     channel.queue_bind("q1", "orders", "1")
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == TEXT.count("```") / 2
-    names: dict[str, Any] = {}
-    for block in blocks:
-        code = block.replace(f"{URL}:5671", "amqp://guest:guest@127.0.0.1:1").replace(
-            f'{URL}"', f'{vhost_url}"'
-        )
-        exec(compile(code, "docs/publishing.md", "exec"), names)  # noqa: S102  # that is the point
+    assert len(python_blocks(PAGE)) == page(PAGE).count("```") / 2
+
+    def check(block: str) -> None:
         printed = capsys.readouterr().out.splitlines()
         promised = re.findall(r"print\(.*\)  # (.*)", block)
         assert not promised or printed == promised
         if "def show" in block:
             assert "of 100,000" in printed[-1]
         channel.queue_purge("q1")
+
+    nowhere = "amqp://guest:guest@127.0.0.1:1"
+    run_blocks(PAGE, {f"{URL}:5671": nowhere, f'{URL}"': f'{vhost_url}"'}, after=check)

@@ -1,0 +1,48 @@
+"""Every Python block of docs/placement.md, run as written but for the address of the broker and the number of rows."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from blocks import python_blocks, run_blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
+
+PAGE = "docs/placement.md"
+
+
+def test_the_snippets_run(
+    spark: SparkSession,
+    vhost: RunningBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert spark is not None  # the document's own getOrCreate takes it
+    assert vhost.ring_via is not None
+    assert len(python_blocks(PAGE)) == 6
+    words = {
+        "amqp://guest:guest@localhost": vhost.url,
+        "docker compose exec -T rabbitmq": shlex.join(vhost.ring_via),
+        "100_000": "2_000",
+        '"checkpoint"': f'"{tmp_path}"',
+    }
+    names: dict[str, Any] = {}
+    try:
+        run_blocks(PAGE, words, names)
+        names["query"].processAllAvailable()
+    finally:
+        if "query" in names:
+            names["query"].stop()
+    said = capsys.readouterr().out
+    assert "True 2000" in said
+    assert "2000 {" in said
+    assert "to exchange 'orders'" in said

@@ -1,0 +1,60 @@
+"""Every example of the README, run as it is written but for the address of the broker."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+from blocks import console_examples, page, python_blocks, run_blocks, run_command, run_doctest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from rabbit_chx.testing import RunningBroker
+
+README = "README.md"
+EXAMPLES = console_examples(page(README))
+RING_SOURCE = "docker compose exec -T rabbitmq"
+
+
+def test_the_answers_are_those_of_the_library() -> None:
+    run_doctest(README)
+
+
+@pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:70] for command, _ in EXAMPLES])
+def test_the_example_prints_what_the_page_says(command: str, printed: str, tmp_path: Path) -> None:
+    done = run_command(command, 60, tmp_path)
+    assert done.stdout.decode() == printed
+    assert done.stderr == b""
+
+
+def test_it_promises_the_delivery_that_the_page_on_spark_promises() -> None:
+    def promise(text: str) -> str:
+        (found,) = re.findall(r"^> (A successful write .*?consumer\.)$", text, re.MULTILINE | re.DOTALL)
+        return re.sub(r"\s+(> )?", " ", str(found))
+
+    assert promise(page(README)) == promise(page("docs/spark.md"))
+
+
+def test_the_ring_source_is_the_service_of_the_compose_file() -> None:
+    assert f'"{RING_SOURCE}"' in page(README)
+    assert re.search(r"^services:\n  rabbitmq:\n", page("docker-compose.yml"), re.MULTILINE)
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+def test_the_snippets_run(
+    spark: SparkSession, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark is not None  # the README's own getOrCreate takes it
+    assert len(python_blocks(README)) == 3
+    assert vhost.ring_via is not None
+    run_blocks(README, {"amqp://guest:guest@localhost": vhost.url, RING_SOURCE: shlex.join(vhost.ring_via)})
+    said = capsys.readouterr().out
+    for line in re.findall(r"print\(.*\)  # (.*)", page(README)):
+        assert line in said

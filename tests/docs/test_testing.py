@@ -1,0 +1,46 @@
+"""The snippets and the commands of docs/testing.md, as a user of the plugin runs them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+from blocks import page, python_blocks
+
+from rabbit_chx.testing import need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    RunPytest = Callable[..., str]
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+
+PAGE = "docs/testing.md"
+WITH_BOTH = """
+@pytest.mark.chx_broker(cluster=True, restartable=True)
+def test_with_a_broker_beside_the_cluster(chx_broker, chx_cluster):
+    assert chx_broker.url not in chx_cluster.urls
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.restarts
+def test_the_snippets_run(run_pytest: RunPytest) -> None:
+    need("docker")
+    blocks = python_blocks(PAGE)
+    assert len(blocks) == 5
+    blocks.append(WITH_BOTH)
+    said = run_pytest("\n".join(blocks), "--chx-broker", "4.3", CI="true")
+    assert "rabbit_chx: RabbitMQ 4.3." in said
+    assert f"{sum(block.count('def test_') for block in blocks)} passed" in said
+
+
+def test_the_commands_are_understood(run_pytest: RunPytest) -> None:
+    commands = re.findall(r"^(?:[A-Z_]+=\S+ )*pytest (.*)$", page(PAGE), re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        options = [word for word in shlex.split(command, comments=True) if word != "examples/parity"]
+        assert "1 test collected" in run_pytest("def test_one(): pass", "--collect-only", *options)
