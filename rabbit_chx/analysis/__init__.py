@@ -7,7 +7,7 @@ from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_squ
 from rabbit_chx.analysis.comparison import Comparison, Moved, compare_releases, compare_rings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.key_search import NoKeyFoundError, keys_for
-from rabbit_chx.analysis.matrix import MovementMatrix, Place, count_movement, movement_matrix
+from rabbit_chx.analysis.matrix import MovementMatrix, count_movement, movement_matrix
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
 from rabbit_chx.analysis.soundness import RingFinding, ring_findings
 from rabbit_chx.analysis.uniformity import (
@@ -20,6 +20,7 @@ from rabbit_chx.analysis.uniformity import (
     count_keys,
     uniformity_table,
 )
+from rabbit_chx.routing import Place
 
 __all__ = [
     "PUBLISHED",

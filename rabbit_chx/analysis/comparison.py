@@ -6,13 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.key_routing import Hashing, Refused, check_ring
-from rabbit_chx.analysis.matrix import MovementMatrix, Place, matrix_of
+from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
+from rabbit_chx.routing import check_ring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rabbit_chx.routing import HashRing, Release
+    from rabbit_chx.routing import HashRing, Place, Release
 
 __all__ = ["Comparison", "Moved", "compare_releases", "compare_rings"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, shortstr
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange, HashedOn, HashRing
+from rabbit_chx.routing import ConsistentHashExchange, HashedOn, check_ring
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp.client_fields import Client
     from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.analysis.matrix import Place
+    from rabbit_chx.routing import HashRing, Place
 
-__all__ = ["Hashing", "Refused", "check_ring"]
+__all__ = ["Hashing", "Refused"]
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 PLAIN = (str, bytes, bool, int)
@@ -121,17 +121,6 @@ class Hashing:
     def _header(self, value: Any) -> Any:  # noqa: ANN401
         bare = self.field_type is None or isinstance(value, AmqpField)
         return value if bare else AmqpField(self.field_type, value)  # type: ignore[arg-type]
-
-
-def check_ring(*rings: object) -> None:
-    """Refuses what is no ring.
-
-    Raises:
-        InputError: one of them is none.
-    """
-    for ring in rings:
-        if not isinstance(ring, HashRing):
-            raise InputError(f"{ring!r:.60} is no ring: give a HashRing")
 
 
 def _routed(exchange: ConsistentHashExchange, message: dict[str, Any]) -> Place | Refused:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.key_routing import Hashing, check_ring
+from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import check_ring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.key_routing import check_ring
-from rabbit_chx.routing import Destination
+from rabbit_chx.routing import check_ring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -15,11 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import HashRing, Place
 
-__all__ = ["MovementMatrix", "Place", "count_movement", "matrix_of", "movement_matrix"]
-
-Place: TypeAlias = Destination | None
+__all__ = ["MovementMatrix", "count_movement", "matrix_of", "movement_matrix"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ def movement_matrix(before: HashRing, after: HashRing) -> MovementMatrix:
     from rabbit_chx.routing.seed_tables import SEEDS
 
     check_ring(before, after)
-    counted = _counted(before, _places_of_seeds(before), after, _places_of_seeds(after))
+    counted = _counted(before, before.indices_of_all_seeds(), after, after.indices_of_all_seeds())
     return matrix_of({pair: count / SEEDS for pair, count in counted.items()}, before, after)
 
 
@@ -120,22 +117,6 @@ def matrix_of(
     row, column = ({place: n for n, place in enumerate(side)} for side in (rows, columns))
     ordered = sorted(amounts.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]]))
     return MovementMatrix(rows, columns, dict(ordered))
-
-
-def _places_of_seeds(ring: HashRing) -> NDArray[np.int32]:
-    """For each seed the index into the ring's destinations; -1 for a hole."""
-    import numpy as np
-
-    from rabbit_chx.routing.arrays import all_buckets
-    from rabbit_chx.routing.seed_tables import SEEDS
-
-    number: dict[Place, int] = {place: index for index, place in enumerate(ring.destinations)}
-    buckets = len(ring.buckets) - ring.buckets.count(None)
-    if not buckets:
-        return np.full(SEEDS, -1, np.int32)
-    numbers = np.array([number.get(place, -1) for place in ring.buckets], np.int32)
-    found: NDArray[np.int32] = numbers[all_buckets(buckets)]
-    return found
 
 
 def _counted(

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.key_routing import Hashing, Refused, check_ring
-from rabbit_chx.analysis.matrix import MovementMatrix, Place, matrix_of, movement_matrix
+from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
 from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
+from rabbit_chx.routing import check_ring
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import HashRing, Place
 
 __all__ = ["Change", "HeavyKey", "PlaceShare", "SampleCounts", "Simulation", "simulate"]
 
@@ -139,7 +140,7 @@ def simulate(
     check_ring(ring, *([] if changed is None else [changed]))
     shares = ring.shares()
     held = Counter(ring.buckets)
-    count = len(ring.buckets) - held[None]
+    count = ring.bucket_count
     places = tuple(
         PlaceShare(place, held[place], share, 0.0 if place is None else held[place] / count)
         for place, share in shares.items()

@@ -11,8 +11,7 @@ from rabbit_chx.routing.bindings import weight_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from rabbit_chx.analysis.matrix import Place
-    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.routing import Destination, HashRing, Place
     from rabbit_chx.routing.bindings import Binding
 
 __all__ = ["FindingKind", "RingFinding", "ring_findings"]

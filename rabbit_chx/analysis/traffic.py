@@ -16,8 +16,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, bucket_of_seed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rabbit_chx.analysis.matrix import Place
-    from rabbit_chx.routing import Destination, Release
+    from rabbit_chx.routing import Destination, Place, Release
 
 __all__ = ["InferredRing", "Misrouted", "Observation", "Reach", "compare_traffic", "infer_ring"]
 

@@ -7,8 +7,8 @@ from numbers import Integral
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_square_threshold
-from rabbit_chx.analysis.key_routing import check_ring
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import check_ring
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     import pika
 
-    from rabbit_chx.analysis.matrix import Place
     from rabbit_chx.broker.pika_connection import PikaConnection
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import HashRing, Place
 
 __all__ = ["CopiedRun", "ScratchMessage", "copied_runs", "declare_copy", "route_on_copy"]
 

@@ -1,12 +1,13 @@
 """What the broker does with a message."""
 
-from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
 from rabbit_chx.routing.consistent_hash import ConsistentHashExchange, Explanation
 from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.jump import bucket_of_seed, jump_consistent_hash, seed_of
 from rabbit_chx.routing.modulus_hash import ModulusHashExchange
 from rabbit_chx.routing.release import NEWEST, Release
-from rabbit_chx.routing.ring import HashRing, Provenance
+from rabbit_chx.routing.ring import HashRing, check_ring
+from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.routing.rules import RuleRow, rule_rows
 from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.routing.super_stream import SuperStream
@@ -21,11 +22,13 @@ __all__ = [
     "HashRing",
     "HashedOn",
     "ModulusHashExchange",
+    "Place",
     "Provenance",
     "Release",
     "RuleRow",
     "SuperStream",
     "bucket_of_seed",
+    "check_ring",
     "jump_consistent_hash",
     "rule_rows",
     "seed_of",

@@ -19,6 +19,7 @@ __all__ = [
     "Destination",
     "ExchangeRef",
     "GivenBindings",
+    "Place",
     "binding_key",
     "check_destination",
     "listed",
@@ -54,6 +55,8 @@ class ExchangeRef:
 
 
 Destination: TypeAlias = str | ExchangeRef
+#: Where a message goes: None is no destination, because of a hole or an empty ring.
+Place: TypeAlias = Destination | None
 Binding: TypeAlias = tuple[Destination, str]
 #: Destinations with their weights, an int or the binding key's text, in the order of the ring.
 GivenBindings: TypeAlias = (

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.bindings import Destination
     from rabbit_chx.routing.message_10 import Amqp10Message
     from rabbit_chx.routing.release import Release
-    from rabbit_chx.routing.ring import Provenance
+    from rabbit_chx.routing.ring_state import Provenance
 
     class Columns(TypedDict, total=False):
         """How columns are read, as `ConsistentHashExchange.indices` says."""

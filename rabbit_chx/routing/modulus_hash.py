@@ -21,7 +21,7 @@ from rabbit_chx.routing.bindings import (
     order_of_destination,
 )
 from rabbit_chx.routing.message import message_of
-from rabbit_chx.routing.release import Release, check_release
+from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class ModulusHashExchange:
             InputError: something is no binding.
         """
         shortstr(name, "the exchange's name")
-        release = check_release(release)
+        release = NEWEST if release is None else check_release(release)
         distinct = dict.fromkeys(map(_checked, listed(bindings, "(destination, binding key) pairs")))
         if release.follows(MODULUS_BY_BINDING_KEY):
             destinations = tuple(destination for destination, _ in sorted(distinct, key=order_of_binding))

@@ -144,14 +144,12 @@ class Release:
         return (*self._parsed, self.store, self.version)
 
 
-def check_release(release: Release | None) -> Release:
-    """Return the release, or the newest one for None.
+def check_release(release: object) -> Release:
+    """Return the release, if it is one.
 
     Raises:
         InputError: the argument is not a Release.
     """
-    if release is None:
-        return NEWEST
     if not isinstance(release, Release):
         raise InputError(f"the release is {release!r:.40}: give a Release, such as Release('4.3.6')")
     return release

@@ -11,28 +11,18 @@ from array import array
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from operator import is_
+from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.amqp.fields import bytes_of
 from rabbit_chx.erlang import Term, hash_binary
-from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
-from rabbit_chx.routing import ring_json
-from rabbit_chx.routing.bindings import (
-    Binding,
-    Destination,
-    GivenBindings,
-    binding_key,
-    check_destination,
-    listed,
-    pairs_of_bindings,
-    weight_of,
-)
+from rabbit_chx.errors import EmptyRingError, InputError
+from rabbit_chx.routing import ring_changes, ring_json
+from rabbit_chx.routing.bindings import Binding, Destination, GivenBindings, Place, check_destination, listed
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
-from rabbit_chx.routing.release import NEWEST, Release
-from rabbit_chx.routing.replay import MAX_BUCKETS, Replay, without
-from rabbit_chx.routing.restart import bindings_added_by_restart
-from rabbit_chx.routing.ring_json import PROVENANCES
-from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT
+from rabbit_chx.routing.release import NEWEST, Release, check_release
+from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.routing.ring_state import PROVENANCES, Provenance, RingState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,11 +30,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["HashRing", "Provenance"]
+__all__ = ["HashRing", "check_ring"]
 
-Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
-
-SHOWN_RUNS = 8
+_SHOWN_RUNS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -66,7 +54,7 @@ class HashRing:
         destinations: those that have buckets, in ring order.
     """
 
-    buckets: tuple[Destination | None, ...]
+    buckets: tuple[Place, ...]
     release: Release
     provenance: Provenance
     bindings: tuple[Binding, ...] | None = None
@@ -76,8 +64,7 @@ class HashRing:
     _index_of_bucket: array[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.release, Release):
-            raise InputError(f"the release is {self.release!r:.40}: give a Release, such as Release('4.3.6')")
+        check_release(self.release)
         if self.provenance not in PROVENANCES:
             raise InputError(
                 f"the provenance is {self.provenance!r:.40}: give one of {', '.join(PROVENANCES)}"
@@ -87,7 +74,7 @@ class HashRing:
         held = dict.fromkeys(self.buckets)
         held.pop(None, None)
         destinations = tuple(destination for destination in held if destination is not None)
-        numbers: dict[Destination | None, int] = {name: n for n, name in enumerate(destinations)}
+        numbers: dict[Place, int] = {name: n for n, name in enumerate(destinations)}
         numbers[None] = -1
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "destinations", destinations)
@@ -114,16 +101,14 @@ class HashRing:
         """
         if provenance not in ("replayed", "assumed"):
             raise InputError(f"bindings make a ring that is replayed or assumed, not {provenance!r:.40}")
-        empty = cls((), NEWEST if release is None else release, provenance, ())
-        replay = Replay([], {}, empty.release)
-        for pair in pairs_of_bindings(bindings):
-            replay.bind(*pair)
-        return cls(tuple(replay.buckets), replay.release, provenance, tuple(replay.bindings))
+        return cls(
+            *ring_changes.replay(bindings, NEWEST if release is None else check_release(release), provenance)
+        )
 
     @classmethod
     def from_buckets(
         cls,
-        buckets: Iterable[Destination | None],
+        buckets: Iterable[Place],
         release: Release | None = None,
         *,
         next_bucket: int | None = None,
@@ -165,13 +150,7 @@ class HashRing:
         Raises:
             InputError: the broker would refuse the binding.
         """
-        if self.bindings is not None and (destination, binding_key(weight)) in self.bindings:
-            return self
-        replay = Replay(list(self.buckets), dict.fromkeys(self.bindings or ()), self.release)
-        replay.bind(destination, weight)
-        bound = self._changed(replay.buckets, replay.bindings)
-        guessed = not self.end_known and self.release.follows(DUPLICATES_APPEND)
-        return replace(bound, provenance="assumed") if guessed else bound
+        return self._after(ring_changes.bind(self._state, destination, weight))
 
     def unbind(self, destination: Destination, weight: int | str | None = None) -> HashRing:
         """The ring after an unbind; the ring itself where nothing was bound.
@@ -189,20 +168,7 @@ class HashRing:
             NotDeterminedError: the outcome depends on the order of a map inside the broker (3.7.8 and 3.7.9), or on
                 buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
         """
-        check_destination(destination)
-        key = None if weight is None else binding_key(weight)
-        if weight is not None:
-            weight_of(destination, weight)
-        if self.bindings is None:
-            if destination not in self.destinations:
-                return self
-            gone: list[Binding] = [] if key is None else [(destination, key)]
-            return self._changed(without(destination, gone, self.buckets, self.release), {})
-        gone = [b for b in self.bindings if b[0] == destination and key in (None, b[1])]
-        if not gone:
-            return self
-        kept = {binding: None for binding in self.bindings if binding not in gone}
-        return self._changed(without(destination, gone, self.buckets, self.release), kept)
+        return self._after(ring_changes.unbind(self._state, destination, weight))
 
     def delete_destination(self, destination: Destination) -> HashRing:
         """The ring after the queue or exchange was deleted, which removes all of its bindings.
@@ -212,17 +178,11 @@ class HashRing:
             NotDeterminedError: which of its bindings goes first decides the outcome, and the broker has no rule for it
                 (before 3.8.24 and 3.9.9, bound with different weights).
         """
-        weights = {weight_of(*binding) for binding in self.bindings or () if binding[0] == destination}
-        if len(weights) > 1 and self.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
-            raise NotDeterminedError(
-                f"deleting {destination!s} on RabbitMQ {self.release.version} moves buckets by one of its weights "
-                f"{sorted(weights)}, and which one cannot be known: read the ring again"
-            )
-        return self.unbind(destination)
+        return self._after(ring_changes.delete_destination(self._state, destination))
 
     def delete_exchange(self) -> HashRing:
         """The ring of the exchange that takes its name later: neither buckets nor bindings."""
-        return HashRing((), self.release, "replayed" if self.provenance == "read" else self.provenance, ())
+        return self._after(ring_changes.delete_exchange(self._state))
 
     def restarted(self) -> HashRing:
         """The ring after a full restart of a single node, of a durable exchange and durable destinations.
@@ -235,20 +195,13 @@ class HashRing:
             NotDeterminedError: the broker rebuilds the ring in an order that nobody can compute (Mnesia, but for
                 3.8.4 to 3.8.9), or of bindings that are not known.
         """
-        keeps, added = bindings_added_by_restart(self)
-        bound = dict.fromkeys(self.bindings or ())
-        replay = Replay(list(self.buckets) if keeps else [], bound, self.release)
-        for binding in added:
-            replay.restore(*binding)
-        restarted = replace(self._changed(replay.buckets, bound), end_known=self.end_known or not keeps)
-        known = self.release.store_known and not (keeps and self.bindings is None)
-        return restarted if known else replace(restarted, provenance="assumed")
+        return self._after(ring_changes.restart(self._state))
 
     def with_release(self, release: Release) -> HashRing:
         """The same buckets under the rules of another release: an assumption."""
         return replace(self, release=release, provenance="assumed")
 
-    def destination_for(self, key: str | bytes) -> Destination | None:
+    def destination_for(self, key: str | bytes) -> Place:
         """The destination of a routing key; None where its bucket is a hole.
 
         Args:
@@ -276,7 +229,7 @@ class HashRing:
         self._refuse_empty()
         return self.buckets[bucket_of_seed(hash_binary(data) & SEED_MASK, self._bucket_count)]
 
-    def destination_for_term(self, term: Term) -> Destination | None:
+    def destination_for_term(self, term: Term) -> Place:
         """The destination of an Erlang term, as the server hashes it; None where its bucket is a hole.
 
         Raises:
@@ -327,9 +280,7 @@ class HashRing:
 
         return arrays.destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
-    def counts(
-        self, keys: Iterable[Any], *, fill_null: str | bytes | None = None
-    ) -> dict[Destination | None, int]:
+    def counts(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> dict[Place, int]:
         """How many of many keys each destination gets, in ring order; holes, if keys reach any, under None.
 
         Everything else is as in `indices`.
@@ -349,14 +300,20 @@ class HashRing:
         self._refuse_empty()
         return arrays.indices_of_seeds(seeds, self._index_of_bucket, self._bucket_count)
 
-    def shares(self) -> dict[Destination | None, float]:
+    def indices_of_all_seeds(self) -> NDArray[np.int32]:
+        """Return the destination of each of the 2^21 seeds, as in `indices`; -1 everywhere on an empty ring."""
+        from rabbit_chx.routing import arrays
+
+        return arrays.indices_of_all_seeds(self._index_of_bucket)
+
+    def shares(self) -> dict[Place, float]:
         """The exact share of the 2^21 seeds that each destination has; holes, if keys reach any, under None."""
         from rabbit_chx.routing import arrays
 
         if not self._bucket_count:
             return {}
         *shares, holes = arrays.shares(self._index_of_bucket, self._bucket_count, len(self.destinations))
-        result: dict[Destination | None, float] = dict(zip(self.destinations, shares, strict=True))
+        result: dict[Place, float] = dict(zip(self.destinations, shares, strict=True))
         return result | {None: holes} if holes else result
 
     def share_moved(self, other: HashRing) -> float:
@@ -369,20 +326,12 @@ class HashRing:
         """
         from rabbit_chx.routing import arrays
 
-        if not isinstance(other, HashRing):
-            raise InputError(f"{other!r:.60} is no ring: give a HashRing")
-
-        names = dict.fromkeys((*self.destinations, *other.destinations))
-        numbers: dict[Destination | None, int] = {name: n for n, name in enumerate(names)}
-        numbers[None] = -1
-        one, two = (array("i", map(numbers.__getitem__, ring.buckets)) for ring in (self, other))
-        return arrays.share_moved(one, two)
+        check_ring(other)
+        return arrays.share_moved(self.buckets, other.buckets)
 
     def to_json(self) -> str:
         """The ring as JSON text; :mod:`rabbit_chx.routing.ring_json` describes it."""
-        return ring_json.dumps(
-            self.buckets, self.release, self.provenance, self.bindings, end_known=self.end_known
-        )
+        return ring_json.dumps(self._state)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HashRing:
@@ -403,7 +352,7 @@ class HashRing:
 
     def __repr__(self) -> str:
         runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(self.buckets)]
-        shown = ", ".join(runs[:SHOWN_RUNS]) + (", ..." if len(runs) > SHOWN_RUNS else "")
+        shown = ", ".join(runs[:_SHOWN_RUNS]) + (", ..." if len(runs) > _SHOWN_RUNS else "")
         return (
             f"<HashRing {self.provenance}, {self.release}, {len(self.buckets)} buckets: {shown or 'empty'}>"
         )
@@ -414,11 +363,21 @@ class HashRing:
                 "the ring has no buckets: bind a queue to the exchange, or read its ring again"
             )
 
-    def _changed(self, buckets: list[Destination | None], bindings: Iterable[Binding]) -> HashRing:
-        return HashRing(
-            tuple(buckets),
-            self.release,
-            "replayed" if self.provenance == "read" else self.provenance,
-            None if self.bindings is None else tuple(bindings),
-            self.end_known,
-        )
+    @property
+    def _state(self) -> RingState:
+        return RingState(self.buckets, self.release, self.provenance, self.bindings, self.end_known)
+
+    def _after(self, state: RingState) -> HashRing:
+        """Return the ring after a change, or this ring where nothing changed."""
+        return self if all(map(is_, state, self._state)) else HashRing(*state)
+
+
+def check_ring(*rings: object) -> None:
+    """Refuse what is not a ring.
+
+    Raises:
+        InputError: an argument is not a HashRing.
+    """
+    for ring in rings:
+        if not isinstance(ring, HashRing):
+            raise InputError(f"{ring!r:.60} is no ring: give a HashRing")

@@ -16,34 +16,25 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, check_destination, weight_of
+from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place, check_destination, weight_of
 from rabbit_chx.routing.release import Release
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.ring import Provenance
+from rabbit_chx.routing.ring_state import PROVENANCES, RingState
 
 __all__ = ["dumps", "loads"]
 
-FORMAT = "rabbit-chx/ring"
-FORMAT_VERSION = 1
-PROVENANCES = ("read", "replayed", "assumed")
+_FORMAT = "rabbit-chx/ring"
+_FORMAT_VERSION = 1
 
 
-def dumps(
-    buckets: tuple[Destination | None, ...],
-    release: Release,
-    provenance: Provenance,
-    bindings: tuple[Binding, ...] | None,
-    *,
-    end_known: bool,
-) -> str:
-    """JSON text of a ring's parts, on one line."""
+def dumps(state: RingState) -> str:
+    """Return the JSON text of a ring, on one line."""
+    buckets, release, provenance, bindings, end_known = state
     ring: dict[str, Any] = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format": _FORMAT,
+        "format_version": _FORMAT_VERSION,
         "release": {
             "version": release.version,
             "store": release.store,
@@ -58,24 +49,22 @@ def dumps(
     return json.dumps(ring)
 
 
-def loads(
-    text: str | bytes,
-) -> tuple[tuple[Destination | None, ...], Release, Provenance, tuple[Binding, ...] | None, bool]:
-    """The parts of a ring: buckets, release, provenance, bindings, and whether its end is known.
+def loads(text: str | bytes) -> RingState:
+    """Read the JSON text of a ring.
 
     Raises:
-        InputError: the text is no ring, or of a later format.
+        InputError: the text is not a ring's, or is of a later format.
     """
     try:
         ring = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         raise InputError(f"this is no ring: {error}; give the text that to_json made") from None
-    if not isinstance(ring, dict) or ring.get("format") != FORMAT:
-        raise InputError(f"this JSON is no ring: it lacks the format {FORMAT!r}; give what to_json made")
-    if ring.get("format_version") != FORMAT_VERSION:
+    if not isinstance(ring, dict) or ring.get("format") != _FORMAT:
+        raise InputError(f"this JSON is no ring: it lacks the format {_FORMAT!r}; give what to_json made")
+    if ring.get("format_version") != _FORMAT_VERSION:
         raise InputError(
             f"the ring has format version {ring.get('format_version')!r}, this library reads "
-            f"{FORMAT_VERSION}: use the library that wrote it, or a newer one"
+            f"{_FORMAT_VERSION}: use the library that wrote it, or a newer one"
         )
     try:
         release = ring["release"]
@@ -90,7 +79,7 @@ def loads(
                 f"the ring has {size} buckets, and its next bucket is {next_bucket!r:.40}: holes at the "
                 "end are missing; write it again with to_json"
             )
-        return (
+        return RingState(
             tuple(None if bucket is None else _read(bucket) for bucket in ring["buckets"]),
             Release(release["version"], release["store"] if release["store_known"] else None),
             ring["provenance"],
@@ -104,11 +93,11 @@ def loads(
 
 
 def _end_is_known_by(provenance: str) -> bool:
-    """Whether the end of such a ring is known where nothing else is said."""
+    """Return whether the end of a ring is known where the JSON says nothing else."""
     return provenance != "read"
 
 
-def _written(destination: Destination | None) -> str | dict[str, str] | None:
+def _written(destination: Place) -> str | dict[str, str] | None:
     return {"exchange": destination.name} if isinstance(destination, ExchangeRef) else destination
 
 

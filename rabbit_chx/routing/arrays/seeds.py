@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +14,13 @@ from rabbit_chx.routing.arrays.keys import hashed_parts
 from rabbit_chx.routing.seed_tables import SEEDS, open_table
 
 if TYPE_CHECKING:
-    from array import array
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from rabbit_chx.routing.arrays.binaries import UInt32s
     from rabbit_chx.routing.arrays.keys import SeedOfNull
-    from rabbit_chx.routing.bindings import Destination
+    from rabbit_chx.routing.bindings import Destination, Place
 
 __all__ = [
     "all_buckets",
@@ -27,6 +28,7 @@ __all__ = [
     "counts_at",
     "destinations_at",
     "indices",
+    "indices_of_all_seeds",
     "indices_of_seeds",
     "share_moved",
     "shares",
@@ -74,13 +76,13 @@ def destinations_at(found: NDArray[np.int32], destinations: Sequence[Destination
     return names[found]
 
 
-def counts_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> dict[Destination | None, int]:
+def counts_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> dict[Place, int]:
     """How often each destination's index is there; -1 under None, if it is there."""
     counted = np.zeros(len(destinations) + 1, np.int64)
     for start in range(0, len(found), CHUNK_KEYS):
         counted += np.bincount(found[start : start + CHUNK_KEYS] + 1, minlength=len(counted))
     holes, *counts = counted.tolist()
-    result: dict[Destination | None, int] = dict(zip(destinations, counts, strict=True))
+    result: dict[Place, int] = dict(zip(destinations, counts, strict=True))
     return result | {None: holes} if holes else result
 
 
@@ -100,23 +102,28 @@ def shares(index_of_bucket: array[int], buckets: int, destinations: int) -> list
     return [count / SEEDS for count in seeds.tolist()]
 
 
-def share_moved(one: array[int], other: array[int]) -> float:
-    """The share of the seeds whose destination differs.
+def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
+    """Return the share of the seeds whose destination differs.
 
     Args:
-        one: the destination of each bucket, as a number that means the same in both rings; -1 for a hole.
-        other: likewise.
+        before: the destination of each bucket of one ring; None for a hole.
+        after: the same of the other ring.
     """
-    differs = _destination_of_all_seeds(one) != _destination_of_all_seeds(other)
-    return int(np.count_nonzero(differs)) / SEEDS
+    numbers: dict[Place, int] = {place: n for n, place in enumerate(dict.fromkeys(chain(before, after)))}
+    numbers[None] = -1
+    one, other = (
+        indices_of_all_seeds(array("i", map(numbers.__getitem__, ring))) for ring in (before, after)
+    )
+    return int(np.count_nonzero(one != other)) / SEEDS
 
 
-def _destination_of_all_seeds(number_of_bucket: array[int]) -> NDArray[np.int32]:
-    buckets = len(number_of_bucket) - number_of_bucket.count(-1)
+def indices_of_all_seeds(index_of_bucket: array[int]) -> NDArray[np.int32]:
+    """Return the destination index of each of the 2^21 seeds; -1 for a hole, and everywhere on an empty ring."""
+    buckets = len(index_of_bucket) - index_of_bucket.count(-1)
     if not buckets:
         return np.full(SEEDS, -1, np.int32)
-    numbers: NDArray[np.int32] = _as_int32(number_of_bucket)[all_buckets(buckets)]
-    return numbers
+    found: NDArray[np.int32] = _as_int32(index_of_bucket)[all_buckets(buckets)]
+    return found
 
 
 def _as_int32(numbers: array[int]) -> NDArray[np.int32]:

@@ -1,0 +1,273 @@
+"""How a ring changes: bind, unbind, deletion and a full restart of a single node.
+
+Each function takes the state of a ring and returns the state after the change; where nothing changes it returns the same
+object. What the broker does depends on the release, by these rules of :mod:`rabbit_chx.routing.rules`:
+
+- A bind appends as many buckets as the weight says. A second binding of the same destination appends too
+  (`DUPLICATES_APPEND`) or is ignored.
+- An unbind takes away all buckets of the destination, even if another binding of it remains. The buckets behind them get
+  lower numbers. Buckets of other destinations that are in between are lost.
+- A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: it is empty after the
+  restart (`RESTART_EMPTIES`), or made again from the sorted bindings (`RESTART_SORTS`), or made again in an order that
+  nobody can compute (`RESTART_SHUFFLES`).
+
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and ``remove_bindings/3``
+(``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6; ``init/0`` and
+``recover/0`` (v3.8.5 to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.8.9, 3.10.8,
+4.0.5 and 4.3.6.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.routing.bindings import (
+    Binding,
+    Destination,
+    GivenBindings,
+    Place,
+    binding_key,
+    check_destination,
+    order_of_binding,
+    pairs_of_bindings,
+    weight_of,
+)
+from rabbit_chx.routing.ring_state import RingState
+from rabbit_chx.routing.rules import (
+    DUPLICATES_APPEND,
+    RESTART_EMPTIES,
+    RESTART_KEEPS,
+    RESTART_SHUFFLES,
+    UNBIND_SHIFTS_BY_WEIGHT,
+    UNSORTED_ENDS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rabbit_chx.routing.release import Release
+    from rabbit_chx.routing.ring_state import Provenance
+
+__all__ = ["MAX_BUCKETS", "bind", "delete_destination", "delete_exchange", "replay", "restart", "unbind"]
+
+MAX_BUCKETS = 10_000_000
+_SMALL_MAP_KEYS = 32  # an Erlang map of more keys has no order
+
+
+def replay(bindings: GivenBindings, release: Release, provenance: Provenance) -> RingState:
+    """Return the ring that these bindings make, in bind order.
+
+    Args:
+        bindings: ``(destination, weight)`` pairs, or a mapping. The same pair again is the same binding.
+        release: the release whose rules apply.
+        provenance: the provenance of the result.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+    """
+    growth = _Growth([], {}, release)
+    for pair in pairs_of_bindings(bindings):
+        growth.bind(*pair)
+    return RingState(tuple(growth.buckets), release, provenance, tuple(growth.bindings), end_known=True)
+
+
+def bind(ring: RingState, destination: Destination, weight: int | str) -> RingState:
+    """Return the ring after a bind.
+
+    Args:
+        ring: the ring before the bind.
+        destination: the queue or exchange that is bound.
+        weight: an int or the binding key's text.
+
+    Raises:
+        InputError: the broker would refuse the binding.
+    """
+    if ring.bindings is not None and (destination, binding_key(weight)) in ring.bindings:
+        return ring
+    growth = _Growth(list(ring.buckets), dict.fromkeys(ring.bindings or ()), ring.release)
+    growth.bind(destination, weight)
+    bound = _changed(ring, growth.buckets, growth.bindings)
+    guessed = not ring.end_known and ring.release.follows(DUPLICATES_APPEND)
+    return bound._replace(provenance="assumed") if guessed else bound
+
+
+def unbind(ring: RingState, destination: Destination, weight: int | str | None) -> RingState:
+    """Return the ring after an unbind; the same ring where nothing was bound.
+
+    Args:
+        ring: the ring before the unbind.
+        destination: the queue or exchange.
+        weight: the weight of the one binding that goes; None for all bindings of the destination.
+
+    Raises:
+        InputError: no broker takes such a weight, or the result depends on a weight that is not known.
+        NotDeterminedError: no rule decides the result.
+    """
+    check_destination(destination)
+    key = None if weight is None else binding_key(weight)
+    if weight is not None:
+        weight_of(destination, weight)
+    if ring.bindings is None:
+        if destination not in ring.buckets:
+            return ring
+        gone: list[Binding] = [] if key is None else [(destination, key)]
+        return _changed(ring, _without(destination, gone, ring), ())
+    gone = [binding for binding in ring.bindings if binding[0] == destination and key in (None, binding[1])]
+    if not gone:
+        return ring
+    kept = [binding for binding in ring.bindings if binding not in gone]
+    return _changed(ring, _without(destination, gone, ring), kept)
+
+
+def delete_destination(ring: RingState, destination: Destination) -> RingState:
+    """Return the ring after the queue or exchange was deleted, which removes all of its bindings.
+
+    Raises:
+        InputError: as in `unbind`.
+        NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no rule for that.
+    """
+    weights = {weight_of(*binding) for binding in ring.bindings or () if binding[0] == destination}
+    if len(weights) > 1 and ring.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
+        raise NotDeterminedError(
+            f"deleting {destination!s} on RabbitMQ {ring.release.version} moves buckets by one of its weights "
+            f"{sorted(weights)}, and which one cannot be known: read the ring again"
+        )
+    return unbind(ring, destination, None)
+
+
+def delete_exchange(ring: RingState) -> RingState:
+    """Return the ring of an exchange that is declared again under the same name: no buckets, no bindings."""
+    return RingState((), ring.release, _provenance_after_change(ring), (), end_known=True)
+
+
+def restart(ring: RingState) -> RingState:
+    """Return the ring after a full restart of a single node.
+
+    Raises:
+        NotDeterminedError: no rule says in which order the bindings are added again, or they are not known.
+    """
+    release, bindings = ring.release, ring.bindings
+    keeps = release.follows(RESTART_KEEPS)
+    growth = _Growth(list(ring.buckets) if keeps else [], {}, release)
+    for binding in _bindings_added_by_restart(ring):
+        growth.restore(*binding)
+    restarted = _changed(ring, growth.buckets, bindings or ())
+    restarted = restarted._replace(end_known=ring.end_known or not keeps)
+    known = release.store_known and not (keeps and bindings is None)
+    return restarted if known else restarted._replace(provenance="assumed")
+
+
+def _bindings_added_by_restart(ring: RingState) -> list[Binding]:
+    """Return the bindings that get their buckets at the start, in that order."""
+    release, bindings = ring.release, ring.bindings
+    if release.follows(RESTART_KEEPS):
+        held = set(ring.buckets)
+        return sorted([binding for binding in bindings or () if binding[0] not in held], key=order_of_binding)
+    if release.follows(RESTART_EMPTIES):
+        return []
+    if bindings is None:
+        raise NotDeterminedError(
+            f"RabbitMQ {release} makes the ring anew of its bindings, and this ring does not know them: read the ring "
+            "after the restart"
+        )
+    if release.follows(RESTART_SHUFFLES) and len(bindings) > 1:
+        raise NotDeterminedError(
+            f"RabbitMQ {release} adds the bindings again in no order that can be computed: read the ring after the "
+            "restart, or unbind and bind everything in the order that is wanted"
+        )
+    # RESTART_SORTS; and RESTART_SHUFFLES, where a single binding has only one order.
+    return sorted(bindings, key=order_of_binding)
+
+
+class _Growth:
+    """A ring that gets buckets, binding after binding.
+
+    Attributes:
+        buckets: the destination of each bucket so far; None at a hole.
+        bindings: the bindings so far, in bind order.
+    """
+
+    def __init__(self, buckets: list[Place], bindings: dict[Binding, None], release: Release) -> None:
+        self.buckets = buckets
+        self.bindings = bindings
+        self._release = release
+        self._held = set(buckets)
+        self._duplicates_append = release.follows(DUPLICATES_APPEND)
+
+    def bind(self, destination: Destination, weight: int | str) -> None:
+        """Add a binding and its buckets, unless it exists already.
+
+        Raises:
+            InputError: the broker would refuse the binding.
+        """
+        check_destination(destination)
+        count = weight_of(destination, weight, self._release)
+        binding = (destination, binding_key(weight))
+        if binding in self.bindings:
+            return
+        self.bindings[binding] = None
+        self._add_buckets(destination, count)
+
+    def restore(self, destination: Destination, key: str) -> None:
+        """Add the buckets of a binding that exists already."""
+        self._add_buckets(destination, weight_of(destination, key))
+
+    def _add_buckets(self, destination: Destination, count: int) -> None:
+        if destination in self._held and not self._duplicates_append:
+            return
+        if len(self.buckets) + count > MAX_BUCKETS:
+            raise InputError(
+                f"{destination!s} with the weight {count} makes a ring of more than {MAX_BUCKETS} buckets, "
+                "which a broker's memory would not bear: divide all weights by the same number"
+            )
+        self.buckets += [destination] * count
+        self._held.add(destination)
+
+
+def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Binding]) -> RingState:
+    """Return the ring with other buckets, and with other bindings where they are known."""
+    return RingState(
+        tuple(buckets),
+        ring.release,
+        _provenance_after_change(ring),
+        None if ring.bindings is None else tuple(bindings),
+        ring.end_known,
+    )
+
+
+def _provenance_after_change(ring: RingState) -> Provenance:
+    return "replayed" if ring.provenance == "read" else ring.provenance
+
+
+def _without(destination: Destination, gone: Sequence[Binding], ring: RingState) -> list[Place]:
+    """Return the buckets after the first of the `gone` bindings of a destination went: it takes all there are."""
+    left = list(ring.buckets)
+    held = left.count(destination)
+    if not held:
+        return left
+    shift = _shift(destination, held, gone, ring.release)
+    first = left.index(destination)
+    end = len(left) - left[::-1].index(destination)
+    # Buckets of others between the first and the last are lost; those behind move down by the shift.
+    left[first:end] = [None] * (end - first - shift)
+    return left
+
+
+def _shift(destination: Destination, held: int, gone: Sequence[Binding], release: Release) -> int:
+    """Return by how much the numbers of the buckets behind get lower."""
+    about = f"unbinding {destination!s} on RabbitMQ {release.version}"
+    if held > _SMALL_MAP_KEYS and release.follows(UNSORTED_ENDS):
+        raise NotDeterminedError(
+            f"{about}, which mistakes the ends of its {held} buckets: read the ring again"
+        )
+    if not release.follows(UNBIND_SHIFTS_BY_WEIGHT):
+        return held
+    if not gone:
+        raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: give the weight")
+    shift = weight_of(*gone[0])
+    if shift > held:
+        raise NotDeterminedError(
+            f"{about} moves buckets by {shift}, over others, as it holds only {held}: read the ring again"
+        )
+    return shift
