@@ -16,7 +16,6 @@ from rabbit_chx.rendering import (
     Line,
     Lines,
     Table,
-    render_table,
 )
 
 if TYPE_CHECKING:
@@ -68,14 +67,6 @@ def test_verbatim_lines_are_never_broken() -> None:
 def test_a_table_gives_way_to_its_narrow_form() -> None:
     assert "1,000" in console(80, WIDE)
     assert console(50, WIDE).split() == ["way", "─────", "short"]
-
-
-def test_text_is_folded_and_numbers_are_not() -> None:
-    columns = (Column("name", numeric=False), Column("count"))
-    text = render_table(columns, [("x" * 50, 1_000_000)], width=30)
-    assert text.count("x") == 50
-    assert "1,000,000" in text
-    assert max(map(len, text.splitlines())) <= 30
 
 
 def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:

@@ -1,0 +1,62 @@
+"""Commands, run in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command with ``--output json``, expects an exit code, gives the document."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert main([*arguments, "--output", "json"]) == code
+        found = capsys.readouterr()
+        assert found.err == ""
+        return json.loads(found.out)
+
+    return run
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command, expects an exit code, gives what it prints."""
+
+    def run(*arguments: str, code: int = 0) -> str:
+        assert main(arguments) == code
+        found = capsys.readouterr()
+        assert found.err == ""
+        return found.out
+
+    return run
+
+
+@pytest.fixture
+def ran(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command; exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(arguments)
+        found = capsys.readouterr()
+        return code, found.out, found.err
+
+    return run
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Gives stdin a text."""
+
+    def give(text: str) -> None:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    return give

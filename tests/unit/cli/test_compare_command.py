@@ -1,0 +1,74 @@
+"""Two rings, or two releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from command_line import BIND, EQUAL, RING
+
+from rabbit_chx.routing import HashRing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def test_compare_finds_what_an_upgrade_moves(answer: Callable[..., Any]) -> None:
+    releases = ("--release", "3.12.14", "--to-release", "4.3.6")
+    sample = ("--pattern", "tenant-{n}", "--count", "300")
+    document = answer("compare", *EQUAL, *releases, *sample, "--hash-header", "tenant", code=1)
+    assert document["exact"] is None
+    assert document["sample"]["keys"] == 300
+    assert document["sample"]["moved"] == len(document["sample"]["moves"]) > 100
+    assert answer("compare", *EQUAL, *releases, *sample)["sample"]["moved"] == 0
+
+
+def test_compare_says_what_a_release_refuses(
+    answer: Callable[..., Any], shown: Callable[..., str], tmp_path: Path
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text('[]\n["a"]\n')
+    command = ("compare", *EQUAL, "--hash-header", "h", "--type", "array", "--keys", str(path))
+    releases = ("--release", "3.13.7", "--to-release", "4.3.6")
+    (move,) = answer(*command, *releases, code=1)["sample"]["moves"]
+    assert (move["key"], set(move["before"])) == ("[]", {"refused"})
+    assert "1 before alone: the header 'h' is an empty array" in shown(*command, *releases, code=1)
+
+
+def test_a_sample_that_stays_hides_no_keys_that_move(answer: Callable[..., Any], tmp_path: Path) -> None:
+    other = HashRing.from_bindings([("q1", 1), ("q2", 11)])
+    stays = next(
+        key for key in map(str, range(100)) if RING.destination_for(key) == other.destination_for(key)
+    )
+    path = tmp_path / "keys"
+    path.write_text(stays)
+    arguments = ("compare", *BIND, "--to-bind", "q1=1", "--to-bind", "q2=11", "--keys", str(path))
+    document = answer(*arguments, code=1)
+    assert document["sample"]["moved"] == 0
+    assert document["exact"]["moved"] == RING.share_moved(other) > 0
+
+
+def test_a_moved_share_counts_each_message(shown: Callable[..., str], tmp_path: Path) -> None:
+    releases = ("--release", "3.12.14", "--to-release", "4.3.6", "--hash-header", "t")
+    path = tmp_path / "keys"
+    path.write_text("tenant-7\n" * 3 + "tenant-0\n")
+    text = shown("compare", *EQUAL, *releases, "--keys", str(path), code=1)
+    assert "moved   3 of 4 keys, 75.000%" in text
+
+
+def test_compare_two_rings_exactly(answer: Callable[..., Any], tmp_path: Path) -> None:
+    other = HashRing.from_buckets(["q2", "q1"])
+    path = tmp_path / "ring.json"
+    path.write_text(other.to_json())
+    ring = HashRing.from_bindings([("q1", 1), ("q2", 1)])
+    for arguments in (("--to-ring", str(path)), ("--to-bind", "q2=1", "--to-bind", "q1=1")):
+        document = answer("compare", *EQUAL, *arguments, code=1)
+        assert document["exact"]["moved"] == ring.share_moved(other) == 1
+    assert answer("compare", *EQUAL, "--to-bind", "q1=1", "--to-bind", "q2=1")["exact"]["moved"] == 0
+
+
+def test_the_other_ring_has_the_rules_of_the_first_unless_told(answer: Callable[..., Any]) -> None:
+    arguments = ("compare", *EQUAL, "--release", "3.9.0", "--to-bind", "q1=1", "--to-bind", "q2=1")
+    assert answer(*arguments)["after"]["release"]["version"] == "3.9.0"
+    assert answer(*arguments, "--to-release", "4.3.6")["after"]["release"]["version"] == "4.3.6"

@@ -1,0 +1,74 @@
+"""Files of rings and of keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_line import BIND, RING
+
+from rabbit_chx.routing import HashRing, Release
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+
+def test_a_ring_file_keeps_its_provenance_and_its_holes(answer: Callable[..., Any], tmp_path: Path) -> None:
+    ring = HashRing.from_buckets(["q1", None, "q2"], Release("3.8.9"))
+    path = tmp_path / "ring.json"
+    path.write_text(ring.to_json())
+    document = answer("route", "--ring", str(path), "k1", "k2", "k3", "k4")
+    assert document["ring"]["provenance"] == "read"
+    assert [row["destination"] for row in document["answers"]] == [
+        ring.destination_for(key) for key in ("k1", "k2", "k3", "k4")
+    ]
+    assert answer("route", "--ring", str(path), "--release", "4.3.6", "k")["ring"]["provenance"] == "assumed"
+
+
+def shown_ring(path: Path, arguments: Mapping[str, Any] | None, ring: HashRing = RING) -> str:
+    """A file as `ring show --output json` writes it."""
+    path.write_text(json.dumps(json.loads(ring.to_json()) | {"arguments": arguments}))
+    return str(path)
+
+
+@pytest.mark.parametrize("arguments", [{"hash-header": 5}, {"hash-property": "app_id"}, "text"])
+def test_damaged_arguments_of_a_ring_are_refused(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, arguments: Any
+) -> None:
+    path = shown_ring(tmp_path / "r", arguments)
+    code, _, errors = ran("route", "--ring", path, "k")
+    assert code == 2
+    assert errors.startswith(f"rabbit-chx: {path}: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("k.parquet", b"PAR1\x15\x04", "k.parquet is a Parquet file: give the keys as plain text"),
+        ("k.arrow", b"ARROW1\x00\x00", "k.arrow is an Arrow file"),
+        ("k.gz", b"\x1f\x8b\x08\x00", "k.gz is compressed by gzip"),
+        ("k.xlsx", b"PK\x03\x04\x14", "k.xlsx is a zip file"),
+    ],
+)
+def test_a_file_that_holds_no_lines_is_refused_by_its_kind(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    code, _, errors = ran("simulate", *BIND, "--keys", str(path))
+    assert (code, says in errors) == (2, True)
+
+
+def test_a_table_of_columns_is_read_as_lines_and_that_is_said(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "keys.CSV"
+    path.write_text("key,value\na,1\n")
+    code, out, errors = ran("simulate", *BIND, "--keys", str(path), "-o", "json")
+    assert (code, json.loads(out)["sample"]["keys"]) == (0, 2)
+    assert errors.startswith(
+        f"rabbit-chx: {path} is read as lines: each is a key as it is there, with all its columns"
+    )

@@ -1,0 +1,148 @@
+"""Keys and rings from stdin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from command_line import BIND, PROGRAM, RING, piped
+
+from rabbit_chx.routing import HashRing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_a_ring_may_come_from_stdin(
+    ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None]
+) -> None:
+    stdin(RING.to_json())
+    code, out, errors = ran("route", "--ring", "-", "k", "-o", "json")
+    assert json.loads(out)["answers"] == [{"key": "k", "destination": RING.destination_for("k")}]
+    assert (code, errors) == (0, "")
+    stdin("no ring")
+    assert "stdin: this is no ring" in ran("route", "--ring", "-", "k")[2]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("route", "--ring", "-", "-"),
+        ("simulate", "--ring", "-", "--keys", "-"),
+        ("compare", "--ring", "-", "--to-bind", "q=1", "--keys", "-"),
+    ],
+)
+def test_stdin_is_not_for_two(
+    ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None], arguments: tuple[str, ...]
+) -> None:
+    stdin(RING.to_json())
+    code, _, errors = ran(*arguments)
+    assert code == 2
+    assert "stdin is to be the ring and the keys at once: give one of them as a file" in errors
+
+
+def test_stdin_is_streamed_as_lines_and_as_documents() -> None:
+    ring = HashRing.from_bindings([("q1", 1), ("q2", 10)])
+    keys = [f"user {n}" for n in range(25_000)]
+    text = "\n".join(keys).encode()
+    expected = [(key, ring.destination_for(key)) for key in keys]
+    done = piped(["route", *BIND, "-"], text)
+    assert [tuple(line.split("\t")) for line in done.stdout.decode().splitlines()] == expected
+    done = piped(["route", *BIND, "-", "--output", "json"], text)
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(row["key"], row["destination"]) for row in documents] == expected
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_line_is_answered_before_the_next_one_comes() -> None:
+    with subprocess.Popen(
+        [PROGRAM, "route", *BIND, "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for key in (b"a", b"b"):
+            process.stdin.write(key + b"\n")
+            process.stdin.flush()
+            assert process.stdout.readline().startswith(key + b"\t")
+        process.stdin.write(b"c")
+        process.stdin.close()
+        assert process.stdout.read().startswith(b"c\t")
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "bad", "message"),
+    [
+        (("--hash-header", "t", "--type", "long"), b"x", b"'x' is no long"),
+        (("--hash-header", "t", "--type", "long", "--explain"), b"x", b"'x' is no long"),
+        ((), b"5" * 256, b"AMQP carries at most 255"),
+    ],
+)
+def test_keys_before_a_bad_one_are_answered_and_its_line_is_named(
+    options: tuple[str, ...], bad: bytes, message: bytes
+) -> None:
+    done = piped(["route", *BIND, *options, "-"], b"1\n2\n" + bad + b"\n4\n")
+    assert done.returncode == 2
+    assert [line.split(b"\t")[0] for line in done.stdout.splitlines()] == [b"1", b"2"]
+    assert done.stderr.startswith(b"rabbit-chx: line 3 of stdin: ")
+    assert message in done.stderr
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:
+    done = piped(["route", *BIND, "-"], b"\xef\xbb\xbfa\r\n\xef\xbb\xbfb\n")
+    assert [line.split("\t")[0] for line in done.stdout.decode().splitlines()] == ["a", "\\ufeffb"]
+
+
+def test_lines_longer_than_what_is_read_at_once() -> None:
+    value = "x" * 200_000
+    done = piped(["route", *BIND, "--hash-header", "h", "-"], f"{value}\nshort".encode())
+    assert [line.split("\t")[0] for line in done.stdout.decode().splitlines()] == [value, "short"]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("rabbit-chx route --bind q=1 - <&-", "stdin is closed"),
+        ("rabbit-chx route --bind q=1 k >&-", "stdout is closed"),
+    ],
+)
+def test_a_closed_stream_is_said(command: str, message: str) -> None:
+    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"rabbit-chx: {message}")
+    assert done.stderr.count("\n") == 1
+
+
+def test_stdin_is_explained_too() -> None:
+    done = piped(["route", *BIND, "-", "--explain", "--output", "json"], b"a\n\n")
+    assert [json.loads(line)["term"] for line in done.stdout.splitlines()] == ['<<"a">>', "<<>>"]
+    line = piped(["route", *BIND, "-", "--explain"], b"a\n").stdout.decode()
+    assert line.split("\t")[:4] == ["a", "q2", "routing-key", '<<"a">>']
+
+
+def test_a_line_that_is_no_text_is_named() -> None:
+    done = piped(["route", *BIND, "-"], b"a\n\xff\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        b"rabbit-chx: line 2 of stdin is no UTF-8: convert the file first\n",
+    )
+
+
+def test_a_value_that_the_broker_would_close_for_ends_the_stream() -> None:
+    options = ["--hash-header", "h", "--type", "array", "--release", "3.13.7"]
+    done = piped(["route", *BIND, *options, "-"], b'["a"]\n[]\n')
+    assert done.returncode == 77
+    assert done.stdout.startswith(b'["a"]\tq')
+    assert done.stderr.count(b"\n") == 1

@@ -1,0 +1,107 @@
+"""What a terminal shows."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import pty
+import struct
+import subprocess
+import termios
+
+import pytest
+from command_line import PROGRAM
+from rich.cells import cell_len
+
+from rabbit_chx.cli import main
+
+
+def test_json_is_json_where_the_output_lacks_a_character() -> None:
+    done = subprocess.run(
+        [PROGRAM, "route", "--bind", "é😀=1", "é", "--output", "json"],
+        capture_output=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert json.loads(done.stdout)["answers"] == [{"key": "é", "destination": "é😀"}]
+
+
+def test_names_do_not_drive_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["route", "--bind", "q\x1b[2J=1", "k\x07\n"]) == 0
+    out = capsys.readouterr().out
+    assert "q\\x1b[2J" in out
+    assert "k\\x07\\n" in out
+    assert main(["route", "--bind", "q[red]=1", "k"]) == 0
+    assert "q[red]" in capsys.readouterr().out
+
+
+def test_a_character_that_the_terminal_lacks_is_escaped() -> None:
+    done = subprocess.run(
+        [PROGRAM, "keys", "--bind", "é=1", "é", "--pattern", "é{n}"],
+        capture_output=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.stdout == b"\\xe90\n"
+
+
+def test_columns_stay_straight_where_a_character_is_escaped() -> None:
+    done = subprocess.run(
+        [PROGRAM, "route", "--bind", "é=1", "ü", "plain"],
+        capture_output=True,
+        timeout=60,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    head, line, *rows = done.stdout.decode("ascii").splitlines()[:4]
+    assert head.index("destination") == rows[0].index("\\xe9") == rows[1].index("\\xe9")
+    assert set(line) == {" ", "-"}
+    assert rows[0].startswith(" \\xfc ")
+
+
+def on_terminal(columns: int, *arguments: str) -> list[str]:
+    """The lines that a terminal of so many columns is given."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    with subprocess.Popen(
+        [PROGRAM, *arguments], stdout=follower, stdin=subprocess.DEVNULL, env=environment
+    ) as process:
+        os.close(follower)
+        seen = io.BytesIO()
+        while True:
+            try:
+                data = os.read(leader, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not data:
+                break
+            seen.write(data)
+        assert process.wait(60) in (0, 1)
+    os.close(leader)
+    return seen.getvalue().decode().splitlines()
+
+
+MANY = [part for n in range(10) for part in ("--bind", f"a.queue.with.a.long.name.{n}=1")]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["route", *MANY, "k" * 120, "--explain"],
+        ["route", *MANY, *(f"{'k' * 60}-{n}" for n in range(3))],
+        ["simulate", *MANY, "--unbind", "a.queue.with.a.long.name.0", "--pattern", "{n}", "--count", "999"],
+        ["compare", *MANY, "--to-bind", "other=1", "--pattern", "tenant-{n}", "--count", "999"],
+        ["uniformity", "--count", "1000", "--pattern", "{n}"],
+    ],
+)
+def test_eighty_columns_are_enough(arguments: list[str]) -> None:
+    lines = on_terminal(80, *arguments)
+    wide = [line for line in lines if cell_len(line) > 80 and "k" * 70 not in line]
+    assert wide == []
+    assert len(lines) > 5
+    assert not any("…" in line for line in lines)
