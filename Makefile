@@ -20,8 +20,12 @@ RELEASES ?= 3.8 3.10 4.0 4.3
 SPARKS ?= 3.5 4.0 4.1 4.3
 # And which tests it runs.
 SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py tests/docs/test_readme.py
+# Which versions of Python `make test-python-matrix` goes through, each in an environment of its own.
+PYTHONS ?= 3.11 3.12 3.13
+# And which tests it runs.
+PYTHON_TESTS ?= tests/unit
 
-.PHONY: help demo test test-spark-matrix parity check bench build clean
+.PHONY: help demo test test-spark-matrix test-python-matrix parity check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -53,14 +57,37 @@ test-spark-%: .venv-spark-%/.ready
 	.venv-spark-$*/bin/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev 'pyspark==$*.*'
 	@touch $@
 
+test-python-matrix: ## the unit tests on every Python of PYTHONS; PYTHON_TESTS=tests/broker runs others
+	@failed=; for version in $(PYTHONS); do \
+	  echo "== Python $$version"; \
+	  $(MAKE) --no-print-directory test-python-$$version || failed="$$failed $$version"; \
+	done; \
+	[ -z "$$failed" ] || { echo "the tests failed on Python$$failed" >&2; exit 1; }
+
+test-python-%: .venv-python-%/.ready
+	PYSPARK_PYTHON=$(abspath .venv-python-$*/bin/python) PYSPARK_DRIVER_PYTHON=$(abspath .venv-python-$*/bin/python) \
+	  .venv-python-$*/bin/python -m pytest -n auto --dist worksteal $(PYTHON_TESTS)
+
+.PRECIOUS: .venv-python-%/.ready
+.venv-python-%/.ready: pyproject.toml
+	@python=python$*; $$python -c '' 2>/dev/null || python=$$(ls -d $(HOME)/.pyenv/versions/$*.*/bin/python 2>/dev/null | tail -1); \
+	"$${python:-python$*}" -m venv .venv-python-$*
+	.venv-python-$*/bin/pip install --quiet --upgrade 'pip>=25.1'
+	.venv-python-$*/bin/pip install --quiet --editable '.[aio,cli,spark,testing]' --group dev
+	@touch $@
+
 parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
 	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
 
-check: $(STAMP) ## formatting, lint, types, floors
+check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/update.py --check
+
+generated: $(STAMP) ## make anew what is made from the code: tables, the list of modules, figures
+	$(BIN)/python tools/update.py
 
 bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/indices.py
@@ -77,7 +104,7 @@ build: $(STAMP) ## the wheel and the source distribution, in dist/
 	$(BIN)/python -m build
 
 clean: ## remove what the verbs have made, but not the downloaded data
-	rm -rf $(VENV) .venv-spark-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-spark-* .venv-python-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(STAMP): pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON): make PYTHON=python3.12 ..." >&2; exit 1; }

@@ -1,4 +1,4 @@
-"""Compile limit.c, and call it from Python."""
+"""limit.c, compiled and callable."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ if TYPE_CHECKING:
 
 
 def compiled_route(ring: HashRing) -> Callable[[Any], NDArray[np.int32]] | None:
-    """Return a function that does in C what `ring.indices` does with an Arrow string array.
-
-    Return None if there is no C compiler.
-    """
+    """A function that does in C what `ring.indices` does with an Arrow string array; None without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None

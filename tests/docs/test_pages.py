@@ -7,14 +7,46 @@ import re
 import pytest
 from blocks import PAGES, ROOT, page
 
+EVERYWHERE = sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("", "bench", "docs", "tests", "tests/vectors", "tests/support/routes", "tools")
+    for path in (ROOT / folder).glob("*.md")
+)
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)|(?:src|srcset)=\"([^\"]+)\"")
 
-@pytest.mark.parametrize("document", PAGES)
+
+def anchors(document: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)", page(document), re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", EVERYWHERE)
 def test_links_lead_somewhere(document: str) -> None:
-    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page(document)):
-        assert (ROOT / document).parent.joinpath(target).exists(), target
+    for target, anchor, image in LINK.findall(page(document)):
+        path = (ROOT / document).parent.joinpath(target or image) if target or image else ROOT / document
+        assert path.exists(), target or image
+        if anchor:
+            assert anchor in anchors(path.resolve().relative_to(ROOT).as_posix()), f"{target}{anchor}"
 
 
-@pytest.mark.parametrize("document", ["README.md", *PAGES])
+@pytest.mark.parametrize("document", EVERYWHERE)
 def test_no_section_is_there_twice(document: str) -> None:
     headings = re.findall(r"^## .*", page(document), re.MULTILINE)
     assert len(set(headings)) == len(headings)
+
+
+def test_the_index_names_every_page() -> None:
+    index = page("docs/README.md")
+    assert [path for path in PAGES if path != "docs/README.md" and f"({path[5:]})" not in index] == []
+
+
+def test_every_verb_that_a_page_names_is_there() -> None:
+    verbs = set(re.findall(r"^([a-z-]+):", page("Makefile"), re.MULTILINE))
+    named = {
+        (document, verb)
+        for document in EVERYWHERE
+        for verb in re.findall(r"(?:^|`)make ([a-z-]+)", page(document), re.MULTILINE)
+    }
+    assert {verb for _, verb in named} > {"demo", "test", "check", "parity"}
+    assert {(document, verb) for document, verb in named if verb not in verbs} == set()

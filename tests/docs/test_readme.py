@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from blocks import console_examples, page, python_blocks, run_blocks, run_command, run_doctest
 
+from rabbit_chx import HashRing
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -30,6 +32,19 @@ def test_the_example_prints_what_the_page_says(command: str, printed: str, tmp_p
     done = run_command(command, 60, tmp_path)
     assert done.stdout.decode() == printed
     assert done.stderr == b""
+
+
+def test_the_shares_of_the_first_screen_are_exact() -> None:
+    ring = HashRing.from_bindings([(f"q{number}", 1) for number in range(1, 11)])
+    first, last = (f"{100 * ring.share_moved(ring.unbind(queue)):.1f} %" for queue in ("q1", "q10"))
+    said = re.findall(r"first(?: one)? moves ([\d.]+ %).*?last(?: one)? ([\d.]+ %)", page(README))
+    assert said == [(first, last)] * 2
+
+
+def test_its_rates_are_those_of_the_benchmark() -> None:
+    rates = re.findall(r"wrote ([\d,]+) rows/s", page(README))
+    assert len(rates) == 2
+    assert all(f"| {rate} |" in page("bench/README.md") for rate in rates)
 
 
 def test_it_promises_the_delivery_that_the_page_on_spark_promises() -> None:

@@ -1,0 +1,52 @@
+"""The tables of the documents that say what the code says, made from the code."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rabbit_chx.routing import rule_rows
+from spark_connector.options.option_table import OPTIONS
+from spark_connector.writing.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["options", "rules", "spark_columns"]
+
+
+def rules() -> str:
+    """Return every rule of the server, a line for each range of releases."""
+    return _table(("rule", "since", "until", "store", "what", "source"), rule_rows())
+
+
+def spark_columns() -> str:
+    """Return the columns that a written DataFrame may have."""
+    rows = ((f"`{column.name}`", column.types, column.meaning) for column in COLUMNS)
+    return _table(("column", "type", ""), rows)
+
+
+def options() -> str:
+    """Return the options of ``format("rabbitmq")``, a table for each group."""
+    parts = []
+    for group, members in groupby(OPTIONS, lambda option: option.group):
+        rows = (
+            (
+                f"`{option.name}`",
+                option.kind.label,
+                "" if option.default is None else f"`{option.default}`",
+                option.meaning,
+            )
+            for option in members
+        )
+        parts.append(f"### {group}\n\n" + _table(("option", "type", "default", ""), rows))
+    return "\n\n".join(parts)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_line(head), "| --- " * len(head) + "|", *map(_line, rows)]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,71 @@
+"""Make anew what the repository holds and the code knows: tables, the list of modules, figures.
+
+``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import tables
+from figures import figures
+from module_list import module_list
+
+__all__ = ["differences", "generated"]
+
+_ROOT = Path(__file__).resolve().parents[1]
+_PARTS = {
+    "docs/architecture.md": {"modules": module_list},
+    "docs/how-it-routes.md": {"rules": tables.rules},
+    "docs/spark.md": {"columns": tables.spark_columns, "options": tables.options},
+}
+"""What makes a part of a document, by the document and the name at its marks."""
+
+
+def generated() -> dict[str, str]:
+    """Return the text that each file has to have, by its path in the repository."""
+    documents = {}
+    for name, parts in _PARTS.items():
+        text = (_ROOT / name).read_text(encoding="utf-8")
+        for part, make in parts.items():
+            text = _with_part(name, text, part, make())
+        documents[name] = text
+    return documents | figures()
+
+
+def differences() -> list[str]:
+    """Return the paths of the files that are not as they have to be."""
+    return [
+        name
+        for name, text in generated().items()
+        if not (_ROOT / name).exists() or (_ROOT / name).read_text(encoding="utf-8") != text
+    ]
+
+
+def _with_part(document: str, text: str, part: str, content: str) -> str:
+    begin, end = f"<!-- {part}: made by tools/update.py -->", f"<!-- end of {part} -->"
+    marked = re.compile(rf"{re.escape(begin)}\n.*?{re.escape(end)}", re.DOTALL)
+    if len(marked.findall(text)) != 1:
+        raise SystemExit(f"{document} has not one part between {begin} and {end}")
+    return marked.sub(lambda _: f"{begin}\n\n{content}\n\n{end}", text)
+
+
+def main() -> None:
+    """Write, or only compare."""
+    different = differences()
+    if sys.argv[1:] == ["--check"]:
+        if different:
+            sys.exit(f"not as the code says: {', '.join(different)}; run: make generated")
+        return
+    if sys.argv[1:]:
+        sys.exit("usage: python tools/update.py [--check]")
+    texts = generated()
+    for name in different:
+        (_ROOT / name).write_text(texts[name], encoding="utf-8")
+        print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()
