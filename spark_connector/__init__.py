@@ -64,7 +64,7 @@ def register(spark: SparkSession) -> None:
 
     from pyspark.errors import AnalysisException
 
-    from spark_connector.writing.write_plan import speculation_of
+    from spark_connector.writing.speculation import speculation_of
 
     try:
         spark.dataSource.register(data_source(speculation=speculation_of(spark)))

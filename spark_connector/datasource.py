@@ -74,13 +74,13 @@ def _loader() -> Callable[[], tuple[Any, Any]]:
         import sys
 
         try:
-            from spark_connector.writing import write_plan, writers
+            from spark_connector.writing import spark_writers, write_plan
         except ImportError as cause:
             raise ImportError(
                 f"the Python that plans for Spark, {sys.executable}, cannot load rabbit-chx ({cause}): "
                 "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
             ) from None
-        return write_plan, writers
+        return write_plan, spark_writers
 
     return load
 

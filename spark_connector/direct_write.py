@@ -1,4 +1,4 @@
-"""Publish a DataFrame and return a report: as the format does, but in the caller's process and on PySpark 3.5, too."""
+"""Publish a DataFrame from the caller's process and return a report; works on PySpark 3.5 as well."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.python_options import texts
+from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing
-from spark_connector.reports.task_reports import TaskReports
-from spark_connector.task_errors import raised_in_task, with_finished
+from spark_connector.reports.finished_tasks import FinishedTasks
+from spark_connector.spark_errors import raised_in_task
 from spark_connector.writing.broker_look import Look
-from spark_connector.writing.write_plan import WritePlan, speculation_of
+from spark_connector.writing.speculation import speculation_of
+from spark_connector.writing.task import Task
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,31 +24,33 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from spark_connector.placing.watched_ring import GivenRing
-    from spark_connector.reports.write_report import TaskReport, WriteReport
+    from spark_connector.reports.task_report import TaskReport
+    from spark_connector.reports.write_report import WriteReport
 
 __all__ = ["batch_publisher", "publish"]
 
 
 def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None = None) -> WriteReport:
-    """Publish every row, confirmed, and say what became of them.
+    """Publish every row, wait for the confirms, and return what became of the rows.
 
-    Options, columns and broker are checked before the first task starts, and nothing of `df` is computed if they are
-    wrong. The frame is computed once. Delivery is at least once, as with ``format("rabbitmq")``: a failure may leave
-    any part of the rows in the queues.
+    Options, columns and broker are checked before the first task starts. If one of them is wrong, nothing of `df` is
+    computed. The frame is computed once. Delivery is at least once, as with ``format("rabbitmq")``: a failed write may
+    leave any part of the rows in the queues.
 
     Args:
-        df: the rows; columns as in docs/spark.md.
-        options: as in docs/spark.md; numbers and booleans may stand as such.
-        ring: the ring of the exchange, or its JSON, instead of the option `ring`: counts rows by predicted queue. A
-            function that reads it (``lambda: broker.ring("orders")``) is called before the write, and once more after
-            it where connections were lost: the report says whether the ring is still the same.
+        df: the rows; docs/spark.md lists the columns.
+        options: the options of docs/spark.md by name; a number or a boolean needs no quotes.
+        ring: the ring of the exchange, or its JSON, instead of the option `ring`; the report then counts rows by
+            predicted queue. A function that reads the ring (``lambda: broker.ring("orders")``) is called before the
+            write. It is called once more after the write if connections were lost: a note then says whether the ring
+            is still the same.
 
     Raises:
-        InputError: an option, a column, or a row that AMQP cannot carry.
-        BrokerRefusedError: the broker refuses the user, or the exchange is not what it should be.
-        UnreachableError: nobody answers.
-        PublishError: not every row was confirmed. Its report has the rows of the tasks that finished and of the one
-            that failed (over Spark Connect those of the failed one alone); rows of other tasks may be in the queues.
+        InputError: an option or a column cannot be used, or AMQP cannot carry a row (`RowError`).
+        BrokerRefusedError: the broker refuses the user, or the exchange has another type.
+        UnreachableError: no address answers.
+        PublishError: not every row was confirmed. Its report has the rows of the finished tasks and of the failed one
+            (over Spark Connect those of the failed one alone). Rows of other tasks may be in the queues.
     """
     if df.isStreaming:
         raise InputError(
@@ -54,7 +60,7 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
     plan = WritePlan.checked(
         texts(options, watched.ring), df.schema, overwrite=False, speculation=speculation_of(df.sparkSession)
     )
-    return _publish(df, plan, TaskReports.of(df.sparkSession), watched)
+    return _publish(df, plan, FinishedTasks.of(df.sparkSession), watched)
 
 
 def batch_publisher(
@@ -62,29 +68,27 @@ def batch_publisher(
     ring: GivenRing | None = None,
     on_report: Callable[[WriteReport], object] | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for ``foreachBatch`` that publishes each micro-batch as `publish` does.
+    """Return a function for ``foreachBatch`` that publishes each micro-batch as `publish` does.
 
-    After a restart Spark repeats the batch that was not finished, with the same id: its rows are delivered again.
+    After a restart Spark repeats the batch that was not finished, under the same number. Its rows are delivered again.
 
     Args:
-        options: as for `publish`; a `reportPath` has to be a folder.
-        ring: likewise; a function is called once, and after each batch in which connections were lost.
-        on_report: called with the report of each batch; `batch_id` is in it. Where it raises, the query fails and
-            the batch is repeated. With Spark Connect it runs on the server, and has to be picklable.
+        options: as for `publish`; `reportPath` must be a folder.
+        ring: as for `publish`; a function is called once, and again after each batch in which connections were lost.
+        on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query fails and
+            the batch is repeated. With Spark Connect it runs on the server, so it must be picklable.
 
     Raises:
-        InputError: an option.
+        InputError: an option or the ring cannot be used.
 
     Example::
 
         stream.writeStream.foreachBatch(batch_publisher(options, on_report=print)).start()
     """
-    from spark_connector.options.write_options import WriteOptions
-
     watched = WatchedRing(ring)
     WriteOptions.parse(texts(options, watched.ring))  # before the query starts
     look = Look()
-    finished: TaskReports | None = None
+    finished: FinishedTasks | None = None
 
     def publish_batch(batch: DataFrame, batch_id: int) -> None:
         nonlocal finished
@@ -96,7 +100,7 @@ def batch_publisher(
             speculation=speculation_of(batch.sparkSession),
             look=look,
         )
-        finished = finished or TaskReports.of(batch.sparkSession)
+        finished = finished or FinishedTasks.of(batch.sparkSession)
         report = _publish(batch, plan, finished, watched, batch_id)
         if on_report is not None:
             on_report(report)
@@ -105,7 +109,7 @@ def batch_publisher(
 
 
 def _publish(
-    df: DataFrame, plan: WritePlan, finished: TaskReports, ring: WatchedRing, batch_id: int | None = None
+    df: DataFrame, plan: WritePlan, finished: FinishedTasks, ring: WatchedRing, batch_id: int | None = None
 ) -> WriteReport:
     try:
         tasks = for_each_partition(df, publish_partition, plan, finished)
@@ -115,7 +119,7 @@ def _publish(
         if error is None:
             raise
         if isinstance(error, PublishError):
-            error.report = with_finished(error.report, finished.reports)
+            error.report = sum((task.publish_report for task in finished.reports), error.report)
     else:
         return plan.commit(tasks, batch_id, ring)
     finally:
@@ -124,12 +128,17 @@ def _publish(
 
 
 def publish_partition(
-    plan: WritePlan, finished: TaskReports, batches: Iterator[pa.RecordBatch]
+    plan: WritePlan, finished: FinishedTasks, batches: Iterator[pa.RecordBatch]
 ) -> TaskReport:
     """Publish one partition. Runs in Python workers.
 
+    Args:
+        plan: the checked write.
+        finished: takes the report as well, for the case that the job fails later.
+        batches: the rows of the partition.
+
     Raises:
-        RabbitChxError: as `write_partition`, or rows are missing in its report.
+        RabbitChxError: as `TaskWriter.write` raises it, or rows are missing in the report.
     """
     rows = 0
 
@@ -139,7 +148,7 @@ def publish_partition(
             rows += batch.num_rows
             yield batch
 
-    report = plan.write(counted())
+    report = TaskWriter(plan, Task.current(plan.write_id)).write(counted())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "

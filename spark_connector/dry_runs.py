@@ -14,9 +14,10 @@ from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.prediction import kept_ring, rows_by_queue
 from spark_connector.placing.slices import NO_QUEUE
 from spark_connector.reports.dry_run_report import DryRun, HotKey, PartitionRows
+from spark_connector.writing.bad_rows import checks_of
 from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.preflight import check_broker, check_secret_name, check_speculation
-from spark_connector.writing.write_plan import speculation_of
+from spark_connector.writing.preflight import check_broker, check_secret_name
+from spark_connector.writing.speculation import check_speculation, speculation_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,29 +26,29 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from rabbit_chx.routing import HashRing
+    from spark_connector.writing.bad_rows import Check
 
 __all__ = ["dry_run"]
 
 _HOTTEST = 10
-_SHORT = 255  # bytes of an AMQP short string
-_NUMBERS = ("priority", "delivery_mode", "timestamp")
 
 
 def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str | None = None) -> DryRun:
     """Check a write and count where its rows would go. Nothing is sent.
 
-    Options and columns are checked as by the write, then the broker and the exchange; what is wrong there stands in
-    `problems`. The frame is computed twice, without the bodies: once to count rows by partition, queue and fault,
-    once for the hottest keys. Nulls and texts that are too long are counted as bad; whether a priority or a header is
-    possible, only the write tells.
+    Options and columns are checked as by the write. Then the broker and the exchange are checked; what is wrong with
+    them is in `problems`. The frame is computed twice, without the bodies: once to count rows by partition, queue and
+    fault, and once for the hottest keys. Nulls and values that are too long count as bad rows. Whether a priority or a
+    header is possible, only the write tells.
 
     Args:
         df: the rows, placed or not.
         options: as for `publish`.
-        ring: the ring of the exchange, or its JSON, instead of the option `ring`; without one no queues are counted.
+        ring: the ring of the exchange, or its JSON, instead of the option `ring`. Without a ring, rows are not counted
+            by queue.
 
     Raises:
-        InputError: an option or a column.
+        InputError: an option or a column cannot be used, or the frame is a stream.
     """
     if df.isStreaming:
         raise InputError(
@@ -58,7 +59,7 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
     problems, notes = _surroundings(parsed, speculation=speculation_of(df.sparkSession))
     rows = _key_and_fault(df, columns, parsed)
     ring_json = parsed.ring.to_json() if parsed.ring else None
-    partitions: list[_Seen] = for_each_partition(rows, look_at_partition, ring_json)
+    partitions: list[_PartitionCounts] = for_each_partition(rows, count_partition, ring_json)
     bad = sum((seen.bad for seen in partitions), Counter[str]())
     if bad and not parsed.skip_bad_rows:
         problems = (
@@ -82,7 +83,7 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
 
 
 def _surroundings(options: WriteOptions, *, speculation: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What broker and Spark have to say: problems and notes."""
+    """Return the problems and the notes that the broker and Spark give rise to."""
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     if not options.preflight:
@@ -114,7 +115,7 @@ def _shares(ring: HashRing | None) -> dict[str, float]:
 
 
 def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions) -> DataFrame:
-    """The routing key, and why the row is bad, if it is."""
+    """Return two columns: the routing key, and the first fault of the row or null."""
     from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
     names = df.columns
@@ -122,36 +123,24 @@ def _key_and_fault(df: DataFrame, columns: MessageColumns, options: WriteOptions
     def column(at: int) -> Column:
         return df[f"`{names[at].replace('`', '``')}`"]
 
+    def fault(check: Check) -> Column:
+        checked = column(check.column)
+        is_bad = checked.isNull() if check.most_bytes is None else F.octet_length(checked) > check.most_bytes
+        return F.when(is_bad, check.fault)
+
     key = F.lit(options.routing_key) if columns.key is None else column(columns.key)
-    value = column(columns.value)
-    fault = F.when(value.isNull(), "column 'value' is null")
-    fault = fault.when(
-        F.octet_length(value) > options.max_message_bytes, "the value is longer than maxMessageBytes"
-    )
-    if columns.key is not None:
-        fault = fault.when(key.isNull(), "column 'key' is null")
-        fault = fault.when(F.octet_length(key) > _SHORT, f"column 'key' is longer than {_SHORT} bytes")
-    if columns.exchange is not None and not options.exchange:
-        fault = fault.when(column(columns.exchange).isNull(), "column 'exchange' is null")
-    if options.message_id == "column":
-        fault = fault.when(column(columns.properties["message_id"]).isNull(), "column 'message_id' is null")
-    short = {"exchange": columns.exchange, **columns.properties}
-    for name, at in short.items():
-        if at is not None and name not in _NUMBERS:
-            fault = fault.when(
-                F.octet_length(column(at)) > _SHORT, f"column {name!r} is longer than {_SHORT} bytes"
-            )
-    return df.select(key.alias("key"), fault.alias("fault"))
+    first_fault = F.coalesce(*map(fault, checks_of(columns, options)))
+    return df.select(key.alias("key"), first_fault.alias("fault"))
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _PartitionCounts:
     """The rows of a partition.
 
     Attributes:
-        rows: all of them.
-        queues: good ones, by predicted queue.
-        bad: bad ones, by fault.
+        rows: number of all rows.
+        queues: number of good rows by predicted queue.
+        bad: number of bad rows by fault.
     """
 
     rows: int = 0
@@ -159,8 +148,13 @@ class _Seen:
     bad: Counter[str] = field(default_factory=Counter)
 
 
-def look_at_partition(ring_json: str | None, batches: Iterator[pa.RecordBatch]) -> _Seen:
-    """Count. Runs in Python workers."""
+def count_partition(ring_json: str | None, batches: Iterator[pa.RecordBatch]) -> _PartitionCounts:
+    """Count the rows of a partition. Runs in Python workers.
+
+    Args:
+        ring_json: the ring, as `HashRing.to_json` returns it; None to count no queues.
+        batches: two columns: the routing key, and the fault of the row or null.
+    """
     rows, queues, bad = 0, Counter[str](), Counter[str]()
     for batch in batches:
         keys, faults = batch.column(0), batch.column(1)
@@ -170,7 +164,7 @@ def look_at_partition(ring_json: str | None, batches: Iterator[pa.RecordBatch]) 
             keys = keys.filter(faults.is_null())
         if ring_json is not None:
             queues.update(rows_by_queue(kept_ring(ring_json), keys))
-    return _Seen(rows, queues, bad)
+    return _PartitionCounts(rows, queues, bad)
 
 
 def _hottest(rows: DataFrame, ring: HashRing | None) -> tuple[HotKey, ...]:

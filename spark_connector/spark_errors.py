@@ -1,28 +1,44 @@
-"""Errors without the way to them, for Spark.
+"""Our errors on their way through Spark: into its tracebacks without ours, and out of their text again.
 
-Spark can be told to show local variables in tracebacks (``tracebackWithLocals.enabled``), and puts tracebacks into event
-logs. Among our variables are options with their password.
+Spark can be told to show local variables in tracebacks (``tracebackWithLocals.enabled``), and it puts tracebacks into
+event logs. Our variables include options with a password, so no traceback of ours may leave a task or the planner.
 """
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
+from typing import Any
 
-from rabbit_chx.errors import RabbitChxError
+from rabbit_chx import errors
+from rabbit_chx.errors import PublishError, RabbitChxError
+from rabbit_chx.publishing import PublishReport
 
-__all__ = ["without_traceback"]
+__all__ = ["raised_in_task", "without_traceback"]
 
 _PLACES = 3
 _MOST_TEXT = 300
+_LINE = re.compile(r"^(?:\S+: )?rabbit_chx\.errors\.(?P<name>\w+): (?P<message>.+)$", re.MULTILINE)
+#: How `str` of a `PublishReport` shows its counts.
+_COUNTS = {
+    "confirmed": re.compile(r"([\d,]+) of [\d,]+ rows confirmed"),
+    "rows": re.compile(r"[\d,]+ of ([\d,]+) rows confirmed"),
+    "returned": re.compile(r"([\d,]+) returned as unroutable"),
+    "nacked": re.compile(r"([\d,]+) refused \(nack\)"),
+    "unknown": re.compile(r"([\d,]+) unknown"),
+    "retried": re.compile(r"([\d,]+) sent again after a refusal"),
+    "republished": re.compile(r"([\d,]+) sent again after a reconnect"),
+}
 
 
 def without_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxError:
-    """What to raise in its place, once its ``except`` is left.
+    """Return the error to raise in place of another one, once its ``except`` clause is left.
 
     Args:
-        cause: one of our own is given back; of any other, which nobody foresaw, the last places are told.
-        show_text: whether the text of such another one may be shown, as it holds nothing of an option.
+        cause: an error of ours is returned without its traceback. Any other error is unforeseen: its type and its
+            last places in the code become the message.
+        show_text: whether the text of an unforeseen error may be shown; False if it may contain an option.
     """
     if isinstance(cause, RabbitChxError):
         return cause.with_traceback(None)
@@ -33,3 +49,34 @@ def without_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxE
     words = " ".join(str(cause).split())[:_MOST_TEXT] if show_text else ""
     text = f": {words}" if words else ""
     return RabbitChxError(f"unforeseen {type(cause).__name__}{text} (at {places}): please report it")
+
+
+def raised_in_task(cause: BaseException) -> RabbitChxError | None:
+    """Return the error that a task of ours raised, or None if another error ended the job.
+
+    Spark shows the traceback of the task as text, and the error is made from its last line. The report of a
+    `PublishError` has the counts that its message shows.
+
+    Args:
+        cause: the error that Spark raised on the driver.
+    """
+    found = None
+    for found in _LINE.finditer(str(cause)):  # noqa: B007  # the last one: of the last attempt
+        pass
+    if found is None:
+        return None
+    kind = getattr(errors, found["name"], None)
+    if not (isinstance(kind, type) and issubclass(kind, RabbitChxError)):
+        return None
+    if issubclass(kind, PublishError):
+        return kind(found["message"], _report_in(found["message"]))
+    return kind(found["message"])
+
+
+def _report_in(message: str) -> PublishReport:
+    report = message.rpartition("; ")[2]
+    found = {name: pattern.search(report) for name, pattern in _COUNTS.items()}
+    counts: dict[str, Any] = {
+        name: int(match[1].replace(",", "")) for name, match in found.items() if match is not None
+    }
+    return PublishReport(**counts)

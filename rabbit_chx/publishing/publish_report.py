@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp.frames import Return
@@ -71,6 +71,13 @@ class PublishReport:
     def complete(self) -> bool:
         """Whether every row is confirmed."""
         return self.confirmed == self.rows
+
+    def __add__(self, other: PublishReport) -> PublishReport:
+        """Return the sums of all counts and seconds, and the samples of both."""
+        total: dict[str, Any] = {
+            one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)
+        }
+        return PublishReport(**total)
 
     def __str__(self) -> str:
         if not self.rows:

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from spark_connector.reports.text_table import text_table_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
@@ -117,15 +119,13 @@ class DryRun:
 
 
 def _parts(run: DryRun) -> Iterator[str]:
-    from spark_connector.reports.report_text import table
-
     exchange = f"exchange {run.exchange!r}" if run.exchange else "exchanges named by a column"
     yield f"dry run, nothing was sent: {run.rows:,} rows to {exchange} at {run.broker}"
     if run.problems:
         yield "\n".join(f"problem: {problem}" for problem in run.problems)
-    yield table(("column", "is the message's"), run.columns.items())
+    yield text_table_of(("column", "is the message's"), run.columns.items())
     if run.bad_rows:
-        yield table(("bad because", "rows"), run.bad_rows.items())
+        yield text_table_of(("bad because", "rows"), run.bad_rows.items())
     if run.predicted:
         heading = f"queue, predicted ({run.ring_provenance} ring)"
         good = sum(run.predicted.values())
@@ -133,17 +133,17 @@ def _parts(run: DryRun) -> Iterator[str]:
             (name, _percent(run.shares.get(name, 0.0)), rows, _percent(rows / good if good else 0.0))
             for name, rows in run.predicted.items()
         )
-        yield table((heading, "of the ring", "rows", "of the rows"), queues)
+        yield text_table_of((heading, "of the ring", "rows", "of the rows"), queues)
         yield f"skew of the queues {run.queue_skew:.2f} (most beside mean)"
     largest = sorted(run.partitions, key=lambda part: -part.rows)[:_SHOWN]
     shown = ((str(part.partition), part.rows, len(part.queues)) for part in largest)
-    yield table(("partition", "rows", "queues in it"), shown)
+    yield text_table_of(("partition", "rows", "queues in it"), shown)
     if len(run.partitions) > len(largest):
         yield f"and {len(run.partitions) - len(largest):,} smaller partitions"
     yield f"skew of the partitions {run.partition_skew:.2f} (most beside mean)"
     if run.hottest:
         keys = ((hot.key, hot.rows, _percent(hot.rows / run.rows), hot.queue or "") for hot in run.hottest)
-        yield table(("hottest keys", "rows", "of the rows", "queue"), keys)
+        yield text_table_of(("hottest keys", "rows", "of the rows", "queue"), keys)
     if run.notes:
         yield "\n".join(f"note: {note}" for note in run.notes)
 

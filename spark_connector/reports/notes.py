@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from spark_connector.options.write_options import WriteOptions
-    from spark_connector.reports.write_report import TaskReport
+    from spark_connector.reports.task_report import TaskReport
 
 __all__ = ["notes_on"]
 

@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_connector.writing.arrow_columns import as_binary
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -41,7 +43,7 @@ class MessageIds:
 
     def __init__(self, write_id: str, batch_id: int, partition: int) -> None:
         self._where = f"{write_id}\n{batch_id}\n{partition}\n"
-        self._seen = _Seen()
+        self._seen = _SeenHashes()
 
     def of(
         self, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
@@ -62,7 +64,7 @@ class MessageIds:
         return ids
 
 
-class _Seen:
+class _SeenHashes:
     """How often each hash came; by its first 8 bytes, as it is part of the id anyway.
 
     Where two different rows share those, one of them gets a number it would not need.
@@ -107,7 +109,7 @@ def _digests(
         if pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type):
             numbers += _number(column)
         else:
-            texts.append(_as_bytes(column))
+            texts.append(as_binary(column))
     if columns.headers is not None:
         names.append("headers")
         rows = headers or [None] * batch.num_rows
@@ -132,13 +134,6 @@ def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # noqa
     """Whether there is one, and which."""
     values = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64), values
-
-
-def _as_bytes(column: Any) -> Any:  # noqa: ANN401
-    """Text as its bytes: what Spark calls a string need not be valid UTF-8."""
-    if pa.types.is_string(column.type):
-        return column.view(pa.binary())
-    return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
 
 
 def _slices(ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What can be known to go wrong before the first message: a look at the broker, at Spark, and at the options."""
+"""What can be known before the first message: the answers of the broker, and a password that Spark would show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from spark_connector.options.write_options import WriteOptions
     from spark_connector.writing.broker_look import Look
 
-__all__ = ["check_broker", "check_secret_name", "check_speculation"]
+__all__ = ["check_broker", "check_secret_name"]
 
 _log = logging.getLogger(__name__)
 
@@ -24,22 +24,22 @@ _MASKED_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
 def check_broker(
     options: WriteOptions, *, patient: bool = False, look: Look | None = None
 ) -> tuple[str, ...]:
-    """Look whether the broker takes the user, and the exchange is there and hashes consistently.
+    """Check that the broker accepts the user, and that the exchange exists and hashes consistently.
 
-    Nothing is looked at where ``preflight`` is false, where a column names every exchange, or where only the
-    executors know the password; the notes then say so.
+    The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the executors know
+    the password; a note tells of the last one.
 
     Args:
         options: how to write.
-        patient: whether a broker that nobody can reach is no error, as tasks try for longer.
-        look: of the streaming query: where it has found something, the broker is not asked again.
+        patient: whether a broker that does not answer is only a note, since tasks try for longer.
+        look: the remembered answer of a streaming query; the broker is not asked again if there is one.
 
     Returns:
         Notes for the report.
 
     Raises:
-        BrokerRefusedError: the broker refuses the user, or the exchange is not what it should be.
-        UnreachableError: nobody answers at any address.
+        BrokerRefusedError: the broker refuses the user, or the exchange has another type.
+        UnreachableError: no address answers, and `patient` is false.
     """
     if not options.preflight or not options.exchange:
         return ()
@@ -75,41 +75,8 @@ def _notes(exchange: str, *, alternate_exchange: bool) -> tuple[str, ...]:
     )
 
 
-def check_speculation(options: WriteOptions, *, speculation: bool | None) -> tuple[str, ...]:
-    """Say what speculative execution does to a write.
-
-    Args:
-        options: how to write.
-        speculation: whether ``spark.speculation`` is on; None where nobody says.
-
-    Returns:
-        Notes for the report.
-
-    Raises:
-        InputError: it is on, or may be, and ``onSpeculation`` is fail or ``ordering`` is per-key.
-    """
-    must_be_off = options.keep_order or options.on_speculation == "fail"
-    if speculation is False or (options.on_speculation == "ignore" and not must_be_off):
-        return ()
-    why = "ordering is per-key" if options.keep_order else "onSpeculation is fail"
-    if speculation is None:
-        if must_be_off:
-            raise InputError(
-                f"{why}, and this Spark does not tell whether spark.speculation is on: "
-                "call spark_connector.register(spark) before the write"
-            )
-        return ("this Spark does not tell whether spark.speculation is on",)
-    if must_be_off:
-        raise InputError(
-            f"spark.speculation is on, whose copies of a task publish its rows again, and {why}: set "
-            "spark.speculation to false"
-            + ("" if options.keep_order else ", or onSpeculation to warn or ignore")
-        )
-    return ("spark.speculation is on: copies of a task publish its rows again, and do not count here",)
-
-
 def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
-    """Note a ``passwordEnv`` that Spark would show in clear, if it came there through Spark's configuration."""
+    """Return a note if Spark would show ``passwordEnv`` in clear when it is set by Spark's configuration."""
     source = options.brokers.password
     if source is None or source.option != "passwordEnv" or _MASKED_BY_SPARK.search(source.name):
         return ()

@@ -10,17 +10,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing import Publisher
+from rabbit_chx.publishing import Publisher, PublishReport
 from rabbit_chx.publishing.publish_report import NACK
 from spark_connector.placing.key_sample import KeySample, KeySampler
 from spark_connector.placing.prediction import rows_by_queue
-from spark_connector.reports.write_report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
+from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
 from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.application_folder import begun
 from spark_connector.writing.message_ids import MessageIds
 from spark_connector.writing.messages import messages_of
-from spark_connector.writing.preflight import check_speculation
-from spark_connector.writing.task import Task
+from spark_connector.writing.speculation import check_speculation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,13 +27,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.publishing import PublishReport
     from rabbit_chx.routing import HashRing
-    from spark_connector.options.write_options import WriteOptions
-    from spark_connector.writing.columns import MessageColumns
     from spark_connector.writing.messages import Messages
+    from spark_connector.writing.task import Task
+    from spark_connector.writing.write_plan import WritePlan
 
-__all__ = ["write_partition"]
+__all__ = ["TaskWriter"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,68 +44,23 @@ _BEGUN_BEFORE = (
 )
 
 
-def write_partition(
-    batches: Iterable[pa.RecordBatch],
-    columns: MessageColumns,
-    options: WriteOptions,
-    *,
-    write_id: str | None = None,
-    batch_id: int = 0,
-) -> TaskReport:
-    """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
+class TaskWriter:
+    """Publishes the rows of one task, and counts them. Each writer is used once.
 
     Args:
-        batches: the rows.
-        columns: which column is what.
-        options: how to write.
-        write_id: of the write, for the report and for message ids; None in a stream, where Spark tells it.
-        batch_id: of the micro-batch, where `write_id` is given.
-
-    Raises:
-        PublishError: not every row was confirmed.
-        RowError: a row that AMQP cannot carry; of the rows before it any may be published.
-        InputError: the password is not to be had in this process, or copies of the task would break what was asked for.
+        plan: the checked write.
+        task: the task that publishes.
     """
-    task = Task.current(write_id, batch_id)
-    try:
-        with begun(task) as earlier:
-            report = _Writer(task, columns, options).write(batches)
-        return (
-            replace(report, notes=(*report.notes, _BEGUN_BEFORE)) if earlier and not task.attempt else report
-        )
-    except PublishError as cause:
-        where = f"partition {task.partition}{_refusing_queue(cause.report, options.ring)}"
-        error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
-    except Exception as cause:  # noqa: BLE001  # it is raised below
-        bare = without_traceback(cause)
-        error = type(bare)(f"partition {task.partition}: {bare}")
-    raise error  # from here, so that Spark shows one line and not the way to it
 
-
-def _refusing_queue(report: PublishReport, ring: HashRing | None) -> str:
-    """The queue that refuses, by the ring: the broker names none."""
-    refused = next((sample for sample in report.samples if sample.code == NACK), None)
-    if refused is None or ring is None:
-        return ""
-    return f" (queue {ring.destination_for(refused.key)!r} by the ring)"
-
-
-class _Writer:
-    """Counts what a task does."""
-
-    def __init__(self, task: Task, columns: MessageColumns, options: WriteOptions) -> None:
-        if options.message_id == "auto" and not task.write_id:
-            raise InputError(
-                "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
-                "add a column message_id, and set messageId to column"
-            )
+    def __init__(self, plan: WritePlan, task: Task) -> None:
+        options = plan.options
         self._task = task
+        self._columns = plan.columns
+        self._options = options
         made = options.message_id == "auto"
         self._ids = MessageIds(task.write_id, task.batch_id, task.partition) if made else None
-        self._columns = columns
-        self._options = options
-        self._notes = check_speculation(options, speculation=task.speculation)
         self._keys = KeySampler() if options.keep_order else None
+        self._notes: tuple[str, ...] = ()
         self._rows = 0
         self._skipped = 0
         self._samples: list[RowSample] = []
@@ -115,19 +68,55 @@ class _Writer:
         self._next_line_at = time.monotonic() + _PROGRESS_S
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """All of it."""
-        if self._task.attempt:
+        """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
+
+        Args:
+            batches: the rows of the partition.
+
+        Raises:
+            PublishError: not every row was confirmed.
+            RowError: AMQP cannot carry a row; any of the rows before it may be published.
+            InputError: the password is not available in this process, Spark does not tell the write that message ids
+                are made of, or copies of the task would break what was asked for.
+        """
+        where = f"partition {self._task.partition}"
+        try:
+            with begun(self._task) as earlier:
+                self._check(begun_before=earlier)
+                return self._publish(batches)
+        except PublishError as cause:
+            where += _refusing_queue(cause.report, self._options.ring)
+            error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
+        except Exception as cause:  # noqa: BLE001  # it is raised below
+            bare = without_traceback(cause)
+            error = type(bare)(f"{where}: {bare}")
+        raise error  # from here, so that Spark shows one line and not the way to it
+
+    def _check(self, *, begun_before: bool) -> None:
+        """Check what only the task knows of Spark, and note it."""
+        task = self._task
+        if self._ids is not None and not task.write_id:
+            raise InputError(
+                "option 'messageId' is 'auto', but this Spark does not tell the streaming query: "
+                "add a column message_id, and set messageId to column"
+            )
+        self._notes = check_speculation(self._options, speculation=task.speculation)
+        if task.attempt:
             _log.warning(
                 "exchange %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues "
                 "already",
                 self._options.exchange,
-                self._task.partition,
-                self._task.attempt,
+                task.partition,
+                task.attempt,
             )
+        elif begun_before:
+            self._notes += (_BEGUN_BEFORE,)
+
+    def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
         messages = self._messages(batches)
         first = next(messages, None)
         if first is None:
-            return self._report(None)
+            return self._report(PublishReport())
         with self._publisher() as publisher:
             for some in chain((first,), messages):
                 publisher.send(some.keys, some.bodies, properties=some.properties, exchanges=some.exchanges)
@@ -182,7 +171,7 @@ class _Writer:
         )
 
     def _addresses(self) -> Sequence[ConnectionSettings]:
-        """Where to connect: to the queue's own node first where the first batch goes to one queue."""
+        """Return where to connect: first to the queue's own node, if the first batch goes to one queue."""
         addresses = self._options.brokers.resolve(self._task.partition)
         if len(self._predicted) == 1:
             (queue,) = self._predicted
@@ -226,38 +215,31 @@ class _Writer:
             report.confirmed / report.seconds if report.seconds else 0.0,
         )
 
-    def _report(self, report: PublishReport | None) -> TaskReport:
+    def _report(self, report: PublishReport) -> TaskReport:
         task = self._task
-        counted = TaskReport(
+        returned = (
+            RowSample(task.partition, None, f"{sample.code} {sample.text}", hash_of_key(sample.key.encode()))
+            for sample in report.samples
+        )
+        return TaskReport(
             task.partition,
             task.attempt,
             task.write_id,
             task.batch_id,
             rows=self._rows,
             skipped=self._skipped,
+            publish_report=replace(report, samples=()),  # those show keys
             predicted=dict(self._predicted),
-            samples=tuple(self._samples),
+            samples=(*self._samples, *returned)[:MAX_SAMPLES],
             task_id=task.number,
             notes=self._notes,
             keys=self._keys.sample() if self._keys else KeySample(),
         )
-        if report is None:
-            return counted
-        returned = (
-            RowSample(task.partition, None, f"{sample.code} {sample.text}", hash_of_key(sample.key.encode()))
-            for sample in report.samples
-        )
-        return replace(
-            counted,
-            published=report.rows,
-            confirmed=report.confirmed,
-            returned=report.returned,
-            nacked=report.nacked,
-            retried=report.retried,
-            republished=report.republished,
-            reconnects=report.reconnects,
-            bytes_sent=report.bytes_sent,
-            seconds=report.seconds,
-            blocked_seconds=report.blocked_seconds,
-            samples=(*counted.samples, *returned)[:MAX_SAMPLES],
-        )
+
+
+def _refusing_queue(report: PublishReport, ring: HashRing | None) -> str:
+    """Name the queue that refuses, by the ring: the broker does not say."""
+    refused = next((sample for sample in report.samples if sample.code == NACK), None)
+    if refused is None or ring is None:
+        return ""
+    return f" (queue {ring.destination_for(refused.key)!r} by the ring)"

@@ -1,4 +1,4 @@
-"""A write that was checked and may begin: what its writers do, whatever Spark calls them."""
+"""A write that has been checked and may begin, and what happens when it ends."""
 
 from __future__ import annotations
 
@@ -7,53 +7,46 @@ import sys
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports.notes import notes_on
 from spark_connector.reports.report_file import check_report_path, save_report
-from spark_connector.reports.write_report import TaskReport, WriteReport
+from spark_connector.reports.write_report import WriteReport
 from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.broker_look import Look
 from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.preflight import check_broker, check_secret_name, check_speculation
-from spark_connector.writing.task_writer import write_partition
+from spark_connector.writing.preflight import check_broker, check_secret_name
+from spark_connector.writing.speculation import check_speculation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import pyarrow as pa
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from spark_connector.placing.watched_ring import WatchedRing
+    from spark_connector.reports.task_report import TaskReport
 
-__all__ = ["WritePlan", "speculation_of"]
+__all__ = ["WritePlan"]
 
 _log = logging.getLogger(__name__)
 
-#: Spark makes the writer of a stream once more where it commits a batch, and the messages are out by then.
+#: The module in which Spark makes the writer of a stream once more to commit a batch. The messages are out by then.
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
-
-
-def speculation_of(spark: SparkSession) -> bool:
-    """Whether ``spark.speculation`` is on, as the user's session knows it, classic or Connect."""
-    conf: Any = spark.conf
-    return bool(conf.get("spark.speculation", "false").lower() == "true")
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Options and columns that fit each other, and a broker that was looked at.
+    """Options and columns that fit each other, and a broker that has been asked.
 
     Attributes:
-        columns: which column is what.
+        columns: the positions of the columns in a batch.
         options: how to write.
-        schema: the columns as Spark has them.
-        streaming: whether there is a write for each micro-batch.
-        write_id: of the write; None in a stream, where the tasks are told the query.
-        notes: for the report.
+        schema: the columns as Spark describes them.
+        streaming: whether each micro-batch of a stream is written with this plan.
+        write_id: id of the write; None in a stream, where Spark tells each task the id of the query.
+        notes: notes for the report.
         started: when this was planned, in seconds since 1970.
     """
 
@@ -76,20 +69,20 @@ class WritePlan:
         speculation: bool | None = None,
         look: Look | None = None,
     ) -> WritePlan:
-        """Check everything that can be checked before the first task.
+        """Return a plan after everything is checked that can be checked before the first task.
 
         Args:
-            options: as given.
-            schema: of the rows.
-            overwrite: whether Spark wants to replace what is there.
-            streaming: whether there is a write for each micro-batch.
-            speculation: whether ``spark.speculation`` is on; None where only the tasks are told.
-            look: at the broker, where the caller keeps that of a streaming query.
+            options: the texts of the options by name.
+            schema: the columns of the rows.
+            overwrite: whether Spark is asked to replace existing data, which is refused.
+            streaming: whether the write is that of a stream.
+            speculation: whether ``spark.speculation`` is on; None if only the tasks know.
+            look: the remembered answer of the broker, if the caller keeps it for a streaming query.
 
         Raises:
-            InputError: an option or a column.
-            BrokerRefusedError: the broker refuses the user, or the exchange is not what it should be.
-            UnreachableError: nobody answers there.
+            InputError: an option or a column cannot be used.
+            BrokerRefusedError: the broker refuses the user, or the exchange has another type.
+            UnreachableError: no address answers.
         """
         # An error is raised from here, where no variable holds the options and their password.
         try:
@@ -134,19 +127,17 @@ class WritePlan:
         write_id = None if streaming else uuid.uuid4().hex
         return cls(columns, parsed, schema, streaming, write_id, notes)
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """Publish a partition; runs in the task."""
-        return write_partition(batches, self.columns, self.options, write_id=self.write_id)
-
     def commit(
         self, tasks: Iterable[TaskReport], batch_id: int | None = None, ring: WatchedRing | None = None
     ) -> WriteReport:
-        """Report; runs on the driver's machine once every task is done, and never raises: the messages are out.
+        """Return, log and save the report of a write whose tasks are all done.
+
+        Runs on the driver's machine, and never raises: the messages are out.
 
         Args:
-            tasks: their reports.
-            batch_id: of the micro-batch.
-            ring: that is read again where connections were lost.
+            tasks: the reports of the tasks.
+            batch_id: number of the micro-batch; None outside a stream.
+            ring: the ring to read again if connections were lost.
         """
         done = tuple(tasks)
         lost = any(task.reconnects for task in done)
@@ -166,12 +157,15 @@ class WritePlan:
         batch_id: int | None = None,
         cause: Exception | None = None,
     ) -> WriteReport:
-        """Say what stays behind; runs on the driver's machine when a task failed for good, and never raises.
+        """Return, log and save the report of a write that failed.
+
+        Runs on the driver's machine when a task failed for good, and never raises. Messages that are in the queues
+        stay there.
 
         Args:
-            tasks: those that finished.
-            expected: how many tasks there are; None where Spark does not say.
-            batch_id: of the micro-batch.
+            tasks: the reports of the tasks that finished.
+            expected: number of tasks of the write; None if Spark does not say.
+            batch_id: number of the micro-batch; None outside a stream.
             cause: why the write failed, if it is known.
         """
         done = tuple(tasks)

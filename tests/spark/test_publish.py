@@ -16,7 +16,7 @@ from spark_connector import batch_publisher, dry_run, place, publish
 from spark_connector.direct_write import publish_partition
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.python_options import texts
-from spark_connector.reports.task_reports import TaskReports
+from spark_connector.reports.finished_tasks import FinishedTasks
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def test_the_error_of_a_task_is_one_line(
     assert "\n" not in str(caught.value)
     plan = WritePlan.checked(texts(options, None), nulls.schema, overwrite=False)
     with pytest.raises(PySparkException) as whole:  # what publish has made a line of
-        for_each_partition(nulls, publish_partition, plan, TaskReports.of(spark))
-    assert "write_partition" in str(whole.value)
+        for_each_partition(nulls, publish_partition, plan, FinishedTasks.of(spark))
+    assert "task_writer.py" in str(whole.value)
     assert "guest:guest" not in str(whole.value)
     unusual: Any = "x-consistent-hash"
     channel.exchange_declare("unbound", unusual)

@@ -231,8 +231,8 @@ def test_rows_instead_of_arrow_as_in_pyspark_4_0(
             return "rabbitmq"
 
         def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: FBT001, N802
+            from spark_connector.writing.spark_writers import StreamRowWriter
             from spark_connector.writing.write_plan import WritePlan
-            from spark_connector.writing.writers import StreamRowWriter
 
             plan = WritePlan.checked(self.options, schema, overwrite=overwrite, streaming=True)
             return StreamRowWriter(plan)

@@ -18,10 +18,13 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, InputError, PublishError, RowError
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports.write_report import RowSample, WriteReport, hash_of_key
+from spark_connector.reports.task_report import RowSample, hash_of_key
+from spark_connector.reports.write_report import WriteReport
 from spark_connector.writing import task_writer
 from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.task_writer import write_partition
+from spark_connector.writing.task import Task
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.testing import RunningBroker
-    from spark_connector.reports.write_report import TaskReport
+    from spark_connector.reports.task_report import TaskReport
 
     Consumed = Callable[[], list[Any]]
 
@@ -54,7 +57,12 @@ def write(url: str, columns: dict[str, list[Any]], *, batches: int = 1, **option
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
     found = MessageColumns.of(schema, parsed)
-    return write_partition([batch] * batches, found, parsed, write_id="w", batch_id=7)
+    return TaskWriter(WritePlan(found, parsed, schema), Task.current("w", 7)).write([batch] * batches)
+
+
+def plan_of(options: WriteOptions) -> WritePlan:
+    schema = StructType().add("key", StringType()).add("value", StringType())
+    return WritePlan(MessageColumns.of(schema, options), options, schema)
 
 
 def rows(count: int) -> dict[str, list[Any]]:
@@ -119,9 +127,8 @@ def test_made_ids_go_on_over_batches(vhost_url: str, consumed: Consumed) -> None
 
 def test_made_ids_need_a_write(vhost_url: str) -> None:
     options = WriteOptions.parse({"url": vhost_url, "exchange": "x", "messageId": "auto"})
-    columns = MessageColumns.of(StructType().add("key", StringType()).add("value", StringType()), options)
     with pytest.raises(InputError, match="does not tell the streaming query: add a column message_id"):
-        write_partition([], columns, options)
+        TaskWriter(plan_of(options), Task.current()).write([])
 
 
 def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
@@ -219,7 +226,6 @@ def test_the_connection_is_named_after_the_task(broker: RunningBroker, vhost_url
         connections = management.request("GET", "vhosts", vhost, "connections")
         return {one["client_properties"].get("connection_name") for one in connections}
 
-    schema = StructType().add("key", StringType()).add("value", StringType())
     batch = pa.RecordBatch.from_pydict({"key": ["k"], "value": ["v"]})
     options = WriteOptions.parse({"url": vhost_url, "exchange": "x"})
 
@@ -231,7 +237,7 @@ def test_the_connection_is_named_after_the_task(broker: RunningBroker, vhost_url
             time.sleep(0.2)  # the page is a few seconds late
         yield batch
 
-    write_partition(batches(), MessageColumns.of(schema, options), options, write_id="w")
+    TaskWriter(plan_of(options), Task.current("w")).write(batches())
 
 
 @pytest.mark.usefixtures("channel")
@@ -259,8 +265,7 @@ def test_a_lost_connection_is_opened_again(broker: RunningBroker, vhost_url: str
         management.request("DELETE", "connections", victims[0])
         yield pa.RecordBatch.from_pydict({"key": ["k"], "value": ["two"]})
 
-    schema = StructType().add("key", StringType()).add("value", StringType())
-    report = write_partition(batches(), MessageColumns.of(schema, options), options, write_id="w")
+    report = TaskWriter(plan_of(options), Task.current("w")).write(batches())
     assert (report.rows, report.confirmed, report.reconnects) == (2, 2, 1)
     assert [message.body for message in consumed()][-1:] == [b"two"]
     assert "reconnects" in WriteReport.of("x", [report], None).to_json()

@@ -49,3 +49,11 @@ def test_a_report_in_words(report: PublishReport, text: str) -> None:
 def test_a_report_can_be_pickled() -> None:
     report = PublishReport(rows=1, returned=1, samples=(Returned("k", 312, "NO_ROUTE"),))
     assert pickle.loads(pickle.dumps(report)) == report  # noqa: S301  # our own
+
+
+def test_reports_are_added() -> None:
+    first = PublishReport(5, 4, 1, 0, 0, 2, 3, 1, 100, 1.5, 0.5, (Returned("k", 312, "NO_ROUTE"),))
+    total = sum([PublishReport(rows=3, confirmed=2, nacked=1, bytes_sent=50, seconds=2.0)], first)
+    assert total == PublishReport(8, 6, 1, 1, 0, 2, 3, 1, 150, 3.5, 0.5, (Returned("k", 312, "NO_ROUTE"),))
+    assert total.rows == total.confirmed + total.returned + total.nacked + total.unknown
+    assert sum([first], PublishReport()) == first

@@ -1,4 +1,4 @@
-"""Whatever goes wrong, a traceback with its local variables shows no password."""
+"""Errors through Spark: no traceback with its local variables shows a password, and a task's error is found again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import NotFoundError, PublishError, RabbitChxError, RowError
+from rabbit_chx.publishing import PublishReport
 from spark_connector.options.addresses import Brokers
-from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.task_writer import write_partition
+from spark_connector.spark_errors import raised_in_task
+from spark_connector.writing.task import Task
+from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
+COUNTS = PublishReport(
+    rows=32_000, confirmed=30_000, returned=3, nacked=7, unknown=1_990, retried=9, republished=5
+)
 
 
 def with_locals(error: Exception) -> str:
@@ -48,9 +52,48 @@ def test_of_an_unforeseen_error_in_a_task(monkeypatch: pytest.MonkeyPatch) -> No
         secret = brokers.addresses[0].password.reveal()
         raise KeyError(len(secret))
 
+    plan = WritePlan.checked(OPTIONS, SCHEMA, overwrite=False)
     monkeypatch.setattr(Brokers, "resolve", fail)
-    parsed = WriteOptions.parse(OPTIONS)
     batch = pa.RecordBatch.from_pydict({"key": ["k"], "value": ["v"]})
     with pytest.raises(RabbitChxError, match=r"^partition 0: unforeseen KeyError: 6 \(at ") as caught:
-        write_partition([batch], MessageColumns.of(SCHEMA, parsed), parsed, write_id="w")
+        TaskWriter(plan, Task.current("w")).write([batch])
     assert "c4nary" not in with_locals(caught.value)
+
+
+# -- found again in Spark's text
+
+
+def raised(message: str, kind: str = "PublishError") -> Exception:
+    return RuntimeError(f"Job aborted\nTraceback ...\nrabbit_chx.errors.{kind}: {message}\n\tat org.apache")
+
+
+def test_a_publish_error_has_the_counts_of_its_message() -> None:
+    error = raised_in_task(raised(f"partition 3: exchange 'x; 1 unknown': no queue took 3; {COUNTS}"))
+    assert isinstance(error, PublishError)
+    assert error.report == COUNTS
+    assert "no queue took 3" in str(error)
+
+
+def test_other_errors_and_texts() -> None:
+    assert isinstance(raised_in_task(raised("row 1: too long", "RowError")), RowError)
+    assert raised_in_task(raised("no such class", "NoneSuch")) is None
+    assert raised_in_task(RuntimeError("something else")) is None
+    error = raised_in_task(raised("partition 0: without counts"))
+    assert isinstance(error, PublishError)
+    assert error.report == PublishReport()
+
+
+def test_the_error_of_a_task_is_found_in_what_spark_says() -> None:
+    said = (
+        "Job aborted due to stage failure: ... org.apache.spark.api.python.PythonException: Traceback (most recent "
+        'call last):\n  File "writing.py", line 59, in write_partition\n    raise error\n'
+        "rabbit_chx.errors.{}: partition 3: what happened\n\n\tat org.apache.spark..."
+    )
+    error = raised_in_task(RuntimeError(said.format("NotFoundError")))
+    assert type(error) is NotFoundError
+    assert str(error) == "partition 3: what happened"
+    error = raised_in_task(RuntimeError(said.format("PublishError")))
+    assert isinstance(error, PublishError)
+    assert error.report.rows == 0
+    assert raised_in_task(RuntimeError(said.format("Any"))) is None
+    assert raised_in_task(RuntimeError("boo")) is None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing
-from spark_connector.options.option_table import OPTIONS
 from spark_connector.options.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -132,140 +129,3 @@ def test_bad_options(options: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         WriteOptions.parse({**URL, **options})
     assert "c4nary" not in str(caught.value)
-
-
-# -- where to
-
-
-def test_several_urls_in_turn() -> None:
-    brokers = parse(url="amqp://a/v , amqps://b", exchange="x").brokers
-    assert [(one.host, one.port, one.vhost) for one in brokers.resolve()] == [
-        ("a", 5672, "v"),
-        ("b", 5671, "/"),
-    ]
-    assert [one.host for one in brokers.resolve(3)] == ["b", "a"]
-
-
-@pytest.mark.parametrize("password", ["℀", "[", "[x]", ",", "%2F%40%3A"])
-def test_passwords_of_urls_that_other_parsers_refuse(password: str) -> None:
-    (address,) = parse(url=f"amqp://ann:{password}@h/v", exchange="x").brokers.resolve()
-    assert address.password.reveal() == unquote(password)
-
-
-def test_host_and_port_with_tls() -> None:
-    given = parse(host="h", tls="true", tlsCaFile="ca.pem", tlsVerify="false", username="ann", exchange="x")
-    (address,) = given.brokers.resolve()
-    assert (address.host, address.port, address.vhost, address.username) == ("h", 5671, "/", "ann")
-    assert address.tls is not None
-    assert (address.tls.ca_file, address.tls.verify) == ("ca.pem", False)
-
-
-def test_host_may_be_an_ipv6_address() -> None:
-    (address,) = parse(host="::1", exchange="x").brokers.resolve()
-    assert address.host == "::1"
-
-
-def test_tls_options_go_with_amqps_urls() -> None:
-    (address,) = parse(url="amqps://h", tlsCaFile="ca.pem", exchange="x").brokers.resolve()
-    assert address.tls is not None
-    assert address.tls.ca_file == "ca.pem"
-
-
-def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
-    url = "amqp://h?heartbeat=7&connection_timeout=3000"
-    (address,) = parse(url=url, exchange="x").brokers.resolve()
-    assert (address.heartbeat_s, address.connection_timeout_s) == (7, 3.0)
-    (address,) = parse(url=url, exchange="x", heartbeat="9", connectTimeout="4s").brokers.resolve()
-    assert (address.heartbeat_s, address.connection_timeout_s) == (9, 4.0)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({}, "option 'url' is missing"),
-        ({"url": "amqp://h", "host": "h"}, "options 'url' and 'host': the URL has it already"),
-        (
-            {"url": "amqp://h", "tls": "true"},
-            "option 'tls': amqp://guest:.*@h:5672/%2F is without TLS; write amqps://",
-        ),
-        ({"url": "amqps://h", "tls": "false"}, "option 'tls' is false: amqps://.* says TLS"),
-        ({"host": "h", "tlsCaFile": "c"}, "option 'tlsCaFile' is for TLS: set tls to true"),
-        ({"url": "amqp://a:c4nary@h", "password": "c4nary"}, "the URL has a password already"),
-        ({"url": "amqp://a:c4nary℀@h", "password": "c4nary"}, "the URL has a password already"),
-        ({"url": "amqp://a@h", "username": "b"}, "the URL has a user name already"),
-        (
-            {"host": "h", "password": "c4nary", "passwordEnv": "P"},
-            "'password' and 'passwordEnv': give one of them",
-        ),
-        ({"url": "amqp://a:c4nary@h:x"}, "AMQP URI"),
-        (
-            {"host": "amqp://a:c4nary@h"},
-            "option 'host' is a text with an '@', which is not shown: give a name",
-        ),
-        ({"host": "h:5672"}, "option 'host' is 'h:5672': give a name or an address alone"),
-        ({"host": "[::1]"}, "option 'host'"),
-    ],
-)
-def test_bad_addresses(options: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message) as caught:
-        WriteOptions.parse({"exchange": "x", **options})
-    assert "c4nary" not in str(caught.value)
-
-
-# -- secrets
-
-
-def test_the_password_is_found_where_the_task_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from_env = parse(**URL, passwordEnv="RABBIT_PASSWORD")
-    with pytest.raises(InputError, match="'RABBIT_PASSWORD' is not set in this process"):
-        from_env.brokers.resolve()
-    monkeypatch.setenv("RABBIT_PASSWORD", "c4nary")
-    with_password = {**URL, "password": "c4nary"}
-    file = tmp_path / "password"
-    file.write_text("c4nary\n")
-    from_file = parse(**URL, passwordFile=str(file))
-    for options in (from_env, from_file, parse(**with_password)):
-        (address,) = options.brokers.resolve()
-        assert (address.username, address.password.reveal()) == ("ann", "c4nary")
-        assert "c4nary" not in repr(options) + repr(address) + options.brokers.masked_url
-        assert b"c4nary" not in pickle.dumps(options)
-        assert pickle.loads(pickle.dumps(options)) == options  # noqa: S301
-    file.unlink()
-    with pytest.raises(InputError, match="cannot be read here"):
-        from_file.brokers.resolve()
-
-
-def test_no_error_advises_to_put_the_password_into_sparks_configuration() -> None:
-    with pytest.raises(InputError, match="set it where the executors start, or give passwordFile") as caught:
-        parse(**URL, passwordEnv="RABBIT_PW").brokers.resolve()
-    assert "executorEnv" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "password"),
-    [(b" c4nary \n", " c4nary "), ("ü\r\n".encode(), "ü"), (b"\tc4nary", "\tc4nary"), (b" \n", " ")],
-)
-def test_a_password_file_is_taken_as_it_is_but_for_the_end_of_the_line(
-    tmp_path: Path, content: bytes, password: str
-) -> None:
-    file = tmp_path / "password"
-    file.write_bytes(content)
-    (address,) = parse(**URL, passwordFile=str(file)).brokers.resolve()
-    assert address.password.reveal() == password
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"", "is empty: write the password"), (b"\n", "is empty"), (b"\xff", "as UTF-8")],
-)
-def test_password_files_that_hold_none(tmp_path: Path, content: bytes, message: str) -> None:
-    file = tmp_path / "password"
-    file.write_bytes(content)
-    with pytest.raises(InputError, match=message):
-        parse(**URL, passwordFile=str(file)).brokers.resolve()
-
-
-def test_every_option_is_in_the_table_once() -> None:
-    names = [option.name.lower() for option in OPTIONS]
-    assert len(set(names)) == len(names)
-    assert all(option.meaning and option.group for option in OPTIONS)

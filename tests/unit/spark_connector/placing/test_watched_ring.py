@@ -6,10 +6,11 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing
-from spark_connector.reports.write_report import TaskReport
+from spark_connector.reports.task_report import TaskReport
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.write_plan import WritePlan
 
@@ -55,7 +56,9 @@ def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
     options = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "ring": BEFORE.to_json()})
     schema = StructType().add("key", StringType()).add("value", StringType())
     plan = WritePlan(MessageColumns.of(schema, options), options, schema)
-    report = plan.commit([TaskReport(0, 0, reconnects=reconnects)], ring=watched)
+    report = plan.commit(
+        [TaskReport(0, 0, publish_report=PublishReport(reconnects=reconnects))], ring=watched
+    )
     assert [note.partition(": ")[0] for note in report.notes] == (
         ["connections were lost and opened again (2)"] if reconnects else []
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.key_sample import KeySampler
 from spark_connector.reports.notes import notes_on
-from spark_connector.reports.write_report import TaskReport
+from spark_connector.reports.task_report import TaskReport
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
 
@@ -46,7 +47,10 @@ def test_a_stage_that_ran_again_though_every_attempt_is_0() -> None:
 
 
 def test_a_broker_that_may_have_restarted() -> None:
-    tasks = [TaskReport(0, 0, reconnects=2, republished=5), TaskReport(1, 0, reconnects=1)]
+    tasks = [
+        TaskReport(0, 0, publish_report=PublishReport(reconnects=2, republished=5)),
+        TaskReport(1, 0, publish_report=PublishReport(reconnects=1)),
+    ]
     for given in (options(), options(ring=RING.to_json())):
         (note,) = notes_on(tasks, given)
         assert note.startswith("connections were lost and opened again (3): where the broker was restarted")

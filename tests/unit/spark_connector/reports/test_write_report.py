@@ -1,20 +1,17 @@
-"""Reports: of tasks in the order of their partitions, whole and failed."""
+"""Reports of a write: tasks in the order of their partitions, whole and failed, as text and as JSON."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-import pytest
+from rabbit_chx.publishing import PublishReport
+from spark_connector.placing.key_sample import KeySample
+from spark_connector.reports.task_report import RowSample, TaskReport
+from spark_connector.reports.write_report import WriteReport
 
-from rabbit_chx.errors import InputError
-from spark_connector.reports.report_file import check_report_path, save_report
-from spark_connector.reports.write_report import TaskReport, WriteReport
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-FAILED = WriteReport.of("x", [TaskReport(1, 0, confirmed=5)], None, failed=True, unfinished=2)
+FAILED = WriteReport.of(
+    "x", [TaskReport(1, 0, publish_report=PublishReport(confirmed=5))], None, failed=True, unfinished=2
+)
 
 
 def test_tasks_are_in_the_order_of_their_partitions() -> None:
@@ -38,33 +35,105 @@ def test_the_sample_of_keys_is_not_shown() -> None:
     assert "keys" not in json.loads(FAILED.to_json())["tasks"][0]
 
 
-def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
-    path, previous = tmp_path / "report.json", tmp_path / "report.json.previous"
-    for exchange in ("first", "second", "third"):
-        check_report_path(str(path), streaming=False)
-        assert not path.exists()
-        save_report(WriteReport.of(exchange, [], None), str(path), streaming=False)
-    assert json.loads(path.read_text())["exchange"] == "third"
-    assert json.loads(previous.read_text())["exchange"] == "second"
+EVERYTHING = TaskReport(
+    3,
+    1,
+    "w",
+    7,
+    rows=9,
+    skipped=2,
+    publish_report=PublishReport(7, 6, 1, 2, 0, 3, 4, 5, 600, 7.5, 0.5),
+    predicted={"q1": 6},
+    samples=(RowSample(3, None, "312 NO_ROUTE", "abc"),),
+    task_id=11,
+    notes=("a note",),
+    keys=KeySample(b"12345678"),
+)
+JSON = """{
+  "exchange": "x",
+  "write_id": "w",
+  "batch_id": 7,
+  "failed": false,
+  "unfinished": 0,
+  "rows": 18,
+  "skipped": 4,
+  "published": 14,
+  "confirmed": 12,
+  "returned": 2,
+  "nacked": 4,
+  "retried": 6,
+  "republished": 8,
+  "reconnects": 10,
+  "blocked_seconds": 1.0,
+  "bytes_sent": 1200,
+  "seconds": 12.0,
+  "predicted": {
+    "q1": 12
+  },
+  "ring_provenance": "read",
+  "notes": [
+    "of all"
+  ],
+  "samples": [
+    {
+      "partition": 3,
+      "row": null,
+      "reason": "312 NO_ROUTE",
+      "key_hash": "abc"
+    },
+    {
+      "partition": 3,
+      "row": null,
+      "reason": "312 NO_ROUTE",
+      "key_hash": "abc"
+    }
+  ],
+  "tasks": [
+TASK,
+TASK
+  ]
+}"""
+TASK = """    {
+      "partition": 3,
+      "attempt": 1,
+      "write_id": "w",
+      "batch_id": 7,
+      "rows": 9,
+      "skipped": 2,
+      "published": 7,
+      "confirmed": 6,
+      "returned": 1,
+      "nacked": 2,
+      "retried": 3,
+      "republished": 4,
+      "reconnects": 5,
+      "bytes_sent": 600,
+      "seconds": 7.5,
+      "blocked_seconds": 0.5,
+      "predicted": {
+        "q1": 6
+      },
+      "samples": [
+        {
+          "partition": 3,
+          "row": null,
+          "reason": "312 NO_ROUTE",
+          "key_hash": "abc"
+        }
+      ],
+      "task_id": 11,
+      "notes": [
+        "a note"
+      ]
+    }"""
 
-    previous.write_text("mine")
-    with pytest.raises(InputError, match=r"or the one with \.previous behind its name, is no report"):
-        check_report_path(str(path), streaming=False)
-    previous.unlink()
-    path.write_text("mine")
-    with pytest.raises(InputError, match="is no report: name another, or remove it yourself"):
-        check_report_path(str(path), streaming=False)
-    assert path.read_text() == "mine"
+
+def test_the_json_to_the_letter() -> None:
+    report = WriteReport.of("x", [EVERYTHING] * 2, "read", batch_id=7, seconds=12.0, notes=["of all"])
+    assert report.to_json() == JSON.replace("TASK", TASK)
 
 
-def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
-    folder = tmp_path / "reports"
-    for _ in range(2):
-        check_report_path(str(folder), streaming=True)
-        assert folder.is_dir()
-    save_report(WriteReport.of("x", [], None, batch_id=3), str(folder), streaming=True)
-    assert json.loads((folder / "batch-3.json").read_text())["batch_id"] == 3
-    with pytest.raises(InputError, match="a stream has a report for each batch, so give a folder"):
-        check_report_path(str(folder / "batch-3.json"), streaming=True)
-    with pytest.raises(InputError, match=r"cannot be written \(FileNotFoundError\)"):
-        check_report_path(str(tmp_path / "no" / "folder"), streaming=True)
+def test_the_text() -> None:
+    report = WriteReport.of("x", [EVERYTHING], "read", seconds=12.0)
+    assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", " rows               9"]
+    assert " returned           1\n nacked             2\n" in str(report)

@@ -131,7 +131,7 @@ def test_large_rows_are_hashed_in_slices(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_hashes_are_remembered_in_few_runs() -> None:
-    seen = message_ids._Seen()
+    seen = message_ids._SeenHashes()
     hashes = np.arange(5_000, dtype=np.uint64)
     for start in range(0, 5_000, 10):
         assert not seen.numbers(hashes[start : start + 10]).any()

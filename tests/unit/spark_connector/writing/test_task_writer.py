@@ -13,11 +13,12 @@ from rabbit_chx.errors import InputError, PublishError, RowError
 from rabbit_chx.publishing import PublishReport, Returned
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports.write_report import RowSample, TaskReport, hash_of_key
+from spark_connector.reports.task_report import RowSample, TaskReport, hash_of_key
 from spark_connector.writing import task_writer
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import write_partition
+from spark_connector.writing.task_writer import TaskWriter
+from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +82,8 @@ def write(*batches: Columns, **options: str) -> TaskReport:
     for name in batches[0]:
         schema = schema.add(name, StringType())
     made = [pa.RecordBatch.from_pydict({n: pa.array(v, pa.string()) for n, v in b.items()}) for b in batches]
-    return write_partition(made, MessageColumns.of(schema, parsed), parsed, write_id="w", batch_id=7)
+    plan = WritePlan(MessageColumns.of(schema, parsed), parsed, schema)
+    return TaskWriter(plan, Task.current("w", 7)).write(made)
 
 
 def test_the_report_has_every_count_at_its_place() -> None:
@@ -94,6 +96,7 @@ def test_the_report_has_every_count_at_its_place() -> None:
     assert (report.seconds, report.blocked_seconds) == (4.0, 0.5)
     assert (report.write_id, report.batch_id) == ("w", 7)
     assert report.samples[1] == RowSample(0, None, "312 NO_ROUTE", hash_of_key(b"nowhere"))
+    assert "nowhere" not in repr(report)
 
 
 def test_the_rest_of_the_partition_is_published_after_an_unroutable_row_that_is_skipped() -> None:

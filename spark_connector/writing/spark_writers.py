@@ -1,7 +1,7 @@
-"""The writers that Spark calls in a task and where it commits. Needs PySpark 4.0 or newer.
+"""The writers that Spark calls, in each task and where it commits. Needs PySpark 4.0 or newer.
 
-Spark pickles a writer for the executors. Ours are pickled in such a way that a Python without our packages
-says so in words, instead of failing on a module name.
+Spark pickles a writer for the executors. Our writers are pickled as code: an executor without our packages then names
+what it lacks, instead of failing on a module name.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from spark_connector.executor_functions import pickled_as_code
+from spark_connector.writing.task import Task
+from spark_connector.writing.task_writer import TaskWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
-    from spark_connector.reports.write_report import TaskReport
+    from spark_connector.reports.task_report import TaskReport
     from spark_connector.writing.write_plan import WritePlan
 else:  # since PySpark 4.1
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
@@ -30,7 +32,10 @@ __all__ = ["BatchWriter", "StreamArrowWriter", "StreamRowWriter", "stream_writer
 
 
 class _TaskDone(WriterCommitMessage):
-    """What a task tells the driver; with it what the planner knew, as Spark commits a stream with a plan made anew."""
+    """What a task tells the driver: its report, and what the planner knew.
+
+    Spark commits a micro-batch with a plan that it makes again, which does not know the start and the notes.
+    """
 
     def __init__(self, report: TaskReport, plan: WritePlan) -> None:
         self.report = report
@@ -38,14 +43,15 @@ class _TaskDone(WriterCommitMessage):
         self.notes = plan.notes
 
 
-class _Writer:
-    """What all of them have in common."""
+class _SparkWriter:
+    """What all writers have in common."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
-        return _TaskDone(self._plan.write(batches), self._plan)
+        task = Task.current(self._plan.write_id)
+        return _TaskDone(TaskWriter(self._plan, task).write(batches), self._plan)
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int | None = None) -> None:
         plan, done = self._planned(messages)
@@ -64,29 +70,35 @@ class _Writer:
         return pickled_as_code(type(self), self._plan)
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(_SparkWriter, DataSourceArrowWriter):
     """Writes the partitions of one DataFrame."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # Spark's own has it
-        """Run in the task."""
+        """Publish the rows of a partition. Spark calls this in the task."""
         return self._write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Run on the driver's machine once every task is done."""
+        """Write the report. Spark calls this on the driver's machine once every task is done."""
         self._commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Run on the driver's machine when a task failed for good. Nothing can be taken back."""
+        """Write the report. Spark calls this on the driver's machine when a task failed for good.
+
+        Messages that are in the queues stay there.
+        """
         self._abort(messages)
 
 
-class _StreamWriter(_Writer):
+class _StreamWriter(_SparkWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Run on the driver's machine once every task of the batch is done."""
+        """Write the report. Spark calls this on the driver's machine once every task of the batch is done."""
         self._commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Run on the driver's machine when the batch failed. Nothing can be taken back."""
+        """Write the report. Spark calls this on the driver's machine when the batch failed.
+
+        Messages that are in the queues stay there.
+        """
         self._abort(messages, batchId)
 
 
@@ -94,22 +106,22 @@ class StreamArrowWriter(_StreamWriter, DataSourceStreamArrowWriter):
     """Writes the partitions of a micro-batch. Needs PySpark 4.1."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
-        """Run in the task."""
+        """Publish the rows of a partition. Spark calls this in the task."""
         return self._write(iterator)
 
 
 class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
-    """The same for PySpark 4.0, which hands over rows."""
+    """Writes the partitions of a micro-batch on PySpark 4.0, which passes rows instead of Arrow batches."""
 
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
-        """Run in the task."""
+        """Publish the rows of a partition. Spark calls this in the task."""
         from spark_connector.writing.row_batches import batches_of_rows
 
         return self._write(batches_of_rows(iterator, self._plan.schema))
 
 
 def stream_writer(plan: WritePlan) -> DataSourceStreamWriter | StreamArrowWriter:
-    """The best that this PySpark knows."""
+    """Return the writer of micro-batches that this PySpark supports: of Arrow batches, or else of rows."""
     return (
         StreamArrowWriter(plan)
         if hasattr(datasource, "DataSourceStreamArrowWriter")

@@ -1,4 +1,4 @@
-"""The reports of tasks that finished, on the driver even where the job then fails."""
+"""The reports of tasks that finished, on the driver even if the job then fails."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import SparkSession
 
-    from spark_connector.reports.write_report import TaskReport
+    from spark_connector.reports.task_report import TaskReport
 
-__all__ = ["TaskReports"]
+__all__ = ["FinishedTasks"]
 
 
 class _Lists(AccumulatorParam[list[Any]]):
@@ -23,33 +23,40 @@ class _Lists(AccumulatorParam[list[Any]]):
         return [*value1, *value2]
 
 
-class TaskReports:
-    """Filled by tasks, read by the driver. Spark Connect has no such way, and it stays empty there."""
+class FinishedTasks:
+    """Reports that tasks add and the driver reads. Spark Connect has no accumulators, so it stays empty there.
+
+    Args:
+        accumulator: a Spark accumulator of lists; None with Spark Connect.
+    """
 
     def __init__(self, accumulator: Accumulator[list[Any]] | None) -> None:
         self._accumulator = accumulator
 
     @classmethod
-    def of(cls, spark: SparkSession) -> TaskReports:
-        """For one job of the session at a time."""
+    def of(cls, spark: SparkSession) -> FinishedTasks:
+        """Return a new one for the jobs of a session, which use it one after the other."""
         try:
             context = spark.sparkContext
-        except Exception:  # noqa: BLE001  # Connect's own, by version
+        except Exception:  # noqa: BLE001  # Connect raises its own error, which differs by version
             return cls(None)
         return cls(context.accumulator([], _Lists()))
 
     def clear(self) -> None:
-        """Forget them; runs on the driver. PySpark keeps an accumulator for good, so its content has to go."""
+        """Forget all reports. Runs on the driver.
+
+        PySpark keeps each accumulator until its process ends, so the content has to go.
+        """
         if self._accumulator is not None:
             self._accumulator.value = []
 
     def add(self, report: TaskReport) -> None:
-        """Runs in the task; Spark takes it with the task's end, and not from one that fails."""
+        """Add the report of the current task. Spark delivers it when the task ends, and drops it if the task fails."""
         if self._accumulator is not None:
             self._accumulator.add([report])
 
     @property
     def reports(self) -> tuple[TaskReport, ...]:
-        """One for each partition, the latest."""
+        """The latest report of each partition."""
         found = [] if self._accumulator is None else self._accumulator.value
         return tuple({report.partition: report for report in found}.values())

@@ -1,0 +1,80 @@
+"""Batches of rows, and the messages that a write makes of them, without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.writing.columns import MessageColumns
+from spark_connector.writing.messages import Messages, messages_of
+
+if TYPE_CHECKING:
+    from spark_connector.writing.message_ids import MessageIds
+
+HEADERS = pa.map_(pa.string(), pa.string())
+SPARK: dict[str, DataType] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "int": IntegerType(),
+    "tinyint": ByteType(),
+    "timestamp": TimestampType(),
+    "map<string,string>": MapType(StringType(), StringType()),
+    "map<string,int>": MapType(StringType(), IntegerType()),
+}
+TYPES: dict[str, tuple[str, Any]] = {
+    "headers": ("map<string,string>", HEADERS),
+    "priority": ("int", pa.int32()),
+    "delivery_mode": ("tinyint", pa.int8()),
+    "timestamp": ("timestamp", pa.timestamp("us", "UTC")),
+}
+
+
+def schema_of(ddl: str) -> StructType:
+    """`StructType.fromDDL`, which needs a running Spark."""
+    names_and_types = (part.split() for part in ddl.split(", "))
+    return StructType([StructField(name, SPARK[kind]) for name, kind in names_and_types])
+
+
+def options_of(**options: str) -> WriteOptions:
+    """Of a write to the exchange `x`."""
+    return WriteOptions.parse({"url": "amqp://h", "exchange": "x", **options})
+
+
+def read(
+    columns: dict[str, list[Any]],
+    *,
+    first_row: int = 0,
+    ids: MessageIds | None = None,
+    samples: int = 10,
+    **options: str,
+) -> Messages:
+    """The messages of a batch with these columns, as the partition 3."""
+    parsed = options_of(**options)
+    types = {name: TYPES.get(name, ("string", pa.string())) for name in columns}
+    schema = schema_of(", ".join(f"{name} {kind}" for name, (kind, _) in types.items()))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
+    )
+    found = MessageColumns.of(schema, parsed)
+    return messages_of(batch, found, parsed, partition=3, first_row=first_row, ids=ids, samples=samples)
+
+
+def as_lists(messages: Messages) -> dict[str, Any]:
+    """Properties as Python values."""
+    return {
+        name: column.to_pylist() if hasattr(column, "to_pylist") else column
+        for name, column in messages.properties.items()
+    }

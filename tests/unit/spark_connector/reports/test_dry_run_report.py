@@ -1,0 +1,21 @@
+"""What a dry run found, added up."""
+
+from __future__ import annotations
+
+from spark_connector.reports.dry_run_report import DryRun, PartitionRows, skew
+
+
+def test_skew_is_the_most_beside_the_mean() -> None:
+    assert skew([5, 5, 5]) == 1.0
+    assert skew([9, 0, 0]) == 3.0
+    assert skew([]) == skew([0, 0]) == 1.0
+
+
+def test_a_dry_run_counts_what_its_partitions_have() -> None:
+    parts = (PartitionRows(0, 3, {"q1": 2, "q2": 1}), PartitionRows(1, 1, {"q1": 1}))
+    run = DryRun("x", "amqp://h", {}, parts, "read", {"q1": 0.5, "q2": 0.25, "q3": 0.25})
+    assert run.rows == 4
+    assert run.predicted == {"q1": 3, "q2": 1, "q3": 0}
+    assert run.partition_skew == 1.5
+    assert run.queue_skew == 2.25
+    assert "q3" in str(run)

@@ -1,0 +1,47 @@
+"""The report as a file: written whole, and no earlier one is lost."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rabbit_chx.errors import InputError
+from spark_connector.reports.report_file import check_report_path, save_report
+from spark_connector.reports.write_report import WriteReport
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
+    path, previous = tmp_path / "report.json", tmp_path / "report.json.previous"
+    for exchange in ("first", "second", "third"):
+        check_report_path(str(path), streaming=False)
+        assert not path.exists()
+        save_report(WriteReport.of(exchange, [], None), str(path), streaming=False)
+    assert json.loads(path.read_text())["exchange"] == "third"
+    assert json.loads(previous.read_text())["exchange"] == "second"
+
+    previous.write_text("mine")
+    with pytest.raises(InputError, match=r"or the one with \.previous behind its name, is no report"):
+        check_report_path(str(path), streaming=False)
+    previous.unlink()
+    path.write_text("mine")
+    with pytest.raises(InputError, match="is no report: name another, or remove it yourself"):
+        check_report_path(str(path), streaming=False)
+    assert path.read_text() == "mine"
+
+
+def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    for _ in range(2):
+        check_report_path(str(folder), streaming=True)
+        assert folder.is_dir()
+    save_report(WriteReport.of("x", [], None, batch_id=3), str(folder), streaming=True)
+    assert json.loads((folder / "batch-3.json").read_text())["batch_id"] == 3
+    with pytest.raises(InputError, match="a stream has a report for each batch, so give a folder"):
+        check_report_path(str(folder / "batch-3.json"), streaming=True)
+    with pytest.raises(InputError, match=r"cannot be written \(FileNotFoundError\)"):
+        check_report_path(str(tmp_path / "no" / "folder"), streaming=True)

@@ -1,0 +1,32 @@
+"""The data source, as Spark calls it; Spark itself is left out."""
+
+from __future__ import annotations
+
+import pickle
+from importlib import import_module
+from typing import Any
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
+
+from spark_connector.datasource import data_source
+from spark_connector.writing.spark_writers import BatchWriter, StreamArrowWriter, StreamRowWriter
+
+SCHEMA = StructType().add("key", StringType()).add("value", StringType())
+OPTIONS = {"url": "amqp://here", "exchange": "x", "preflight": "false"}
+CLOUDPICKLE: Any = import_module("pyspark.cloudpickle")  # untyped
+
+
+def travelled(value: Any) -> Any:
+    return pickle.loads(CLOUDPICKLE.dumps(value))  # noqa: S301  # as Spark does
+
+
+def test_its_writers_are_found_after_it_travelled() -> None:
+    source = travelled(data_source(speculation=False))(OPTIONS)
+    assert source.name() == "rabbitmq"
+    batch = source.writer(SCHEMA, overwrite=False)
+    assert isinstance(batch, BatchWriter)
+    assert isinstance(source.streamWriter(SCHEMA, overwrite=False), (StreamArrowWriter, StreamRowWriter))
+    assert isinstance(travelled(batch), BatchWriter)
