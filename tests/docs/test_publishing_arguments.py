@@ -1,0 +1,23 @@
+"""The table of arguments in docs/publishing.md has every argument of both publishers, with its default."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from typing import Any
+
+import pytest
+from blocks import page
+
+from rabbit_chx import AsyncPublisher, Publisher
+
+
+@pytest.mark.parametrize("publisher", [Publisher, AsyncPublisher])
+def test_the_arguments_are_those_of_the_code(publisher: type[Any]) -> None:
+    table = page("docs/publishing.md").split("## All arguments")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(\w+)` \| .*? \| (?:`(.*?)`|required).*? \|", table, re.MULTILINE)
+    arguments = inspect.signature(publisher).parameters.values()
+    assert [
+        (name, ast.literal_eval(default) if default else inspect.Parameter.empty) for name, default in rows
+    ] == [(argument.name, argument.default) for argument in arguments]
