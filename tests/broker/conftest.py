@@ -1,21 +1,31 @@
-"""A way between client and broker that speaks TLS, or breaks on command."""
+"""Fixtures of the tests that need a real broker."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import select
 import socket
 import ssl
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pika
 import pytest
+from shop import Shop, declare
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from rabbit_chx.testing import RunningBroker
 
 _CHUNK = 65_536
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -105,3 +115,32 @@ def proxy(vhost_url: str) -> Iterator[Callable[..., Proxy]]:
     yield make
     for one in made:
         one.close()
+
+
+@pytest.fixture
+def shop(vhost: RunningBroker) -> Iterator[Shop]:
+    """A vhost with the exchange `orders`, whose ring is known."""
+    assert vhost.management_url is not None, "these tests need RABBIT_CHX_TEST_MANAGEMENT_URL"
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        channel = connection.channel()
+        declare(channel, "orders")
+        yield Shop(vhost, Management(vhost.management_url), ConnectionSettings.from_uri(vhost.url), channel)
+
+
+@pytest.fixture
+def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command with ``--output json``, expects an exit code, gives the document."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert main([*arguments, "--output", "json"]) == code, capsys.readouterr()
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+@pytest.fixture
+def live(vhost: RunningBroker) -> Iterator[Broker]:
+    """A `Broker` on the test's vhost, which reads the true rings."""
+    assert vhost.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
+    with Broker(vhost.url, ring_source=DiagnosticsRing(vhost.ring_via)) as live:
+        yield live

@@ -39,7 +39,8 @@ def test_the_snippets_run(run_pytest: RunPytest) -> None:
 
 
 def test_the_commands_are_understood(run_pytest: RunPytest) -> None:
-    commands = re.findall(r"^(?:[A-Z_]+=\S+ )*pytest (.*)$", page(PAGE), re.MULTILINE)
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```$", page(PAGE), re.DOTALL | re.MULTILINE))
+    commands = re.findall(r"^(?:[A-Z_]+=\S+ )*pytest (.*)$", blocks, re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
         options = [word for word in shlex.split(command, comments=True) if word != "examples/parity"]

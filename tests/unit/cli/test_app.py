@@ -18,7 +18,6 @@ from rabbit_chx.errors import RingSourceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-
 COMMANDS = ("route", "simulate", "compare", "keys", "uniformity", "rules", "ring", "verify")
 
 

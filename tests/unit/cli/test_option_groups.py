@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-
 IGNORES = "changes nothing: RabbitMQ 4.3.6 ignores a second binding of q1"
 
 

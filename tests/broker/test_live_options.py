@@ -1,0 +1,64 @@
+"""Options that name a broker, and what is said where one is missing or wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from shop import BUCKETS, Shop
+
+from rabbit_chx.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (("ring", "show", "gone"), 77, "there is no exchange 'gone'"),
+        (("ring", "show", "amq.fanout"), 77, "is of type fanout, not x-consistent-hash"),
+        (("ring", "show", "orders", "--url", ""), 2, "there is no broker"),
+        (
+            ("verify", "orders", "--url", "amqp://guest:c4nary@127.0.0.1:1/{vhost}"),
+            69,
+            "nobody answers there",
+        ),
+        (
+            ("verify", "orders", "--management-url", "http://u:c4nary@127.0.0.1:1"),
+            69,
+            "no answer from the HTTP API",
+        ),
+        (("verify", "orders", "--management-url", "http://guest:c4nary@{where}"), 77, "answered 401"),
+        (("verify", "orders", "--ring-via", "false"), 70, "the ring was not read"),
+        (("verify", "orders", "--passive", "--pattern", "{n}"), 2, "leave --keys, --pattern and --count out"),
+    ],
+)
+def test_an_error_is_one_line_without_a_password(
+    shop: Shop, capsys: pytest.CaptureFixture[str], change: tuple[str, ...], code: int, words: str
+) -> None:
+    where, name = shop.live[3].rpartition("@")[2], shop.live[1].rpartition("/")[2]
+    given = [part.replace("{where}", where).replace("{vhost}", name) for part in change]
+    assert main([*given[:2], *shop.live, *given[2:]]) == code
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert re.fullmatch(rf"rabbit-chx: [^\n]*{re.escape(words)}[^\n]*\n", found.err, re.IGNORECASE)
+    assert "c4nary" not in found.err
+
+
+def test_without_a_management_url_it_says_what_to_give(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (("ring", "show"), ("verify",)):
+        assert main([*command, "orders", *shop.live[:2]]) == 2
+        assert "give --management-url http://user:password@host:15672" in capsys.readouterr().err
+
+
+def test_a_vhost_may_be_named_apart(shop: Shop, answer: Callable[..., Any]) -> None:
+    elsewhere = shop.live[1].rpartition("/")[0]
+    url = ("--url", f"{elsewhere}/no-such-vhost", "--vhost", shop.settings.vhost)
+    for options in ((*url, *shop.via), (*url, *shop.live[2:])):
+        assert len(answer("ring", "show", "orders", *options)["buckets"]) == len(BUCKETS)

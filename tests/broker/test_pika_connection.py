@@ -1,0 +1,125 @@
+"""Logins that are refused, and connections that end."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from declared import BINDINGS, with_login
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.operations import check_exchange
+from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    NotFoundError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+
+def test_a_refused_password(vhost_url: str) -> None:
+    start = time.monotonic()
+    with (
+        pytest.raises(AccessRefusedError, match="refuses the login") as caught,
+        Broker(with_login(vhost_url, "guest", "c4nary")),
+    ):
+        pass
+
+    assert "c4nary" not in str(caught.value)
+    assert time.monotonic() - start < 5
+
+
+def test_a_mechanism_that_is_not_offered(vhost_url: str) -> None:
+    with (
+        pytest.raises(AccessRefusedError, match="EXTERNAL"),
+        Broker(f"{vhost_url}?auth_mechanism=external"),
+    ):
+        pass
+    with Broker(f"{vhost_url}?auth_mechanism=external&auth_mechanism=plain") as live:
+        assert live.release
+
+
+def test_an_unknown_vhost(vhost_url: str) -> None:
+    with pytest.raises(NotFoundError, match=r"no vhost '[^']*-gone'"), Broker(f"{vhost_url}-gone"):
+        pass
+
+
+@pytest.fixture
+def stranger(vhost: RunningBroker) -> Iterator[tuple[Management, str]]:
+    """A user without permissions, and the management to give some."""
+    assert vhost.management_url is not None
+    management = Management(vhost.management_url)
+    name = f"stranger-{time.time_ns()}"
+    management.request("PUT", "users", name, body={"password": "pw", "tags": ""})
+    yield management, name
+    management.request("DELETE", "users", name)
+
+
+def test_permissions(stranger: tuple[Management, str], vhost_url: str) -> None:
+    management, name = stranger
+    url = with_login(vhost_url, name, "pw")
+    with pytest.raises(AccessRefusedError, match="refuses the vhost"), Broker(url):
+        pass
+
+    vhost = ConnectionSettings.from_uri(vhost_url).vhost
+    nothing = {"configure": "^$", "write": "^$", "read": "^$"}
+    management.request("PUT", "permissions", vhost, name, body=nothing)
+    with Broker(url) as live, pytest.raises(AccessRefusedError, match="exchange 'x'"):
+        live.declare("x", BINDINGS)
+
+
+def settings_through(port: int, url: str) -> ConnectionSettings:
+    scheme, _, rest = url.partition("://")
+    login, _, place = rest.rpartition("@")
+    return ConnectionSettings.from_uri(f"{scheme}://{login}@127.0.0.1:{port}/{place.partition('/')[2]}")
+
+
+def test_a_broker_that_goes_silent(proxy: Callable[..., Any], vhost_url: str) -> None:
+    way = proxy()
+    connection = PikaConnection(settings_through(way.port, vhost_url), reply_timeout_s=0.5)
+    connection.run(check_exchange("here", "amq.direct"))
+    way.freeze()
+
+    start = time.monotonic()
+    with pytest.raises(BrokerTimeoutError, match=r"no answer within 0\.5 s"):
+        connection.run(check_exchange("here", "amq.direct"))
+    with pytest.raises(ConnectionLostError):
+        connection.run(check_exchange("here", "amq.direct"))
+    connection.close()
+
+    assert time.monotonic() - start < 5
+
+
+def test_a_connection_that_is_cut(proxy: Callable[..., Any], vhost_url: str) -> None:
+    way = proxy()
+    connection = PikaConnection(settings_through(way.port, vhost_url))
+    connection.run(check_exchange("here", "amq.direct"))
+    way.cut()
+
+    with pytest.raises(ConnectionLostError, match="connect anew"):
+        connection.run(check_exchange("here", "amq.direct"))
+    connection.close()
+    connection.close()
+
+
+def test_after_the_connection_is_gone(vhost_url: str, proxy: Callable[..., Any]) -> None:
+    way = proxy()
+    with Broker(re.sub(r":\d+/", f":{way.port}/", vhost_url)) as broker:
+        way.cut()
+        with pytest.raises(ConnectionLostError):
+            broker.declare("x", BINDINGS)
+        with pytest.raises(ConnectionLostError, match="the connection was lost before: connect anew"):
+            broker.declare("x", BINDINGS)
+        assert broker.release.version

@@ -1,0 +1,58 @@
+"""``rabbit-chx ring`` on a real broker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from shop import BUCKETS, Shop, declare
+
+from rabbit_chx.cli import main
+from rabbit_chx.routing import ExchangeRef, HashRing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+
+def test_the_true_ring_is_shown(shop: Shop, answer: Callable[..., Any]) -> None:
+    document = answer("ring", "show", "orders", *shop.live, *shop.via)
+    ring = HashRing.from_json(json.dumps(document))
+    assert (ring.buckets, ring.provenance) == (BUCKETS, "read")
+    assert ring.release.version == shop.broker.version
+    assert (
+        answer("ring", "show", "orders", "--url", shop.live[1], *shop.via)["buckets"] == document["buckets"]
+    )
+
+
+def test_without_a_ring_source_the_ring_is_assumed(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = answer("ring", "show", "orders", *shop.live)
+    assert document["provenance"] == "assumed"
+    assert sorted(map(str, document["buckets"])) == sorted(
+        "{'exchange': 'slot'}" if isinstance(place, ExchangeRef) else place for place in BUCKETS
+    )
+    assert main(["ring", "show", "orders", *shop.live]) == 0
+    assert "whose order no API shows: give --ring-via" in capsys.readouterr().out
+
+
+def test_a_shown_ring_says_what_is_hashed(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    declare(shop.channel, "x", {"hash-header": "tenant"})
+    document = answer("ring", "show", "x", *shop.live, *shop.via)
+    assert document["arguments"] == {"hash-header": "tenant"}
+    assert answer("ring", "show", "orders", *shop.live, *shop.via)["arguments"] == {}
+    assert answer("ring", "show", "x", *shop.live[:2], *shop.via)["arguments"] is None
+    assert main(["ring", "show", "x", *shop.live, *shop.via]) == 0
+    assert "hashes    hash-header 'tenant'" in capsys.readouterr().out
+    path = tmp_path / "ring.json"
+    path.write_text(json.dumps(document))
+    assert main(["route", "--ring", str(path), "k", "--explain"]) == 0
+    found = capsys.readouterr()
+    assert "header 'tenant'" in found.out
+    assert "the exchange of this ring hashes hash-header 'tenant'" in found.err

@@ -1,0 +1,110 @@
+"""A vhost with an exchange whose ring the tests know."""
+
+from __future__ import annotations
+
+import shlex
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pika
+from pika.exchange_type import ExchangeType
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.routing import ExchangeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.broker.management import Management
+    from rabbit_chx.routing import Destination
+    from rabbit_chx.testing import RunningBroker
+
+__all__ = ["BINDINGS", "BUCKETS", "CHX", "Shop", "declare", "numbered", "traffic"]
+
+CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
+BINDINGS: list[tuple[Destination, int]] = [("q3", 2), ("q1", 10), ("q2", 1), (ExchangeRef("slot"), 3)]
+BUCKETS = tuple(destination for destination, weight in BINDINGS for _ in range(weight))
+
+
+@dataclass(frozen=True, slots=True)
+class Shop:
+    """A vhost with the exchange `orders`, which has the ring BUCKETS."""
+
+    broker: RunningBroker
+    management: Management
+    settings: ConnectionSettings
+    channel: BlockingChannel
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """The options that name the broker."""
+        return ("--url", self.broker.url, "--management-url", str(self.broker.management_url))
+
+    @property
+    def via(self) -> tuple[str, ...]:
+        """The option that reads its ring."""
+        return ("--ring-via", shlex.join(self.ring_via))
+
+    @property
+    def ring_via(self) -> tuple[str, ...]:
+        """What stands before a command of the broker's tools."""
+        assert self.broker.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
+        return self.broker.ring_via
+
+    def is_traced(self) -> bool:
+        """Whether the tracer is on."""
+        return bool(self.management.request("GET", "vhosts", self.settings.vhost)["tracing"])
+
+    def scratch_vhosts(self) -> set[str]:
+        """Vhosts made by us but that of the test, which has such a name as well."""
+        names = {vhost["name"] for vhost in self.management.request("GET", "vhosts")}
+        return {name for name in names if name.startswith("rabbit_chx-")} - {self.settings.vhost}
+
+
+def declare(channel: BlockingChannel, exchange: str, arguments: dict[str, Any] | None = None) -> None:
+    """Declare an exchange that has the ring BUCKETS."""
+    channel.exchange_declare("slot", ExchangeType("fanout"), durable=True, internal=True)
+    channel.queue_declare("q4", durable=True)
+    channel.queue_bind("q4", "slot")
+    channel.exchange_declare(exchange, CHX, durable=True, arguments=arguments)
+    for destination, weight in BINDINGS:
+        if isinstance(destination, ExchangeRef):
+            channel.exchange_bind(destination.name, exchange, str(weight))
+        else:
+            channel.queue_declare(destination, durable=True)
+            channel.queue_bind(destination, exchange, str(weight))
+
+
+@contextmanager
+def traffic(
+    shop: Shop, messages: Iterable[tuple[str, pika.BasicProperties | None]], exchange: str = "orders"
+) -> Iterator[None]:
+    """Publishes messages as soon as the vhost is traced."""
+
+    def publish() -> None:
+        deadline = time.monotonic() + 30
+        while not shop.is_traced() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection:
+            channel = connection.channel()
+            for key, properties in messages:
+                channel.basic_publish(exchange, key, b"body", properties)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def numbered(count: int) -> list[tuple[str, None]]:
+    """Return so many messages with keys of their own."""
+    return [(f"user-{n}", None) for n in range(count)]
