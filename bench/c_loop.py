@@ -1,4 +1,4 @@
-"""limit.c, compiled and callable."""
+"""Compile limit.c, and call it from Python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 def compiled_route(ring: HashRing) -> Callable[[Any], NDArray[np.int32]] | None:
-    """A function that does in C what `ring.indices` does with an Arrow string array; None without a C compiler."""
+    """Return a function that does in C what `ring.indices` does with an Arrow string array.
+
+    Return None if there is no C compiler.
+    """
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None

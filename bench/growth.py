@@ -1,6 +1,6 @@
-"""Keys per second and memory as a ring grows: 2 to 10,000 buckets, 5M short keys in Arrow, one core.
+"""Measure keys per second and memory as a ring grows: 2 to 10,000 buckets, 5M short keys in Arrow, one core.
 
-The table goes into bench/README.md. Needs Linux, for the memory.
+The table is in README.md, *How it grows*. The memory is read from /proc, so the script needs Linux.
 
     python bench/growth.py
 """
@@ -23,11 +23,11 @@ RUNS = 5
 
 
 def measure(buckets: int) -> tuple[float, float, float, float]:
-    """Seconds to build the ring and to fill its table, keys/s after that, and MiB above the keys themselves."""
+    """Return seconds to build the ring, seconds to fill its table, keys/s then, and MiB above the keys."""
     run_on_one_core()
     keys = pa.array(short_keys(SHORT_KEYS))
     gc.collect()
-    HashRing.from_bindings([("q", 3)]).indices(keys[:1000])  # loads what is loaded once
+    HashRing.from_bindings([("q", 3)]).indices(keys[:1000])  # load everything that is loaded only once
     before = status_mib("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
     started = time.perf_counter()
@@ -40,7 +40,7 @@ def measure(buckets: int) -> tuple[float, float, float, float]:
 
 
 def status_mib(name: str) -> float:
-    """A line of this process's status in /proc: VmRSS is the memory it holds, VmHWM the most it held."""
+    """Return a line of this process's status in /proc, in MiB: VmRSS is its memory now, VmHWM is its peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 

@@ -1,6 +1,7 @@
-"""How many keys a second `HashRing.indices` routes: beside one call of `destination_for` for each key, and a C loop.
+"""Compare `HashRing.indices` with calls of `destination_for` and with a C loop, in keys per second.
 
-All three use the same table of seeds, which is filled before the clock starts. One core, medians of several runs.
+All three use the same table of seeds, which is filled before the clock starts. They run on one core. The
+figures are medians of several runs.
 
     python bench/indices.py [--quick]
 """
@@ -31,7 +32,7 @@ QUICK_PART = 10
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description="keys a second of HashRing.indices beside a scalar loop")
     parser.add_argument("--quick", action="store_true", help=f"a {QUICK_PART}th of the keys, fewer runs")
     parser.add_argument("--buckets", type=int, default=10, help="bucket count of the ring (default: 10)")
@@ -42,7 +43,7 @@ def main() -> None:
     core = run_on_one_core()
 
     ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(options.buckets)])
-    ring.shares()  # fills the table
+    ring.shares()  # fill the table
     print(f"ring of {options.buckets} buckets, {core}, medians of {runs} runs")
     in_c = compiled_route(ring)
     if in_c is None:
@@ -70,24 +71,24 @@ def main() -> None:
 
 
 def routed_one_by_one(ring: HashRing, keys: list[str]) -> list[Any]:
-    """The straightforward way."""
+    """Return the destination of each key, by one call for each."""
     return [ring.destination_for(key) for key in keys]
 
 
 def short_keys(count: int) -> list[str]:
-    """Distinct keys of 8 to 19 characters."""
+    """Return distinct keys of 8 to 19 characters."""
     rng = random.Random(1)  # noqa: S311 - no secret
     return [f"{n:07d}-{'k' * rng.randrange(12)}" for n in range(count)]
 
 
 def uuid_keys(count: int) -> list[str]:
-    """Random UUIDs as text."""
+    """Return random UUIDs as text."""
     rng = random.Random(2)  # noqa: S311 - no secret
     return [str(uuid.UUID(int=rng.getrandbits(128), version=4)) for _ in range(count)]
 
 
 def median_seconds(work: Callable[[], Any], runs: int) -> float:
-    """The median duration of several runs, after one that does not count."""
+    """Return the median duration of several runs, in seconds, after one run that does not count."""
     work()
     seconds = []
     for _ in range(runs):
@@ -98,7 +99,7 @@ def median_seconds(work: Callable[[], Any], runs: int) -> float:
 
 
 def run_on_one_core() -> str:
-    """Keeps this process on one core where the system can; says what was done."""
+    """Keep this process on one core if the system can. Return in words what was done."""
     if not hasattr(os, "sched_setaffinity"):
         return "all cores (this system cannot choose one)"
     core = min(os.sched_getaffinity(0))

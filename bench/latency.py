@@ -1,6 +1,7 @@
-"""What a single call costs: the first batch on a new bucket count, an unseen key, `import rabbit_chx`.
+"""Measure single calls: the first batch on a new bucket count, an unseen key, `import rabbit_chx`.
 
-Medians; each beside something that everybody knows the cost of, since machines differ.
+Each figure is a median. Machines differ, so the script also prints the cost of something that everybody
+knows.
 
     python bench/latency.py
 """
@@ -24,7 +25,7 @@ IMPORTS = 31
 
 
 def first_batch_ms() -> float:
-    """Milliseconds for 10,000 keys on bucket counts that no ring had before, NumPy being loaded."""
+    """Return the milliseconds for 10,000 keys on a new bucket count. NumPy is already loaded."""
     keys = pa.array([f"order-{n}" for n in range(FIRST_BATCH_KEYS)])
     HashRing.from_bindings([("q", 2)]).indices(keys)
     seconds = []
@@ -37,7 +38,7 @@ def first_batch_ms() -> float:
 
 
 def per_call_us(function: object, keys: list[bytes]) -> float:
-    """Microseconds of one call, in a loop over keys it has not seen."""
+    """Return the microseconds of one call, in a loop over keys that the function has not seen."""
     assert callable(function)  # noqa: S101
     rates = []
     for start in range(0, len(keys), len(keys) // 5):
@@ -50,7 +51,7 @@ def per_call_us(function: object, keys: list[bytes]) -> float:
 
 
 def import_ms(code: str) -> float:
-    """Milliseconds of a fresh interpreter that runs the code."""
+    """Return the milliseconds of a new interpreter that runs the code."""
     seconds = []
     for _ in range(IMPORTS):
         started = time.perf_counter()
@@ -63,7 +64,7 @@ def main() -> None:
     """Measure and print."""
     print(f"first batch of {FIRST_BATCH_KEYS:,} keys on a new bucket count: {first_batch_ms():.1f} ms")
     ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(10)])
-    ring.shares()  # fills the table
+    ring.shares()  # fill the table
     rng = random.Random(3)  # noqa: S311 - no secret
     keys = [rng.randbytes(12) for _ in range(UNSEEN_KEYS)]
     scalar, crc = per_call_us(ring.destination_for, keys), per_call_us(zlib.crc32, keys)

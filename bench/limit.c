@@ -1,7 +1,8 @@
-/* The limit for HashRing.indices: the same work as a plain C loop. Compiled and called by indices.py; not shipped.
+/* The limit for HashRing.indices: the same work as a plain C loop. indices.py compiles and calls it.
  *
- * phash2 of a binary (Erlang/OTP, erts/emulator/beam/erl_term_hashing.c: Bob Jenkins' mix, 12 bytes at a time),
- * its low 21 bits, one look-up in the table of seeds, one in the buckets' destinations.
+ * It computes phash2 of a binary (Erlang/OTP, erts/emulator/beam/erl_term_hashing.c: Bob Jenkins' mix, 12
+ * bytes at a time) and takes the low 21 bits. It looks them up in the table of seeds, and the bucket in the table
+ * of destinations. It is not shipped.
  */
 #include <stdint.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-"""Messages per second and client CPU of `Publisher` on one connection, beside the ways there are.
+"""Compare `Publisher` with other ways to publish on one connection: messages per second and client CPU.
 
-All publish the same persistent, mandatory messages with distinct keys to the same x-consistent-hash exchange
-over four classic queues of one broker, in turns, each time in a process of its own, so that none works on the heap
-that another has left; every message must be in the queues before a run counts.
+All ways publish the same persistent, mandatory messages with distinct keys. They publish in turns to the same
+x-consistent-hash exchange with four classic queues on one broker. Each run has a process of its own, so that
+no way uses the heap of another one. A run counts only if every message is in the queues.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 EXCHANGE = "bench"
 QUEUES = ("q1", "q2", "q3", "q4")
-CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
+CHX: Any = "x-consistent-hash"  # pika's stubs know only the exchange types of the specification
 OURS = "rabbit_chx.Publisher"
 
 
 def measured(way: Callable[[Work], Cost], work: Work, channel: BlockingChannel) -> Cost:
-    """One run into empty queues."""
+    """Return the cost of one run into empty queues."""
     for queue in QUEUES:
         channel.queue_purge(queue)
-    time.sleep(1)  # the broker is still busy with what came before
+    time.sleep(1)  # the broker is still busy with the run before
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         cost = process.submit(way, work).result()
     there = sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)

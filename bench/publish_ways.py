@@ -1,4 +1,4 @@
-"""Ways to publish the same messages over one connection, confirmed: ours, and the peers."""
+"""Ways to publish the same messages over one connection with confirms: ours, and those of other clients."""
 
 from __future__ import annotations
 
@@ -26,13 +26,20 @@ if TYPE_CHECKING:
 __all__ = ["Cost", "Work", "build_peer", "compiled_peer", "ours", "raw", "tutorial", "windowed_pika"]
 
 WINDOW = 1000
-#: pika is at its best with a larger one.
+#: pika is fastest with a larger window.
 PIKA_WINDOW = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be published: so many messages of so many bytes to an exchange."""
+    """The messages to publish.
+
+    Attributes:
+        url: the AMQP URI of the broker.
+        exchange: the exchange to publish to.
+        messages: the number of messages.
+        body_bytes: the size of each body in bytes.
+    """
 
     url: str
     exchange: str
@@ -41,23 +48,23 @@ class Work:
 
     @property
     def keys(self) -> list[str]:
-        """Distinct routing keys."""
+        """Distinct routing keys, one for each message."""
         return [f"order-{i:08}" for i in range(self.messages)]
 
     @property
     def body(self) -> bytes:
-        """Of every message."""
+        """The body of every message."""
         return b"x" * self.body_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it cost, from the first publish to the last confirm.
+    """The cost of a run, from the first publish to the last confirm.
 
     Attributes:
-        messages: how many there were.
-        seconds: on the clock.
-        cpu_seconds: of the client, user and system.
+        messages: the number of messages.
+        seconds: seconds on the clock.
+        cpu_seconds: CPU seconds of the client, user and system.
     """
 
     messages: int
@@ -87,14 +94,14 @@ def _cost(work: Work, publish: Callable[[], object]) -> Cost:
 
 
 def ours(work: Work) -> Cost:
-    """`rabbit_chx.Publisher`, from lists."""
+    """Publish with `rabbit_chx.Publisher`, from lists."""
     keys, bodies = work.keys, [work.body] * work.messages
     with Publisher(work.url, work.exchange, max_in_flight=WINDOW) as publisher:
         return _cost(work, lambda: publisher.publish_many(keys, bodies))
 
 
 def raw(work: Work) -> Cost:
-    """Ready-made bytes: the limit."""
+    """Publish ready-made bytes: the limit."""
     chunks = ready_made(work.exchange, work.keys, work.body)
     connection = RawSocket(work.url)
     try:
@@ -104,7 +111,7 @@ def raw(work: Work) -> Cost:
 
 
 def tutorial(work: Work) -> Cost:
-    """The tutorial way: BlockingConnection, each message confirmed before the next."""
+    """Publish the tutorial way: BlockingConnection, each message confirmed before the next one."""
     keys, body = work.keys, work.body
     persistent = pika.BasicProperties(delivery_mode=2)
     with pika.BlockingConnection(pika_parameters(work.url)) as connection:
@@ -128,7 +135,7 @@ class _WindowedPika:
         self._persistent = pika.BasicProperties(delivery_mode=2)
         self._sent = self._low = 0
         self._ahead: set[int] = set()
-        self._channel: Any = None  # pika's stubs do not know it
+        self._channel: Any = None  # pika's stubs lack its type
         self._started = self._cpu = 0.0
         self.cost: Cost | None = None
         self.connection = pika.SelectConnection(
@@ -178,7 +185,7 @@ class _WindowedPika:
 
 
 def windowed_pika(work: Work) -> Cost:
-    """SelectConnection with callbacks and a window: of pika's public ways the one with the least CPU."""
+    """Publish with SelectConnection, callbacks and a window: the way of pika that uses the least CPU."""
     publisher = _WindowedPika(work)
     publisher.connection.ioloop.start()
     if publisher.cost is None:
@@ -187,7 +194,7 @@ def windowed_pika(work: Work) -> Cost:
 
 
 def build_peer() -> Path | None:
-    """`rabbitmq_c.c` as a program; None, and a line that says why, where it cannot be compiled."""
+    """Compile `rabbitmq_c.c`. Return the program, or print why it cannot be compiled and return None."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         print("no C compiler: the table has no row for rabbitmq-c", file=sys.stderr)
@@ -202,7 +209,7 @@ def build_peer() -> Path | None:
 
 
 def compiled_peer(program: Path, work: Work) -> Cost:
-    """rabbitmq-c."""
+    """Publish with rabbitmq-c."""
     to = ConnectionSettings.from_uri(work.url)
     arguments = (to.host, to.port, to.username, to.password.reveal(), to.vhost, work.exchange)
     numbers = (work.messages, work.body_bytes, WINDOW)

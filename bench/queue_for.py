@@ -1,7 +1,7 @@
-"""What `queue_for` costs beside the transport alone: an arrow_udf that returns a string of the same size for each key.
+"""Compare `queue_for` with the transport alone: an arrow_udf that returns a string of the same size.
 
-All read the same cached keys and throw the result away, in turns, in one Spark. The cost of a way is its time over that
-of reading the keys without any UDF.
+All ways read the same cached keys and discard the result, in turns, in one Spark. The cost of a way is its
+time minus the time of reading the keys without a UDF.
 
     python bench/queue_for.py [--quick]
 """
@@ -32,7 +32,7 @@ RING = HashRing.from_bindings([(f"orders.{n}", 1) for n in range(10)])
 
 
 def transport_only() -> Callable[[str], pyspark.sql.Column]:
-    """An arrow_udf whose kernel does next to nothing."""
+    """Return an arrow_udf whose kernel does almost nothing."""
 
     def kernel(keys):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # without annotations it is a scalar UDF
         import pyarrow as pa
@@ -45,7 +45,7 @@ def transport_only() -> Callable[[str], pyspark.sql.Column]:
 
 
 def main() -> None:
-    """Measures and prints a table."""
+    """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the keys, for a look")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each (default: 3)")

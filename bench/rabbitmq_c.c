@@ -1,9 +1,9 @@
-/* The peer in C: rabbitmq-c, one connection, a window of publisher confirms.
+/* The same messages with rabbitmq-c: one connection, a window of publisher confirms.
  *
  *   cc -O2 -o rabbitmq_c rabbitmq_c.c -lrabbitmq
  *   rabbitmq_c HOST PORT USER PASSWORD VHOST EXCHANGE MESSAGES BODY_BYTES WINDOW
  *
- * prints the seconds and the CPU seconds from the first publish to the last confirm. */
+ * It prints the seconds and the CPU seconds from the first publish to the last confirm. */
 #include <amqp.h>
 #include <amqp_tcp_socket.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
 """The limit of any client: ready-made bytes through one socket, with a window of publisher confirms.
 
-Nothing is encoded, checked or kept here; what it costs is the broker's part, the kernel's, and reading acks.
+This code encodes, checks and keeps nothing. The cost is that of the broker, of the kernel, and of reading
+acks.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 __all__ = ["RawSocket", "ready_made"]
 
 _FRAME_MAX = 131_072
-#: basic.ack on channel 1: the delivery tag, and whether it stands for all before it.
+#: basic.ack on channel 1: the delivery tag, and whether it also acks all tags before it.
 _ACK = re.compile(rb"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50(.{8})(.)\xce", re.DOTALL)
 
 
 def ready_made(exchange: str, keys: Sequence[str], body: bytes, chunk: int = 500) -> list[tuple[bytes, int]]:
-    """One message for each key as they go over the wire, in chunks, with the number of messages of each."""
+    """Return one encoded message for each key, in chunks, with the number of messages of each chunk."""
     persistent = commands.Basic.Properties(delivery_mode=2).marshal()
     encoder = Encoder(exchange.encode(), persistent, mandatory=True, frame_max=_FRAME_MAX)
     parts = [[key.encode() for key in keys[i : i + chunk]] for i in range(0, len(keys), chunk)]
@@ -36,7 +37,7 @@ def ready_made(exchange: str, keys: Sequence[str], body: bytes, chunk: int = 500
 
 
 class RawSocket:
-    """An AMQP connection with a confirming channel, opened step by step without a look at the answers."""
+    """An AMQP connection with a confirming channel, opened step by step, without a look at the answers."""
 
     def __init__(self, url: str) -> None:
         settings = ConnectionSettings.from_uri(url)
@@ -57,7 +58,7 @@ class RawSocket:
         self._expect("Confirm.SelectOk")
 
     def push(self, chunks: Iterable[tuple[bytes, int]], window: int) -> int:
-        """Send the chunks, never more than `window` messages unconfirmed, and wait for the last confirm."""
+        """Send the chunks with at most `window` unconfirmed messages, and wait for the last confirm."""
         sent = low = 0
         ahead: set[int] = set()
         for wire, messages in chunks:
@@ -70,7 +71,7 @@ class RawSocket:
         return sent
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self._socket.close()
 
     def _read_acks(self, low: int, ahead: set[int]) -> int:

@@ -1,4 +1,4 @@
-"""What ``messageId=auto`` costs: writes with it and without, in turns, and the CPU of the ids alone."""
+"""Measure what ``messageId=auto`` costs: writes with and without it, and the CPU of the ids alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write(rows: DataFrame, url: str, message_id: str) -> None:
 
 
 def cpu_us(rows: int) -> float:
-    """Microseconds of CPU per row of a partition of so many rows, with bodies of 100 random bytes."""
+    """Return the microseconds of CPU per row of a partition with bodies of 100 random bytes."""
     ids = MessageIds("w" * 36, 0, 0)
     columns = MessageColumns(value=1, key=0, exchange=None, headers=None, properties={})
     keys = pa.array([f"order-{n:08}" for n in range(BATCH)])
@@ -56,7 +56,7 @@ def main() -> None:
     with bench_exchange() as (place, channel):
         spark = spark_on(PARTITIONS)
         frame = prepared(spark, count)
-        write(frame, place.url, "auto")  # starts the Python workers
+        write(frame, place.url, "auto")  # start the Python workers
         for _ in range(rounds):
             for message_id, found in rates.items():
                 found.append(measured(partial(write, frame, place.url, message_id), channel, count))

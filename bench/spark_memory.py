@@ -1,7 +1,7 @@
-"""Memory of the Python worker that writes: the same after 5,000,000 rows as after 500,000.
+"""Measure the memory of the Python worker that writes: it is the same after 5,000,000 rows as after 500,000.
 
-One partition, so one worker writes all. Its resident memory is read from /proc four times a second; the queues keep
-only the last messages, so that the broker's memory does not grow with the rows.
+There is one partition, so one worker writes all rows. Its resident memory is read from /proc four times a
+second. The queues keep only the last messages, so that the broker's memory does not grow with the rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MIB = 1 << 20
 
 
 def workers() -> dict[int, int]:
-    """Resident bytes of each Python process that this Spark has started, by its number."""
+    """Return the resident bytes of each Python worker that this Spark has started, by process id."""
     found: dict[int, tuple[int, int, bytes]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -28,19 +28,19 @@ def workers() -> dict[int, int]:
                 status = (entry / "status").read_text()
                 command = (entry / "cmdline").read_bytes()
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
             resident = int(fields.get("VmRSS", "0 kB").split()[0]) << 10
             found[int(entry.name)] = (int(fields["PPid"]), resident, command)
     ours = {os.getpid()}
-    for pid in sorted(found):  # children are numbered after their parents
+    for pid in sorted(found):  # children have higher ids than their parents
         if found[pid][0] in ours:
             ours.add(pid)
     return {pid: found[pid][1] for pid in ours & found.keys() if b"pyspark.daemon" in found[pid][2]}
 
 
 class Watch(threading.Thread):
-    """Notes the largest resident memory of a worker until it is stopped."""
+    """Record the largest resident memory of a worker until it is stopped."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -48,19 +48,19 @@ class Watch(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Look, and look again."""
+        """Read the memory four times a second."""
         while not self._over.wait(0.25):
             self.peak = max(self.peak, *workers().values(), 0)
 
     def stop(self) -> int:
-        """The peak in bytes."""
+        """Stop, and return the peak in bytes."""
         self._over.set()
         self.join()
         return self.peak
 
 
 def peak_of(rows: int) -> int:
-    """Peak resident bytes of a worker while a Spark of its own writes so many rows."""
+    """Return the peak resident bytes of a worker while a Spark of its own writes `rows` rows."""
     with bench_exchange() as (place, channel):
         for queue in QUEUES:
             channel.queue_delete(queue)

@@ -1,8 +1,8 @@
 """The limit of a sink in Spark: the same stage, but each task pushes ready-made bytes through one socket.
 
-The bytes are made before the clock starts; in the task nothing is encoded, checked or kept. The rows are pulled
-from Spark as Arrow batches, as the connector pulls them, and for each row one message of the same size goes out,
-confirmed, with the same window.
+The bytes are made before the clock starts. The task encodes, checks and keeps nothing. It pulls the rows from
+Spark as Arrow batches, as the connector does. For each row it sends one message of the same size, confirmed,
+with the same window.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["raw_sink"]
 
-WINDOW, WINDOW_BYTES = 1000, 8 << 20  # the connector's
+WINDOW, WINDOW_BYTES = 1000, 8 << 20  # as in the connector
 
 
 def raw_sink(url: str, exchange: str, body_bytes: int) -> Callable[[DataFrame, int], None]:
-    """A function that writes as many messages of so many bytes as a DataFrame has rows."""
+    """Return a function that writes one message of `body_bytes` bytes for each row of a DataFrame."""
     from raw_socket import ready_made
 
     window = max(1, min(WINDOW, WINDOW_BYTES // (body_bytes + 100)))

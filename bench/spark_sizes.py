@@ -1,4 +1,4 @@
-"""Rows per second from Spark by the number of partitions and by the size of the bodies, beside the limit.
+"""Measure rows per second from Spark by the number of partitions and the size of the bodies, and the limit.
 
 The limit pushes ready-made bytes in the same Spark stage (see `spark_raw`).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KIB = 1 << 10
 MIB = 1 << 20
-#: Rows by body size: some hundred megabytes at the most, and some seconds.
+#: Rows by body size: at most a few hundred megabytes, and a few seconds.
 ROWS = {10: 200_000, 100: 200_000, KIB: 100_000, 64 * KIB: 4_000, MIB: 256}
 PARTITIONS = (1, 2, 4, 8)
 
@@ -28,7 +28,7 @@ PARTITIONS = (1, 2, 4, 8)
 def rates(
     spark: SparkSession, channel: BlockingChannel, url: str, shape: tuple[int, int, int], rounds: int
 ) -> tuple[float, float]:
-    """Median rows/s of ours and of the limit for so many rows, bytes a body, and partitions."""
+    """Return the median rows/s of ours and of the limit; a shape is (rows, bytes of a body, partitions)."""
     count, body_bytes, partitions = shape
     rows = prepared(spark, count, partitions, body_bytes)
     push = raw_sink(url, EXCHANGE, body_bytes)
@@ -51,7 +51,7 @@ def main() -> None:
     table = []
     with bench_exchange() as (place, channel):
         spark = spark_on(max(PARTITIONS))
-        ours(prepared(spark, 10_000, max(PARTITIONS)), place.url)  # starts the Python workers
+        ours(prepared(spark, 10_000, max(PARTITIONS)), place.url)  # start the Python workers
         for count, body_bytes, partitions in shapes:
             shape = (max(64, count // 10) if quick else count, body_bytes, partitions)
             mine, limit = rates(spark, channel, place.url, shape, rounds)

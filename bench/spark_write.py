@@ -1,8 +1,8 @@
-"""Rows per second from Spark into an x-consistent-hash exchange, confirmed: ours, the limit, the tutorial way.
+"""Measure confirmed rows per second from Spark into a hash exchange: ours, the limit, the tutorial way.
 
-The limit pushes ready-made bytes in the same Spark stage (see `spark_raw`). The tutorial way is what people write:
-`foreachPartition`, a pika BlockingConnection, `confirm_delivery`, and `basic_publish(..., mandatory=True)` row by
-row. All write to the same broker, in the same run, in turns.
+The limit pushes ready-made bytes in the same Spark stage (see `spark_raw`). The tutorial way is what people
+write: `foreachPartition`, a pika BlockingConnection, `confirm_delivery`, and row by row
+`basic_publish(..., mandatory=True)`. All three write to the same broker, in the same run, in turns.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tutorial(rows: DataFrame, url: str) -> None:
 def prepared(
     spark: SparkSession, count: int, partitions: int = PARTITIONS, body_bytes: int = 100
 ) -> DataFrame:
-    """So many rows of a key and a body, cached."""
+    """Return a cached frame of `count` rows with a key and a body."""
     rows = spark.range(0, count, 1, partitions).selectExpr(
         "concat('order-', lpad(id, 8, '0')) AS key", f"encode(repeat('x', {body_bytes}), 'utf-8') AS value"
     )
@@ -66,7 +66,7 @@ def prepared(
 
 
 def spark_on(cores: int) -> SparkSession:
-    """A quiet local Spark that knows our format."""
+    """Return a local Spark with `cores` cores that knows our format and logs only errors."""
     spark = (
         SparkSession.builder.master(f"local[{cores}]")
         .config("spark.ui.enabled", "false")
@@ -81,7 +81,7 @@ def spark_on(cores: int) -> SparkSession:
 
 @contextmanager
 def bench_exchange() -> Iterator[tuple[RunningBroker, BlockingChannel]]:
-    """A broker with the hash exchange and its queues in a vhost of their own, and a channel there."""
+    """Yield a broker with the hash exchange and its queues in a vhost of their own, and a channel to it."""
     with (
         find_broker(install=True) as broker,
         temporary_vhost(broker) as place,
@@ -96,10 +96,10 @@ def bench_exchange() -> Iterator[tuple[RunningBroker, BlockingChannel]]:
 
 
 def measured(write: Callable[[], None], channel: BlockingChannel, count: int) -> float:
-    """Rows per second of a write into empty queues; every row must be there."""
+    """Return the rows per second of a write into empty queues. Exit if a row is missing from the queues."""
     for queue in QUEUES:
         channel.queue_purge(queue)
-    time.sleep(1)  # the broker is still busy with what came before
+    time.sleep(1)  # the broker is still busy with the run before
     started = time.perf_counter()
     write()
     seconds = time.perf_counter() - started
@@ -119,7 +119,7 @@ def main() -> None:
         spark = spark_on(PARTITIONS)
         large, small = prepared(spark, many), prepared(spark, few)
         push = raw_sink(place.url, EXCHANGE, 100)
-        ours(small, place.url)  # starts the Python workers
+        ours(small, place.url)  # start the Python workers
         ways: dict[str, tuple[Callable[[], None], int]] = {
             'format("rabbitmq")': (lambda: ours(large, place.url), many),
             "ready-made bytes in the same stage": (lambda: push(large, many), many),

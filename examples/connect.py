@@ -1,4 +1,4 @@
-"""The same over Spark Connect: the packages have to be on the server, the client needs no Java.
+"""Write, predict and place over Spark Connect: the server needs the packages, and the client needs no Java.
 
 pip install 'pyspark[connect]'
 python examples/connect.py [--limit ROWS] [--url AMQP_URL] [--remote sc://HOST:15002]
@@ -19,9 +19,9 @@ from spark_connector import dry_run, place, publish, queue_for, register
 
 
 def run(spark: SparkSession, url: str, limit: int | None = None) -> None:
-    """The format, then a column of queues, then placed rows and a report."""
+    """Write by the format, count rows by queue, then publish placed rows and print the report."""
     with Broker(url) as broker:
-        broker.declare(EXCHANGE, QUEUES, allow_existing=True)  # as a run before left it
+        broker.declare(EXCHANGE, QUEUES, allow_existing=True)  # an earlier run may have declared it
     ring = HashRing.from_bindings(QUEUES.items())
     options = {"url": url, "exchange": EXCHANGE}
     flights = read_flights(spark, flights_csv(), limit).select("key", "value")
@@ -42,12 +42,12 @@ def run(spark: SparkSession, url: str, limit: int | None = None) -> None:
 
 
 def main() -> None:
-    """Run it on a broker that is named, or found or started."""
+    """Run the example on the broker of ``--url``, or on one that is found or started."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--limit", type=int, help="only so many flights")
-    parser.add_argument("--url", help="of a broker (default: one that is found or started)")
+    parser.add_argument("--limit", type=int, help="the number of flights to take (default: all)")
+    parser.add_argument("--url", help="the broker's AMQP URI (default: a broker that is found or started)")
     parser.add_argument(
-        "--remote", default="local[2]", help="a Spark Connect server (default: one of its own)"
+        "--remote", default="local[2]", help="the Spark Connect server (default: one that is started here)"
     )
     arguments = parser.parse_args()
     with ExitStack() as stack:

@@ -1,7 +1,8 @@
-"""The main job, end to end: 336,776 real flights from Spark through an x-consistent-hash exchange into queues.
+"""The main job: 336,776 real flights from Spark through an x-consistent-hash exchange into queues.
 
-Every flight is predicted to a queue before anything is published, written with confirms, consumed back, and
-compared with its prediction. Run it with `make demo`, or `python examples/flights.py`.
+The job predicts the queue of every flight before it publishes anything. It writes the flights with confirms,
+consumes them again, and compares each one with its prediction. Run it with `make demo`,
+or `python examples/flights.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ CSV_COLUMNS = (
 
 
 def start_spark() -> SparkSession:
-    """A Spark on two cores of this machine, quiet."""
+    """Return a Spark on two cores of this machine that logs only errors."""
     log4j = Path(__file__).with_name("conf") / "log4j2.properties"
     spark = (
         SparkSession.builder.master("local[2]")
@@ -67,11 +68,12 @@ def start_spark() -> SparkSession:
 
 
 def read_flights(spark: SparkSession, csv: Path, limit: int | None = None) -> DataFrame:
-    """Flights as messages: `id`, `key`, `value` (the whole row as JSON), `has_aircraft`.
+    """Return flights as messages: `id`, `key`, `value` (the whole row as JSON), `has_aircraft`.
 
-    A flight with a tail number goes by it, so that all flights of an aircraft stand in one queue, in order.
-    2,512 flights have none (`NA`): they were cancelled before an aircraft was assigned. They are no aircraft,
-    and one key for all would be a hot one; they go by their flight number instead, such as ``flight UA1545``.
+    The key of a flight is its tail number, so all flights of an aircraft are in one queue, in order. 2,512
+    flights have no tail number (`NA`), because they were cancelled before an aircraft was assigned. One key
+    for all of them would be a hot key. So their key is the flight number instead, such as ``flight UA1545``.
+
     """
     flights = spark.read.csv(str(csv), schema=CSV_COLUMNS, header=True, nullValue="NA")
     if limit is not None:
@@ -89,12 +91,12 @@ def read_flights(spark: SparkSession, csv: Path, limit: int | None = None) -> Da
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Where each flight will be: made before anything is published.
+    """The predicted queue of each flight, made before anything is published.
 
     Attributes:
         place: queue and routing key of each flight, by its id.
-        rows: flights per queue.
-        without_aircraft: how many flights have no tail number.
+        rows: the number of flights per queue.
+        without_aircraft: the number of flights without a tail number.
     """
 
     place: Mapping[str, tuple[str, str]]
@@ -103,7 +105,7 @@ class Prediction:
 
 
 def predict(flights: DataFrame, ring: HashRing) -> Prediction:
-    """Ask the mirror for every flight's queue."""
+    """Return the queue of every flight, as the mirror predicts it."""
     table = flights.select("id", "key", "has_aircraft").toArrow()
     ids, keys = ([str(value) for value in table[name].to_pylist()] for name in ("id", "key"))
     names = [str(destination) for destination in ring.destinations]
@@ -119,12 +121,12 @@ def predict(flights: DataFrame, ring: HashRing) -> Prediction:
 
 
 def connect(url: str) -> pika.BlockingConnection:
-    """A connection of pika's, by our reading of the URL."""
+    """Return a pika connection with the settings that we read from the URL."""
     return pika.BlockingConnection(pika_parameters(url))
 
 
 def count_ready(channel: BlockingChannel, queues: Iterable[str] = QUEUES) -> int:
-    """How many messages wait in the queues."""
+    """Return the number of messages that wait in the queues."""
     return sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in queues)
 
 
@@ -132,7 +134,7 @@ def count_ready(channel: BlockingChannel, queues: Iterable[str] = QUEUES) -> int
 
 
 def write(flights: DataFrame, url: str, ring: HashRing) -> dict[str, Any]:
-    """Write the flights, every one confirmed; the connector's report of it."""
+    """Write the flights with confirms, and return the connector's report."""
     with tempfile.TemporaryDirectory() as folder:
         report_path = Path(folder, "report.json")
         (
@@ -148,13 +150,13 @@ def write(flights: DataFrame, url: str, ring: HashRing) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Findings:
-    """What was really in the queues, held against the prediction.
+    """What was really in the queues, compared with the prediction.
 
     Attributes:
         rows: messages found, per queue.
-        mismatches: messages in another queue, or under another key, than predicted; or predicted of none.
-        repeated: messages found a second time: delivery is at least once.
-        missing: predicted flights that were found nowhere.
+        mismatches: messages that were not predicted, or have another queue or key than predicted.
+        repeated: messages found a second time, because delivery is at least once.
+        missing: predicted flights that were not found.
         example: the first mismatch, in words.
     """
 
@@ -166,7 +168,7 @@ class Findings:
 
     @property
     def good(self) -> bool:
-        """Whether every flight was found, and where it was predicted."""
+        """Whether every flight was found where it was predicted."""
         return not (self.mismatches or self.missing)
 
 
@@ -180,7 +182,7 @@ def check(channel: BlockingChannel, prediction: Prediction) -> Findings:
             continue
         for method, _, body in channel.consume(queue, auto_ack=True, inactivity_timeout=30):
             if method is None or body is None:
-                break  # nothing more came for 30 s: what is left counts as missing
+                break  # nothing came for 30 s: the rest counts as missing
             flight = json.loads(body)["id"]
             found = (queue, method.routing_key)
             expected = prediction.place.get(flight)
@@ -200,7 +202,7 @@ def check(channel: BlockingChannel, prediction: Prediction) -> Findings:
 
 
 def show(prediction: Prediction, report: Mapping[str, Any], findings: Findings) -> str:
-    """The result as a table."""
+    """Return the result as a table."""
     confirmed = report["predicted"]
     rows = [
         (queue, weight, prediction.rows.get(queue, 0), confirmed.get(queue, 0), findings.rows[queue])
@@ -223,7 +225,7 @@ def show(prediction: Prediction, report: Mapping[str, Any], findings: Findings) 
 
 
 def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> bool:
-    """The whole job in the vhost of the broker's URL; whether the mirror was right about every flight."""
+    """Run the job in the vhost of the broker's URL. Return whether each flight was where it was predicted."""
     if broker.ring_via is None:
         raise SystemExit("the ring cannot be read: set RABBIT_CHX_TEST_RING_VIA, such as 'docker exec NAME'")
     with Broker(broker.url, ring_source=broker.ring_via) as live:
@@ -259,11 +261,11 @@ def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None
 
 
 def main() -> int:
-    """Run the demo; 0 where every flight was found where it was predicted, else 1."""
+    """Run the demo. Return 0 if every flight was found where it was predicted, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--limit", type=int, help="only so many flights")
+    parser.add_argument("--limit", type=int, help="the number of flights to take (default: all)")
     arguments = parser.parse_args()
-    logging.getLogger("pika").setLevel(logging.CRITICAL)  # it warns of every answer that is a no
+    logging.getLogger("pika").setLevel(logging.CRITICAL)  # it warns about every refusal
     try:
         return _run_on_found_broker(arguments.limit)
     except RabbitChxError as cause:

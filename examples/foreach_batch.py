@@ -1,4 +1,4 @@
-"""A stream with a report for each micro-batch, on PySpark 3.5 and newer.
+"""Publish a stream with a report for each micro-batch, on PySpark 3.5 and newer.
 
 python examples/foreach_batch.py [--limit ROWS]
 """
@@ -26,7 +26,7 @@ FILES = 3
 
 
 def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> list[WriteReport]:
-    """Stream a few files, one in each micro-batch; the reports."""
+    """Stream a few files, one in each micro-batch, and return the reports."""
     with Broker(broker.url, ring_source=broker.ring_via) as live:
         live.declare(EXCHANGE, QUEUES.items())
         ring = live.ring(EXCHANGE)

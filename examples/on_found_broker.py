@@ -1,4 +1,4 @@
-"""What the smaller examples share: a broker that is found or started, a Spark, and part of the flights if wished."""
+"""What the smaller examples share: a broker that is found or started, a Spark, and the flights."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def main(run: Callable[[RunningBroker, SparkSession, Path, int | None], object],
 
     Args:
         run: the example.
-        about: its first line says what it is.
+        about: a text whose first line describes the example.
     """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("--limit", type=int, help="only so many flights")
+    parser.add_argument("--limit", type=int, help="the number of flights to take (default: all)")
     limit = parser.parse_args().limit
     with find_broker(install=True) as broker, temporary_vhost(broker) as vhost:
         spark = start_spark()

@@ -1,4 +1,4 @@
-"""One task for each queue: flights placed by their predicted queue, so that each aircraft's flights stay in order.
+"""Publish with one task for each queue, so that each aircraft's flights stay in order.
 
 python examples/placement.py [--limit ROWS]
 """
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> WriteReport:
-    """Look first, then publish, in the order of departure."""
+    """Make a dry run, then publish in the order of departure, and return the report."""
     with Broker(broker.url, ring_source=broker.ring_via) as live:
         live.declare(EXCHANGE, QUEUES.items())
         ring = live.ring(EXCHANGE)
     options = {"url": broker.url, "exchange": EXCHANGE, "ignoreUnknownColumns": True, "badRows": "skip"}
     flights = read_flights(spark, csv, limit)
 
-    # Ten partitions in all: the heavier a queue, the more of them. `id` begins with the date.
+    # Ten partitions in all; a heavier queue has more of them. `id` begins with the date.
     placed = place(flights, ring, partitions=10, order_by="id")
     print(dry_run(placed, options, ring))
     report = publish(placed, options, ring)

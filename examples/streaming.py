@@ -1,4 +1,4 @@
-"""A stream to RabbitMQ that ends and goes on: flights arrive as files, and each file is a micro-batch.
+"""Publish a stream that ends and continues: flights arrive as files, and each file is a micro-batch.
 
 python examples/streaming.py [--limit ROWS]
 """
@@ -24,7 +24,7 @@ FILES = 2  # in each of the two runs
 
 
 def write_what_is_there(stream: DataFrame, url: str, folder: Path) -> None:
-    """Write every file that no run has written, and return."""
+    """Write every file that no earlier run has written, and return."""
     query = (
         stream.writeStream.format("rabbitmq")
         .options(url=url, exchange=EXCHANGE, messageId="auto", reportPath=str(folder / "reports"))
@@ -36,7 +36,7 @@ def write_what_is_there(stream: DataFrame, url: str, folder: Path) -> None:
 
 
 def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> int:
-    """Two runs of one stream; how many messages are in the queues after them."""
+    """Run one stream twice, and return the number of messages that are then in the queues."""
     with Broker(broker.url, ring_source=broker.ring_via) as live:
         live.declare(EXCHANGE, QUEUES.items())
     with tempfile.TemporaryDirectory() as name:

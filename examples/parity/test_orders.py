@@ -1,4 +1,4 @@
-"""Is each of our orders in the queue that we predict? Run it as `pytest examples/parity --chx-broker 4.3`."""
+"""Is each of our orders in the queue that we predict? Run this with `pytest examples/parity --chx-broker 4.3`."""
 
 import pika
 
