@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from time import struct_time
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from rabbit_chx.amqp.fields import (
     INTEGER_RANGES,
@@ -45,11 +45,12 @@ from rabbit_chx.amqp.fields import (
 from rabbit_chx.errors import InputError
 
 __all__ = [
-    "INTEGER_TYPES", "PAMQP_NAME_BYTES", "Client", "Headers", "Sender", "Table", "check_client", "field_for", "field_of_type",
+    "CLIENTS", "INTEGER_TYPES", "PAMQP_NAME_BYTES", "Client", "Headers", "Sender", "Table", "check_client", "field_for", "field_of_type",
     "table_for",
 ]  # fmt: skip
 
 Client: TypeAlias = Literal["pika", "aio-pika"]
+CLIENTS: tuple[Client, ...] = get_args(Client)
 #: Who sends a message: a client of AMQP 0-9-1, or any of AMQP 1.0.
 Sender: TypeAlias = Client | Literal["amqp-1.0"]
 Headers: TypeAlias = Mapping[str, Any] | Mapping[bytes, Any] | Iterable[tuple[str | bytes, Any]]
@@ -68,16 +69,17 @@ SIGNED_32 = INTEGER_RANGES["signedint"]
 LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 
 
-def check_client(client: str) -> None:
-    """Refuses a name that is no client's of AMQP 0-9-1.
+def check_client(client: str) -> Client:
+    """Return the name of a client of AMQP 0-9-1, if it is one.
 
     Raises:
-        InputError: it is neither ``pika`` nor ``aio-pika``.
+        InputError: the name is neither ``pika`` nor ``aio-pika``.
     """
-    if not isinstance(client, str) or client not in INTEGER_TYPES:
+    if not isinstance(client, str) or client not in CLIENTS:
         raise InputError(
             f"there is no client {client!r:.60} here: give 'pika' or 'aio-pika', or 'amqp-1.0' where a message is routed"
         )
+    return client
 
 
 def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import pairs_of, shortstr
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.message_091 import HASH_PROPERTIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,10 +19,13 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import Headers
     from rabbit_chx.amqp.fields import AmqpField
 
-__all__ = ["HashedOn", "refuse_misspelt"]
+__all__ = ["HASH_PROPERTIES", "HashedOn", "refuse_misspelt"]
 
-NEARNESS = 0.8
-HASH_ARGUMENTS = {b"hash-header": "hash-header", b"hash-property": "hash-property"}
+#: The properties that an exchange can hash.
+HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
+
+_NEARNESS = 0.8
+_HASH_ARGUMENTS = {b"hash-header": "hash-header", b"hash-property": "hash-property"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def _known(arguments: Headers | None) -> dict[str, AmqpField]:
     named: dict[str, AmqpField] = {}
     for name, value in pairs_of({} if arguments is None else arguments):
         raw = shortstr(name, "the name of an argument")
-        known = HASH_ARGUMENTS.get(raw)
+        known = _HASH_ARGUMENTS.get(raw)
         if known is None:
             refuse_misspelt([raw.decode(errors="replace")])
             continue
@@ -101,7 +103,7 @@ def refuse_misspelt(names: Iterable[str]) -> None:
         InputError: one of them is.
     """
     for name in names:
-        near = difflib.get_close_matches(name.lower(), HASH_ARGUMENTS.values(), n=1, cutoff=NEARNESS)
+        near = difflib.get_close_matches(name.lower(), _HASH_ARGUMENTS.values(), n=1, cutoff=_NEARNESS)
         if near and name != near[0]:
             raise InputError(
                 f"the broker does not know the argument {name!r} and would hash the routing key: did you mean "

@@ -1,61 +1,49 @@
-"""A message as its client sends it, by the client's protocol, and what of it is hashed."""
+"""A message as its client sends it, and the term that the broker hashes of it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from rabbit_chx.routing.header_terms import HashedTerm, header_term, property_term
-from rabbit_chx.routing.message_091 import Message
-from rabbit_chx.routing.message_10 import AMQP_1_0, Amqp10Message
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rabbit_chx.amqp.client_fields import Headers, Sender
-    from rabbit_chx.routing.release import Release
+    from rabbit_chx.erlang import Term
+    from rabbit_chx.routing.release import Rule
 
-__all__ = ["hashed_header", "hashed_property", "message_of"]
+__all__ = ["NO_KEYS", "HashedTerm", "SentMessage"]
+
+#: CC and BCC of a message that has none.
+NO_KEYS: tuple[str | bytes, ...] = ()
 
 
-def message_of(
-    routing_key: str | bytes,
-    headers: Headers | None,
-    properties: object,
-    *,
-    cc: Iterable[str | bytes],
-    bcc: Iterable[str | bytes],
-    client: Sender,
-    release: Release,
-) -> Message | Amqp10Message:
-    """The message, given as :meth:`ConsistentHashExchange.route` takes it.
+class SentMessage(NamedTuple):
+    """What a caller says of a message, unchecked, as :meth:`rabbit_chx.routing.exchange.HashExchange.route` takes it.
 
-    Raises:
-        InputError: the client cannot send it, or something is given twice.
-        NotDeterminedError: the release has AMQP 1.0 by a plugin alone.
-        ChannelClosedError: CC or BCC is no array.
+    Attributes:
+        routing_key: text or bytes.
+        headers: a mapping or pairs of header names and values; for AMQP 1.0 the application properties.
+        properties: a mapping of property names, or an object that has them.
+        cc: the routing keys of the header CC; for AMQP 1.0 those of the annotation ``x-cc``.
+        bcc: the routing keys of the header BCC.
+        client: the client that sends the message.
     """
-    if client == AMQP_1_0:
-        return Amqp10Message.of(routing_key, headers, properties, cc=cc, bcc=bcc, release=release)
-    return Message.of(routing_key, headers, properties, cc=cc, bcc=bcc, client=client)
+
+    routing_key: str | bytes = ""
+    headers: Headers | None = None
+    properties: object = None
+    cc: Iterable[str | bytes] = NO_KEYS
+    bcc: Iterable[str | bytes] = NO_KEYS
+    client: Sender = "pika"
 
 
-def hashed_header(message: Message | Amqp10Message, name: bytes, release: Release) -> HashedTerm:
-    """The term of a header, or of an application property.
+class HashedTerm(NamedTuple):
+    """What is hashed.
 
-    Raises:
-        ChannelClosedError: the header is missing, and that release crashes.
+    Attributes:
+        term: the Erlang term; an integer is a seed, a list stands for its first element.
+        rule: the rule that says so.
     """
-    if isinstance(message, Amqp10Message):
-        return message.header_term(name)
-    return header_term(message.headers, name, release)
 
-
-def hashed_property(message: Message | Amqp10Message, name: str) -> HashedTerm:
-    """The term of what ``hash-property`` names.
-
-    Raises:
-        NotDeterminedError: the client makes up a message_id.
-    """
-    if isinstance(message, Amqp10Message):
-        return message.property_term(name)
-    return property_term(message, name)
+    term: Term
+    rule: Rule

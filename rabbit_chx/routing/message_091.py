@@ -1,69 +1,89 @@
-"""A message as the broker sees it before it routes: routing keys, headers and three properties."""
+"""A message of AMQP 0-9-1 as the broker sees it before it routes, and the terms that it hashes.
+
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6, and, from
+v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it asks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.client_fields import Client, Headers, Table, field_for, table_for
+from rabbit_chx.amqp.client_fields import CLIENTS, Client, Headers, Table, check_client, field_for, table_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, shortstr, shown
+from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
+from rabbit_chx.routing.message import NO_KEYS, HashedTerm
+from rabbit_chx.routing.rules import (
+    FIRST_HEADER_COUNTS,
+    HASHED_PROPERTY,
+    HEADER_IS_BARE,
+    HEADER_IS_TUPLE,
+    INTEGER_IS_SEED,
+    LAST_HEADER_COUNTS,
+    LIST_IS_ITS_HEAD,
+    MISSING_HEADER_CRASHES,
+    MISSING_HEADER_IS_UNDEFINED,
+    TIMESTAMP_IS_SEED,
+    VOID_IS_UNDEFINED,
+)
 
-__all__ = ["HASH_PROPERTIES", "Message", "property_bytes", "property_seconds", "refuse_random_id"]
+if TYPE_CHECKING:
+    from rabbit_chx.routing.message import SentMessage
+    from rabbit_chx.routing.release import Release
 
-#: Those that an exchange can hash.
-HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
-OTHER_PROPERTIES = (
-    "content_type", "content_encoding", "headers", "delivery_mode", "priority", "reply_to", "expiration", "type",
-    "user_id", "app_id", "cluster_id",
+__all__ = ["Message091", "field_term", "property_bytes", "property_seconds", "refuse_random_id"]
+
+_PROPERTIES = (
+    "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
+    "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """What routing sees of a message.
+class Message091:
+    """What the broker of a release sees of a message.
 
     Attributes:
+        release: the release whose rules apply.
         routing_keys: the routing key, then those of CC, then those of BCC.
         headers: the header table of the wire, in order, without BCC.
         message_id: its bytes, or None.
         correlation_id: its bytes, or None.
         timestamp: seconds since 1970, or None.
-        client: who sends it.
+        client: the client that sends it.
     """
 
+    release: Release
     routing_keys: tuple[bytes, ...]
-    headers: Table
-    message_id: bytes | None
-    correlation_id: bytes | None
-    timestamp: int | None
+    headers: Table = ()
+    message_id: bytes | None = None
+    correlation_id: bytes | None = None
+    timestamp: int | None = None
     client: Client = "pika"
 
     @classmethod
-    def of(
-        cls,
-        routing_key: str | bytes,
-        headers: Headers | None,
-        properties: object,
-        *,
-        cc: Iterable[str | bytes],
-        bcc: Iterable[str | bytes],
-        client: Client,
-    ) -> Message:
-        """The message that a client sends, given as :meth:`ConsistentHashExchange.route` takes it.
+    def of(cls, sent: SentMessage, release: Release) -> Message091:
+        """Return the message that a client sends.
 
         Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and ``strip_bcc_header/1``,
         v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements those of type longstr.
 
         Raises:
-            InputError: a client cannot send it, or something is given twice.
-            ChannelClosedError: CC or BCC is no array.
+            InputError: the client cannot send it, or something is given twice.
+            ChannelClosedError: CC or BCC is not an array.
         """
-        key = shortstr(routing_key, "the routing key")
+        key = shortstr(sent.routing_key, "the routing key")
+        _, headers, properties, cc, bcc, client = sent
+        only_a_key = headers is None and properties is None and cc is NO_KEYS and bcc is NO_KEYS
+        if only_a_key and client in CLIENTS:  # most messages: nothing else to look at
+            return cls(release, (key,), client=client)
+        client = check_client(client)
         table = _with_routes(_headers(headers, properties, client), cc, bcc)
         return cls(
+            release,
             (key, *_routes(table, b"CC"), *_routes(table, b"BCC")),
             _without_first(table, b"BCC"),
             property_bytes("message_id", _property(properties, "message_id"), client),
@@ -72,9 +92,66 @@ class Message:
             client,
         )
 
+    def header_term(self, name: bytes) -> HashedTerm:
+        """Return the term of a header, which may be missing.
+
+        Raises:
+            ChannelClosedError: the header is missing, and that release crashes.
+        """
+        values = [field for given, field in self.headers if given == name]
+        if values and self.release.follows(FIRST_HEADER_COUNTS):
+            return field_term(values[0], self.release)
+        if values and self.release.follows(LAST_HEADER_COUNTS):
+            return field_term(values[-1], self.release)
+        if self.release.follows(MISSING_HEADER_CRASHES):
+            raise ChannelClosedError(
+                f"the header {name.decode(errors='replace')!r} is missing: RabbitMQ {self.release.version} crashes on "
+                "such a message and closes the connection; give it the header, or update to 3.13.7",
+                reply_code=541,
+            )
+        return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
+
+    def property_term(self, name: str) -> HashedTerm:
+        """Return the term of the property message_id, correlation_id or timestamp.
+
+        Raises:
+            NotDeterminedError: aio-pika makes up a message_id.
+        """
+        value = getattr(self, name)
+        refuse_random_id(name, value, self.client)
+        return HashedTerm(
+            str(value).encode() if name == "timestamp" and value is not None else value, HASHED_PROPERTY
+        )
+
+
+def field_term(field: AmqpField, release: Release) -> HashedTerm:
+    """Return the term of a header's value."""
+    if release.follows(HEADER_IS_TUPLE):
+        return HashedTerm(_typed(field), HEADER_IS_TUPLE)
+    if field.type == "timestamp":
+        return HashedTerm(field.value * 1000, TIMESTAMP_IS_SEED)
+    if field.type in INTEGER_RANGES:
+        return HashedTerm(field.value, INTEGER_IS_SEED)
+    if field.type in ("array", "table"):
+        return HashedTerm(_value(field), LIST_IS_ITS_HEAD)
+    return HashedTerm(_value(field), VOID_IS_UNDEFINED if field.type == "void" else HEADER_IS_BARE)
+
+
+def _typed(field: AmqpField) -> tuple[Term, ...]:
+    return Atom(field.type), _value(field)
+
+
+def _value(field: AmqpField) -> Any:  # noqa: ANN401
+    """Return a field's value as the server's parser makes it, rabbit_binary_parser.erl, ``parse_table/1``."""
+    if field.type == "array":
+        return [_typed(item) for item in field.value]
+    if field.type == "table":
+        return [(name, *_typed(item)) for name, item in field.value]
+    return field.value
+
 
 def property_bytes(name: str, value: object, client: Client) -> bytes | None:
-    """The bytes of message_id or correlation_id, or None where the client sends none.
+    """Return the bytes of message_id or correlation_id, or None where the client sends none.
 
     pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text ``b'a'``, and
     leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and ``optional`` (9.0 to 10.2.1). See
@@ -93,12 +170,12 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
 
 
 def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
-    """Refuses to hash the message_id that aio-pika makes up where there is none.
+    """Refuse to hash the message_id that aio-pika makes up where there is none.
 
     Mirrors aiormq 7.2.4, ``aiormq/channel.py``, ``Channel.basic_publish``.
 
     Raises:
-        NotDeterminedError: it is a random one.
+        NotDeterminedError: the message_id is a random one.
     """
     if name == "message_id" and value is None and client == "aio-pika":
         raise NotDeterminedError(
@@ -107,7 +184,7 @@ def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
 
 
 def property_seconds(value: object, client: Client) -> int | None:
-    """The seconds of the property timestamp, or None: pika takes an int, aio-pika a number or a datetime too.
+    """Return the seconds of the property timestamp, or None: pika takes an int, aio-pika a number or a datetime too.
 
     aio-pika makes a datetime of a number, so that it rounds to microseconds first and ends with the year 9999. Mirrors
     aio-pika ``message.py``, ``encode_timestamp_number``.
@@ -136,7 +213,7 @@ def property_seconds(value: object, client: Client) -> int | None:
 def _property(properties: object, name: str) -> Any:  # noqa: ANN401
     if isinstance(properties, Mapping):
         for given in properties:
-            if given not in HASH_PROPERTIES and given not in OTHER_PROPERTIES:
+            if given not in _PROPERTIES:
                 raise InputError(
                     f"AMQP has no property {given!r:.60}: give message_id, correlation_id or timestamp"
                 )
@@ -156,7 +233,7 @@ def _headers(headers: Headers | None, properties: object, client: Client) -> Tab
 
 
 def _with_routes(table: Table, cc: Iterable[str | bytes], bcc: Iterable[str | bytes]) -> Table:
-    """The headers with those that `cc` and `bcc` stand for."""
+    """Return the headers with those that `cc` and `bcc` stand for."""
     for name, routes in (("CC", cc), ("BCC", bcc)):
         if isinstance(routes, (str, bytes)) or not hasattr(routes, "__iter__"):
             raise InputError(f"{name.lower()} is {routes!r:.60}: give a list of routing keys, even of one")

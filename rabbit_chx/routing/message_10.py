@@ -7,7 +7,7 @@ Mirrors rabbitmq-server ``deps/rabbit/src/mc_amqp.erl``, ``routing_headers/2``, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -20,7 +20,7 @@ from rabbit_chx.amqp.amqp10_values import (
 )
 from rabbit_chx.amqp.fields import bytes_of, shown
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing.header_terms import HashedTerm
+from rabbit_chx.routing.message import HashedTerm
 from rabbit_chx.routing.rules import (
     AMQP10_CC_COUNTS,
     AMQP10_IS_CONVERTED,
@@ -33,9 +33,10 @@ from rabbit_chx.routing.rules import (
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import Headers
     from rabbit_chx.erlang import Term
+    from rabbit_chx.routing.message import SentMessage
     from rabbit_chx.routing.release import Release
 
-__all__ = ["AMQP_1_0", "Amqp10Message", "hashed_term", "refuse_converted"]
+__all__ = ["AMQP_1_0", "Message10", "hashed_term", "refuse_converted"]
 
 #: The `client` that stands for any of AMQP 1.0.
 AMQP_1_0: Final = "amqp-1.0"
@@ -46,7 +47,7 @@ PROPERTIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Amqp10Message:
+class Message10:
     """What routing sees of a message.
 
     Attributes:
@@ -66,24 +67,16 @@ class Amqp10Message:
     creation_time: int | None
 
     @classmethod
-    def of(
-        cls,
-        routing_key: str | bytes,
-        headers: Headers | None,
-        properties: object,
-        *,
-        cc: Iterable[str | bytes],
-        bcc: Iterable[str | bytes],
-        release: Release,
-    ) -> Amqp10Message:
-        """The message, given as :meth:`ConsistentHashExchange.route` takes it.
+    def of(cls, sent: SentMessage, release: Release) -> Message10:
+        """Return the message that a publisher sends.
 
         Raises:
-            InputError: a client cannot send it.
-            NotDeterminedError: the release has AMQP 1.0 by a plugin alone.
+            InputError: no publisher can send it.
+            NotDeterminedError: the release has AMQP 1.0 only through a plugin.
         """
         refuse_converted(release)
-        key = bytes_of(routing_key, "the routing key")  # may be longer than AMQP 0-9-1 has it
+        _, headers, properties, cc, bcc, _ = sent
+        key = bytes_of(sent.routing_key, "the routing key")  # may be longer than AMQP 0-9-1 has it
         if isinstance(cc, (str, bytes)) or not hasattr(cc, "__iter__"):
             raise InputError(f"cc is {cc!r:.60}: give a list of routing keys, even of one")
         if bcc:

@@ -20,20 +20,21 @@ from rabbit_chx.routing.bindings import (
     order_of_binding,
     order_of_destination,
 )
-from rabbit_chx.routing.message import message_of
+from rabbit_chx.routing.exchange import HashExchange, received
 from rabbit_chx.routing.release import NEWEST, Release, check_release
-from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_UNORDERED
+from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rabbit_chx.amqp.client_fields import Headers, Sender
+    from rabbit_chx.routing.bindings import Place
+    from rabbit_chx.routing.message import SentMessage
 
 __all__ = ["ModulusHashExchange"]
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class ModulusHashExchange:
+class ModulusHashExchange(HashExchange):
     """An exchange of type ``x-modulus-hash``, by the rules of a release.
 
     A binding is one place, so a destination that is bound with two keys has two.
@@ -67,41 +68,18 @@ class ModulusHashExchange:
         release = NEWEST if release is None else check_release(release)
         distinct = dict.fromkeys(map(_checked, listed(bindings, "(destination, binding key) pairs")))
         if release.follows(MODULUS_BY_BINDING_KEY):
-            destinations = tuple(destination for destination, _ in sorted(distinct, key=order_of_binding))
-        elif release.follows(MODULUS_UNORDERED):
-            destinations = tuple(destination for destination, _ in distinct)
+            ordered = sorted(distinct, key=order_of_binding)
+        elif release.follows(MODULUS_BY_NAME):
+            ordered = sorted(distinct, key=lambda binding: order_of_destination(binding[0]))
         else:
-            destinations = tuple(
-                sorted((destination for destination, _ in distinct), key=order_of_destination)
-            )
+            ordered = list(distinct)  # MODULUS_UNORDERED, which `route` refuses
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "destinations", destinations)
+        object.__setattr__(self, "destinations", tuple(destination for destination, _ in ordered))
         object.__setattr__(self, "release", release)
 
-    def route(
-        self,
-        routing_key: str | bytes = "",
-        headers: Headers | None = None,
-        properties: object = None,
-        *,
-        cc: Iterable[str | bytes] = (),
-        bcc: Iterable[str | bytes] = (),
-        client: Sender = "pika",
-    ) -> Destination | None:
-        """The destination of a message; None where nothing is bound.
-
-        Everything is as in :meth:`ConsistentHashExchange.route`, but for CC and BCC: they are hashed with the routing
-        key. The message goes to one destination all the same.
-
-        Raises:
-            InputError: the client cannot send such a message, or something is given twice.
-            NotDeterminedError: the release counts its bindings in an order that cannot be known.
-            ChannelClosedError: CC or BCC is no array.
-        """
-        message = message_of(
-            routing_key, headers, properties, cc=cc, bcc=bcc, client=client, release=self.release
-        )
+    def _destination(self, sent: SentMessage) -> Place:
+        message = received(sent, self.release)
         if not self.destinations:
             return None
         if self.release.follows(MODULUS_UNORDERED) and len(set(self.destinations)) > 1:

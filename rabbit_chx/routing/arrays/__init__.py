@@ -4,7 +4,7 @@ The only package of this floor that uses NumPy; it is loaded when the first arra
 the caller brings its arrays, and is no dependency.
 """
 
-from rabbit_chx.routing.arrays.exchange_seeds import amqp10_seeds, header_seeds, property_seeds
+from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds
 from rabbit_chx.routing.arrays.keys import hashes
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
@@ -19,17 +19,15 @@ from rabbit_chx.routing.arrays.seeds import (
 )
 
 __all__ = [
+    "ExchangeSeeds",
     "all_buckets",
-    "amqp10_seeds",
     "buckets_of_seeds",
     "counts_at",
     "destinations_at",
     "hashes",
-    "header_seeds",
     "indices",
     "indices_of_all_seeds",
     "indices_of_seeds",
-    "property_seeds",
     "share_moved",
     "shares",
 ]

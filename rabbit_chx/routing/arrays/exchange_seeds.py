@@ -1,48 +1,142 @@
-"""Columns of header values and of properties, to seeds.
+"""The seeds of many messages of an ``x-consistent-hash`` exchange.
 
 Text, bytes and integers are hashed in arrays; whatever else a header can hold, one value after the other.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rabbit_chx.amqp.client_fields import INTEGER_TYPES, field_for, field_of_type
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
+from rabbit_chx.amqp.client_fields import (
+    INTEGER_TYPES,
+    PAMQP_NAME_BYTES,
+    check_client,
+    field_for,
+    field_of_type,
+)
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, shortstr
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.erlang import Atom, phash2
-from rabbit_chx.erlang.hashing import HCONST_13, MASK
+from rabbit_chx.erlang import phash2
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS
-from rabbit_chx.routing.arrays.integers import integer_hashes
-from rabbit_chx.routing.arrays.keys import hashes, is_arrow, is_null, null_error, pieces, refuse_nulls
+from rabbit_chx.routing.arrays.integers import hash_before_value, integer_seeds, integers_of
+from rabbit_chx.routing.arrays.keys import hashes, is_arrow, is_null, null_error, pieces
 from rabbit_chx.routing.jump import seed_of
+from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds, refuse_random_id
+from rabbit_chx.routing.message_10 import AMQP_1_0, hashed_term, refuse_converted
 from rabbit_chx.routing.rules import HEADER_IS_TUPLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
-
-    from rabbit_chx.amqp.client_fields import Client
+    from rabbit_chx.amqp.client_fields import Client, Sender
     from rabbit_chx.amqp.fields import FieldType
     from rabbit_chx.erlang import Term
     from rabbit_chx.routing.arrays.binaries import UInt32s
-    from rabbit_chx.routing.arrays.integers import Integers
     from rabbit_chx.routing.arrays.keys import SeedOfNull
+    from rabbit_chx.routing.hash_input import HashedOn
     from rabbit_chx.routing.release import Release
 
-__all__ = ["amqp10_seeds", "header_seeds", "property_seeds"]
+__all__ = ["ExchangeSeeds"]
 
-TEXT = {"string", "large_string", "string_view"}
-BYTES = {"binary", "large_binary", "binary_view"}
-SEED_BITS = np.uint64(0xFFFFFFFF)  # more than the 21 that count
+_INTEGER_ARROWS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_LIST_KINDS: dict[type, str] = {str: "text", bytes: "bytes", int: "integers"}
+_TEXT = {"string", "large_string", "string_view"}
+_BYTES = {"binary", "large_binary", "binary_view"}
 
 
-def header_seeds(
+class ExchangeSeeds:
+    """Finds the seeds of many messages of one exchange.
+
+    Args:
+        hashed_on: what the exchange hashes.
+        release: the release whose rules apply.
+        field_type: the wire type of bare header values; None for the type that the client gives each value.
+        client: the client that sends the messages.
+        seed_of_message: returns the seed of a single message.
+        seed_of_field: returns the seed of a single header value.
+
+    Raises:
+        InputError: there is no such client, or what is hashed has no field type.
+        NotDeterminedError: the release has AMQP 1.0 only through a plugin.
+    """
+
+    def __init__(
+        self,
+        hashed_on: HashedOn,
+        release: Release,
+        *,
+        field_type: FieldType | None,
+        client: Sender,
+        seed_of_message: Callable[[SentMessage], int],
+        seed_of_field: Callable[[AmqpField], int],
+    ) -> None:
+        if client == AMQP_1_0:
+            refuse_converted(release)
+            if field_type is not None:
+                raise InputError("a field type is of AMQP 0-9-1: for AMQP 1.0 give Amqp10Values")
+        else:
+            check_client(client)
+        if field_type is not None and hashed_on.kind != "header":
+            raise InputError(f"the exchange hashes the {hashed_on}: only a header's values have a field type")
+        self._hashed_on = hashed_on
+        self._name = hashed_on.name.decode(errors="replace")
+        self._release = release
+        self._field_type = field_type
+        self._client = client
+        self._seed_of_message = seed_of_message
+        self._seed_of_field = seed_of_field
+
+    def of_values(self, values: Iterable[Any], *, fill_null: Any, missing_nulls: bool) -> UInt32s:  # noqa: ANN401
+        """Return the seed of each value; arguments and errors are those of :meth:`ConsistentHashExchange.indices`."""
+        kind, client = self._hashed_on.kind, self._client
+        seed_of_null = self._seed_of_null(fill_null, missing=missing_nulls)
+        if kind == "routing-key":
+            return hashes(
+                values, seed_of_null=seed_of_null, longest=None if client == AMQP_1_0 else MAX_SHORTSTR
+            )
+        if client == AMQP_1_0:
+            text = kind == "header" or self._name != "timestamp"
+            return _amqp10_seeds(values, self._amqp10_term, text=text, seed_of_null=seed_of_null)
+        if kind == "property":
+            return _property_seeds(values, self._name, client, seed_of_null=seed_of_null)
+        if client == "aio-pika" and len(self._hashed_on.name) > PAMQP_NAME_BYTES:
+            raise InputError(
+                f"aio-pika cuts names to {PAMQP_NAME_BYTES} bytes, so it never sends the {self._hashed_on}: give the "
+                "exchange a shorter name in hash-header"
+            )
+        return _header_seeds(
+            values, self._release, client, self._field_type, self._seed_of_field, seed_of_null=seed_of_null
+        )
+
+    def _seed_of_null(self, fill: Any, *, missing: bool) -> SeedOfNull:  # noqa: ANN401
+        """Return what finds the seed of a null, asked only where there is one; None where nulls are refused."""
+        kind = self._hashed_on.kind
+        if missing and fill is not None:
+            raise InputError("nulls are both filled and missing: give fill_null or missing_nulls")
+        if missing and kind == "routing-key":
+            raise InputError("the exchange hashes the routing key, which no message lacks: give fill_null")
+        if missing:
+            return partial(self._seed_of_message, SentMessage())
+        if fill is None:
+            return None
+        if kind == "routing-key":
+            return partial(seed_of, shortstr(fill, "fill_null"))
+        if self._client == AMQP_1_0:
+            return partial(seed_of, self._amqp10_term(fill))
+        if kind == "property":
+            seed = self._seed_of_message(SentMessage(properties={self._name: fill}, client=self._client))
+            return lambda: seed
+        return partial(self._seed_of_field, field_of_type(fill, self._field_type, self._client))
+
+    def _amqp10_term(self, value: object) -> Term:
+        return hashed_term(self._hashed_on.kind, self._name, value)
+
+
+def _header_seeds(
     values: Iterable[Any],
     release: Release,
     client: Client,
@@ -51,15 +145,15 @@ def header_seeds(
     *,
     seed_of_null: SeedOfNull = None,
 ) -> UInt32s:
-    """The seed of each value of a header.
+    """Return the seed of each value of a header.
 
     Args:
         values: as :meth:`ConsistentHashExchange.indices` takes them.
-        release: whose rules apply.
-        client: whose encoding bare values take.
+        release: the release whose rules apply.
+        client: the client whose encoding bare values take.
         field_type: the wire type of all bare values; None for that which the client gives each.
-        seed_of_field: the seed of a single one.
-        seed_of_null: finds that of a null; None refuses nulls.
+        seed_of_field: returns the seed of a single value.
+        seed_of_null: finds the seed of a null; None refuses nulls.
 
     Raises:
         RowError: a value is null, or the client cannot send it as that type.
@@ -69,12 +163,12 @@ def header_seeds(
     if kind in ("text", "bytes"):
         type_ = field_type or ("longstr" if kind == "text" else _type_of_bytes(client))
         if type_ in ("longstr", "binary"):
-            return hashes(values, _hash_before_value(type_) if typed else 0, seed_of_null=seed_of_null)
+            return hashes(values, hash_before_value(type_) if typed else 0, seed_of_null=seed_of_null)
     if kind == "integers" and (field_type is None or field_type in INTEGER_RANGES):
-        integers, null = _integers(values, seed_of_null)
+        integers, null = integers_of(values, seed_of_null)
         if integers is not None:
             types = INTEGER_TYPES[client] if field_type is None else (field_type,)
-            seeds = _integer_seeds(integers, types, typed=typed)
+            seeds = integer_seeds(integers, types, typed=typed)
             if null is not None and seed_of_null is not None:
                 seeds[null] = seed_of_null()
             return seeds
@@ -86,17 +180,17 @@ def header_seeds(
 
 
 def _type_of_bytes(client: Client) -> FieldType | None:
-    """The wire type of bytes; None where the client cannot send them."""
+    """Return the wire type of bytes; None where the client cannot send them."""
     try:
         return field_for(b"", client).type
     except InputError:
         return None
 
 
-def property_seeds(
+def _property_seeds(
     values: Iterable[Any], name: str, client: Client, *, seed_of_null: SeedOfNull = None
 ) -> UInt32s:
-    """The seed of each value of a property: message_id, correlation_id or timestamp.
+    """Return the seed of each value of a property: message_id, correlation_id or timestamp.
 
     Raises:
         RowError: a value is null, or the client cannot send it.
@@ -114,16 +208,16 @@ def property_seeds(
     return np.fromiter(_each(values, seed, seed_of_null), np.uint32)
 
 
-def amqp10_seeds(
+def _amqp10_seeds(
     values: Iterable[Any], term_of: Callable[[Any], Term], *, text: bool, seed_of_null: SeedOfNull = None
 ) -> UInt32s:
-    """The seed of each value that an AMQP 1.0 publisher sends.
+    """Return the seed of each value that an AMQP 1.0 publisher sends.
 
     Args:
         values: application properties, ids or creation times.
-        term_of: the term of a single one.
+        term_of: returns the term of a single value.
         text: whether text and bytes are hashed as they are.
-        seed_of_null: finds that of a null; None refuses nulls.
+        seed_of_null: finds the seed of a null; None refuses nulls.
 
     Raises:
         RowError: a value is null, or no client can send it.
@@ -157,7 +251,7 @@ def _refuse_numpy_without_values(values: object) -> None:
 
 
 def _kind_of(values: Any) -> str:  # noqa: ANN401
-    """``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA do not count."""
+    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA do not count."""
     if getattr(values, "ndim", 1) != 1:
         return ""
     if isinstance(values, np.ndarray) and values.dtype.kind != "O":
@@ -170,84 +264,14 @@ def _kind_of(values: Any) -> str:  # noqa: ANN401
         kinds = set(map(type, values))
         if kinds & {str, bytes}:
             kinds = {kind for kind in kinds if kind.__name__ not in ("NoneType", "NAType")}
-        return LIST_KINDS.get(kinds.pop(), "") if len(kinds) == 1 else ""
+        return _LIST_KINDS.get(kinds.pop(), "") if len(kinds) == 1 else ""
     return ""
 
 
 def _kind_of_arrow(type_: Any) -> str:  # noqa: ANN401
     kind = str(type_.value_type if hasattr(type_, "index_type") else type_)
-    if kind in TEXT:
+    if kind in _TEXT:
         return "text"
-    if kind in BYTES or kind.startswith("fixed_size_binary"):
+    if kind in _BYTES or kind.startswith("fixed_size_binary"):
         return "bytes"
-    return "integers" if str(type_) in INTEGER_ARROWS else ""
-
-
-INTEGER_ARROWS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-LIST_KINDS: dict[type, str] = {str: "text", bytes: "bytes", int: "integers"}
-
-
-def _integers(
-    values: Any,  # noqa: ANN401
-    seed_of_null: SeedOfNull,
-) -> tuple[NDArray[Integers] | None, NDArray[np.bool_] | None]:
-    """The integers as int64 or uint64, None if they need more than 64 bits; and which are null, None if none is."""
-    null = None
-    if is_arrow(values):
-        if seed_of_null is None:
-            refuse_nulls(values)
-        if values.null_count:
-            null = values.is_null().to_numpy(zero_copy_only=False)
-            values = values.fill_null(0)
-        values = values.to_numpy()
-    if isinstance(values, np.ma.MaskedArray):
-        null = np.ma.getmaskarray(values)
-        if seed_of_null is None and null.any():
-            raise null_error(int(null.argmax()))
-        values = values.filled(0)
-    if isinstance(values, list) or values.dtype.kind == "O":
-        try:
-            return np.array(values, np.int64), null
-        except OverflowError:
-            return None, null
-    unsigned = values.dtype.kind == "u" and values.dtype.itemsize == 8  # in either order of bytes
-    return np.ascontiguousarray(values, np.uint64 if unsigned else np.int64), null
-
-
-def _integer_seeds(values: NDArray[Integers], types: tuple[FieldType, ...], *, typed: bool) -> UInt32s:
-    """Each value goes by the first of the types that holds it, as a client chooses."""
-    seeds = np.empty(len(values), np.uint32)
-    for first in range(0, len(values), CHUNK_KEYS):
-        part = values[first : first + CHUNK_KEYS]
-        seeds[first : first + CHUNK_KEYS] = _integer_seeds_of_chunk(part, first, types, typed=typed)
-    return seeds
-
-
-def _integer_seeds_of_chunk(
-    values: NDArray[Integers], first: int, types: tuple[FieldType, ...], *, typed: bool
-) -> UInt32s:
-    seeds = np.empty(len(values), np.uint32)
-    left = np.ones(len(values), np.bool_)
-    limits = np.iinfo(values.dtype)
-    for type_ in types:
-        allowed = INTEGER_RANGES[type_]
-        # Within the limits of the array's own type, so that no comparison goes through floats.
-        lowest, highest = max(allowed[0], limits.min), min(allowed[-1], limits.max)
-        here = left & (values >= lowest) & (values <= highest)
-        if typed:
-            seeds[here] = integer_hashes(values[here], _hash_before_value(type_))
-        else:
-            factor = np.uint64(1000 if type_ == "timestamp" else 1)
-            seeds[here] = (values[here].view(np.uint64) * factor & SEED_BITS).astype(np.uint32)
-        left &= ~here
-    if left.any():
-        place = int(left.argmax())
-        raise RowError(
-            f"the value at position {first + place}, {values[place]}, does not fit {' or '.join(types)}"
-        )
-    return seeds
-
-
-def _hash_before_value(type_: str) -> int:
-    """The hash of ``{Type, Value}`` as it is before the value: an empty binary only adds a constant to it."""
-    return phash2((Atom(type_), b""), 1 << 32) - HCONST_13 & MASK
+    return "integers" if str(type_) in _INTEGER_ARROWS else ""
