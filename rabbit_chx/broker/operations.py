@@ -19,10 +19,10 @@ __all__ = [
     "ExchangeBind",
     "ExchangeDeclare",
     "Operation",
+    "OperationSequence",
     "QueueBind",
     "QueueDeclare",
     "Refusal",
-    "Steps",
     "check_exchange",
     "check_name",
     "declare_ring",
@@ -88,7 +88,7 @@ class Refusal:
 
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[Operation, Refusal | None, T]
+OperationSequence: TypeAlias = Generator[Operation, Refusal | None, T]
 
 
 def check_name(kind: str, name: str) -> None:
@@ -115,7 +115,7 @@ def look_at(
     exchange: ExchangeDeclare,
     queues: Iterable[QueueDeclare],
     bindings: Iterable[QueueBind | ExchangeBind],
-) -> Steps[tuple[ExchangeDeclare | QueueDeclare, ...]]:
+) -> OperationSequence[tuple[ExchangeDeclare | QueueDeclare, ...]]:
     """What is missing of an exchange and its queues; nothing is changed.
 
     What exists is compared by declaring it once more, which changes nothing on an equal one and is refused on another.
@@ -143,7 +143,7 @@ def look_at(
     return tuple(missing)
 
 
-def perform(where: str, operations: Iterable[Operation]) -> Steps[None]:
+def perform(where: str, operations: Iterable[Operation]) -> OperationSequence[None]:
     """One operation after the other.
 
     Raises:
@@ -158,14 +158,14 @@ def declare_ring(
     exchange: ExchangeDeclare,
     queues: Iterable[QueueDeclare],
     bindings: Iterable[QueueBind | ExchangeBind],
-) -> Steps[None]:
+) -> OperationSequence[None]:
     """Look at everything, then create what is missing, and bind all in the given order; see `look_at`."""
     bindings = tuple(bindings)
     missing = yield from look_at(where, exchange, queues, bindings)
     yield from perform(where, (*missing, *bindings))
 
 
-def check_exchange(where: str, exchange: str) -> Steps[None]:
+def check_exchange(where: str, exchange: str) -> OperationSequence[None]:
     """Ask whether an exchange is there, of whatever type.
 
     Raises:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.broker.operations import Operation, Steps
+    from rabbit_chx.broker.operations import Operation, OperationSequence
 
 __all__ = ["PikaConnection"]
 
@@ -71,7 +71,7 @@ class PikaConnection:
             return
         raise error
 
-    def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: OperationSequence[T]) -> T:
         """Perform a sequence of operations.
 
         Returns:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from io import BufferedReader
 
-__all__ = ["GivenRing", "claim_stdin", "file_name", "read_batches", "read_keys", "read_ring"]
+__all__ = ["RingInput", "claim_stdin", "file_name", "read_batches", "read_keys", "read_ring"]
 
 CHUNK_BYTES = 1 << 16
 STDIN = "-"
@@ -35,7 +35,7 @@ COLUMNS = (".csv", ".tsv")
 
 
 @dataclass(frozen=True, slots=True)
-class GivenRing:
+class RingInput:
     """A ring, and what came with it.
 
     Attributes:
@@ -47,7 +47,7 @@ class GivenRing:
     arguments: Mapping[str, str] | None = None
 
 
-def read_ring(path: str) -> GivenRing:
+def read_ring(path: str) -> RingInput:
     """The ring in a file that `ring show` or `HashRing.to_json` wrote; ``-`` is stdin.
 
     Raises:
@@ -73,7 +73,7 @@ def read_ring(path: str) -> GivenRing:
             f"{file_name(path)} does not say what the exchange hashes, as it was read without the management API: "
             "without --hash-header or --hash-property it is taken for the routing key"
         )
-    return GivenRing(ring, arguments)
+    return RingInput(ring, arguments)
 
 
 def claim_stdin(what: str) -> None:

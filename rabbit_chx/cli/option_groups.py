@@ -11,7 +11,7 @@ import click
 
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.cli.arguments import FIELD_TYPES, header_value, parse_binding, property_value
-from rabbit_chx.cli.input_files import GivenRing, read_ring
+from rabbit_chx.cli.input_files import RingInput, read_ring
 from rabbit_chx.cli.notation import hashes_text
 from rabbit_chx.cli.outcome import WRONG_USAGE
 from rabbit_chx.cli.stderr import say
@@ -202,7 +202,7 @@ def other_ring_options(command: Command) -> Command:
                 raise InputError(
                     "there is nothing to compare with: give --to-release, --to-bind or --to-ring"
                 )
-            other = GivenRing(ring.with_release(rules))
+            other = RingInput(ring.with_release(rules))
         if None not in (ring_arguments, other.arguments) and ring_arguments != other.arguments:
             raise InputError(
                 f"the exchange of the one ring hashes {hashes_text(ring_arguments)}, that of the other "
@@ -281,7 +281,7 @@ def _release(version: str | None, store: Store | None) -> Release | None:
     return release
 
 
-def _ring(bindings: Sequence[str], ring_file: str | None, rules: Release | None) -> GivenRing | None:
+def _ring(bindings: Sequence[str], ring_file: str | None, rules: Release | None) -> RingInput | None:
     if bindings and ring_file is not None:
         raise InputError(f"the ring is given twice, as bindings and as the file {ring_file}: give it once")
     if ring_file is not None:
@@ -292,7 +292,7 @@ def _ring(bindings: Sequence[str], ring_file: str | None, rules: Release | None)
     pairs = list(map(parse_binding, bindings))
     ring = HashRing.from_bindings(pairs, rules)
     say_ignored(HashRing.from_buckets((), ring.release), pairs)
-    return GivenRing(ring)
+    return RingInput(ring)
 
 
 def say_ignored(before: HashRing, bindings: Iterable[tuple[Destination, str]]) -> None:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from spark_connector.options.write_options import WriteOptions
 
-__all__ = ["COLUMNS", "Column", "MessageColumns"]
+__all__ = ["COLUMNS", "KnownColumn", "MessageColumns"]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class KnownColumn:
     """A column that a DataFrame may have.
 
     Attributes:
@@ -47,23 +47,23 @@ class Column:
     meaning: str
 
 
-def _text(name: str, meaning: str) -> Column:
-    return Column(name, "string", (StringType,), "cast({} AS string)", meaning)
+def _text(name: str, meaning: str) -> KnownColumn:
+    return KnownColumn(name, "string", (StringType,), "cast({} AS string)", meaning)
 
 
 _TEXT_OR_BINARY = (StringType, BinaryType)
 _WHOLE = (ByteType, ShortType, IntegerType)
 
 #: Every column; those after `headers` are message properties of the same name.
-COLUMNS: tuple[Column, ...] = (
-    Column(
+COLUMNS: tuple[KnownColumn, ...] = (
+    KnownColumn(
         "value",
         "string or binary",
         _TEXT_OR_BINARY,
         "to_json({0})` or `cast({0} AS string)",
         "the body; required",
     ),
-    Column(
+    KnownColumn(
         "key",
         "string or binary",
         _TEXT_OR_BINARY,
@@ -71,7 +71,7 @@ COLUMNS: tuple[Column, ...] = (
         "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`",
     ),
     _text("exchange", "the exchange; null is that of the option; only with `allowExchangeColumn`"),
-    Column(
+    KnownColumn(
         "headers",
         "map<string,string>",
         (MapType,),
@@ -86,9 +86,11 @@ COLUMNS: tuple[Column, ...] = (
     _text("app_id", "the sender"),
     _text("reply_to", "where to answer"),
     _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
-    Column("priority", "tinyint, smallint or int", _WHOLE, "cast({} AS int)", "0 to 255"),
-    Column("timestamp", "timestamp", (TimestampType,), "cast({} AS timestamp)", "whole seconds on the wire"),
-    Column(
+    KnownColumn("priority", "tinyint, smallint or int", _WHOLE, "cast({} AS int)", "0 to 255"),
+    KnownColumn(
+        "timestamp", "timestamp", (TimestampType,), "cast({} AS timestamp)", "whole seconds on the wire"
+    ),
+    KnownColumn(
         "delivery_mode",
         "tinyint, smallint or int",
         _WHOLE,
@@ -157,7 +159,7 @@ class MessageColumns:
         )
 
 
-def _check_type(field: StructField, column: Column) -> None:
+def _check_type(field: StructField, column: KnownColumn) -> None:
     kind = field.dataType
     good = isinstance(kind, column.accepted)
     if good and isinstance(kind, MapType):

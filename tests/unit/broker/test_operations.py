@@ -31,7 +31,7 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rabbit_chx.broker.operations import Steps
+    from rabbit_chx.broker.operations import OperationSequence
 
 X = ExchangeDeclare("x")
 Q2, Q1 = QueueDeclare("q2"), QueueDeclare("q1")
@@ -40,7 +40,7 @@ ABSENT = Refusal(404, "NOT_FOUND - no such thing")
 WHERE = "amqp://guest:***@host:5672/%2F"
 
 
-def play(steps: Steps[None], answer: Callable[[Operation], Refusal | None]) -> list[Operation]:
+def play(steps: OperationSequence[None], answer: Callable[[Operation], Refusal | None]) -> list[Operation]:
     done: list[Operation] = []
     refusal: Refusal | None = None
     try:
