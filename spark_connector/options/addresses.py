@@ -1,4 +1,4 @@
-"""Where to connect, and as whom: from options to settings, with the password looked up where it is needed."""
+"""Where to connect, and as whom: the options become settings. The password is read where it is needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
@@ -14,16 +14,26 @@ from rabbit_chx.errors import InputError
 from spark_connector.options.option_values import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from spark_connector.options.option_table import OptionValues
 
 __all__ = ["Brokers", "PasswordSource"]
 
 _NEXT_URL = re.compile(r"\s*,\s*(?=amqps?://)", re.IGNORECASE)
 _HOST = re.compile(r"[^\s:/@?#%\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+")  # a name, an address, or an IPv6 address
 _MAX_HEARTBEAT_S = 65_535
-_HOST_FORM = ("host", "port", "vhost")
-_PASSWORDS = ("password", "passwordEnv", "passwordFile")
-_TLS_FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsVerify")
+_HOST_FORM: tuple[Literal["host", "port", "vhost"], ...] = ("host", "port", "vhost")
+_PASSWORDS: tuple[Literal["password", "passwordEnv", "passwordFile"], ...] = (
+    "password",
+    "passwordEnv",
+    "passwordFile",
+)
+#: Options of TLS, and the fields of `TlsSettings` that they set.
+_TLS_FIELDS: dict[Literal["tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsVerify"], str] = {
+    "tlsCaFile": "ca_file",
+    "tlsCertFile": "cert_file",
+    "tlsKeyFile": "key_file",
+    "tlsVerify": "verify",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +42,17 @@ class PasswordSource:
 
     Attributes:
         option: ``passwordEnv`` or ``passwordFile``.
-        name: of the variable, or the path of the file.
+        name: name of the variable, or path of the file.
     """
 
     option: str
     name: str
 
     def read(self) -> Secret:
-        """The password, as it is on this machine now; of a file, its UTF-8 text without the line's end.
+        """Return the password, as it is on this machine now. A line break at the end of a file does not count.
 
         Raises:
-            InputError: it is not there, or empty.
+            InputError: the variable or the file does not exist here, is empty, or is not UTF-8.
         """
         if self.option == "passwordEnv":
             found = os.environ.get(self.name)
@@ -53,7 +63,7 @@ class PasswordSource:
                 )
             return Secret(found)
         try:
-            # Blanks may be part of it.
+            # Blanks may be part of the password.
             found = Path(self.name).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, ValueError) as cause:
             raise InputError(
@@ -67,34 +77,36 @@ class PasswordSource:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """The addresses to try, in turn.
+    """The addresses to try, one after the other.
 
     Attributes:
-        addresses: settings that lack the password where `password` says where it is.
-        password: None where the settings have it already.
+        addresses: the settings of each address; they lack the password if `password` says where it is.
+        password: where to read the password; None if the settings contain it.
     """
 
     addresses: tuple[ConnectionSettings, ...]
     password: PasswordSource | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Brokers:
-        """Read the options of the group.
+    def of(cls, values: OptionValues) -> Brokers:
+        """Return the addresses that the options name.
+
+        Args:
+            values: the values of all options.
 
         Raises:
-            InputError: they contradict each other, or one is missing.
+            InputError: options contradict each other, or neither `url` nor `host` is given.
         """
-        passwords = [name for name in _PASSWORDS if values[name] is not None]
+        passwords = [(name, text) for name in _PASSWORDS if (text := values[name]) is not None]
         if len(passwords) > 1:
-            raise InputError(f"options {passwords[0]!r} and {passwords[1]!r}: give one of them")
-        addresses = _from_urls(values) if values["url"] is not None else (_from_host(values),)
+            raise InputError(f"options {passwords[0][0]!r} and {passwords[1][0]!r}: give one of them")
+        addresses = (_from_host(values),) if values["url"] is None else _from_urls(values["url"], values)
         changed = {name: value for name, value in _common(values).items() if value is not None}
         if values["password"] is not None:
             changed["password"] = Secret(values["password"])
         addresses = tuple(replace(address, **changed) for address in addresses)
-        if passwords and passwords[0] != "password":
-            return cls(addresses, PasswordSource(passwords[0], values[passwords[0]]))
-        return cls(addresses)
+        elsewhere = [PasswordSource(name, text) for name, text in passwords if name != "password"]
+        return cls(addresses, *elsewhere)
 
     @property
     def masked_url(self) -> str:
@@ -102,10 +114,13 @@ class Brokers:
         return ", ".join(address.masked_url for address in self.addresses)
 
     def resolve(self, first: int = 0) -> tuple[ConnectionSettings, ...]:
-        """The settings with the password, beginning with the address `first`, so that tasks spread over them.
+        """Return the settings with the password.
+
+        Args:
+            first: index of the address to begin with, modulo their number; tasks spread over the addresses by it.
 
         Raises:
-            InputError: the password is not to be had in this process.
+            InputError: the password is not available in this process.
         """
         first %= len(self.addresses)
         addresses = self.addresses[first:] + self.addresses[:first]
@@ -115,14 +130,14 @@ class Brokers:
         return tuple(replace(address, password=secret) for address in addresses)
 
 
-def _from_urls(values: Mapping[str, Any]) -> tuple[ConnectionSettings, ...]:
+def _from_urls(urls: str, values: OptionValues) -> tuple[ConnectionSettings, ...]:
     for name in _HOST_FORM:
         if values[name] is not None:
             raise InputError(f"options 'url' and {name!r}: the URL has it already; give the one or the other")
-    return tuple(_from_url(url, values) for url in _NEXT_URL.split(values["url"].strip()))
+    return tuple(_from_url(url, values) for url in _NEXT_URL.split(urls.strip()))
 
 
-def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
+def _from_url(url: str, values: OptionValues) -> ConnectionSettings:
     settings = ConnectionSettings.from_uri(url)  # tells what is wrong with it, and shows no password
     userinfo, at, _ = url.partition("://")[2].rpartition("@")
     for name in _PASSWORDS:
@@ -130,7 +145,7 @@ def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
             raise InputError(f"option {name!r}: the URL has a password already; take it out of the URL")
     if values["username"] is not None and at:
         raise InputError("option 'username': the URL has a user name already; give it once")
-    given = next((name for name in ("tls", *_TLS_FILES) if values[name] is not None), None)
+    given = "tls" if values["tls"] is not None else _given_tls_field(values)
     if given is None:
         return settings
     if settings.tls is None:
@@ -144,7 +159,7 @@ def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
     return replace(settings, tls=_tls(values, settings.tls))
 
 
-def _from_host(values: Mapping[str, Any]) -> ConnectionSettings:
+def _from_host(values: OptionValues) -> ConnectionSettings:
     if values["host"] is None:
         raise InputError("option 'url' is missing: give amqp://user@host:5672/vhost, or host, port and vhost")
     if not _HOST.fullmatch(values["host"]):
@@ -152,9 +167,9 @@ def _from_host(values: Mapping[str, Any]) -> ConnectionSettings:
             f"option 'host' is {shown(values['host'])}: give a name or an address alone; "
             "port, vhost and username are options of their own"
         )
-    files = next((name for name in _TLS_FILES if values[name] is not None), None)
-    if files and not values["tls"]:
-        raise InputError(f"option {files!r} is for TLS: set tls to true, or leave it out")
+    for_tls = _given_tls_field(values)
+    if for_tls and not values["tls"]:
+        raise InputError(f"option {for_tls!r} is for TLS: set tls to true, or leave it out")
     tls = _tls(values, TlsSettings()) if values["tls"] else None
     return ConnectionSettings(
         host=values["host"],
@@ -164,18 +179,18 @@ def _from_host(values: Mapping[str, Any]) -> ConnectionSettings:
     )
 
 
-def _tls(values: Mapping[str, Any], tls: TlsSettings) -> TlsSettings:
-    names = {
-        "tlsCaFile": "ca_file",
-        "tlsCertFile": "cert_file",
-        "tlsKeyFile": "key_file",
-        "tlsVerify": "verify",
+def _given_tls_field(values: OptionValues) -> str | None:
+    return next((name for name in _TLS_FIELDS if values[name] is not None), None)
+
+
+def _tls(values: OptionValues, tls: TlsSettings) -> TlsSettings:
+    given: dict[str, Any] = {
+        field: values[name] for name, field in _TLS_FIELDS.items() if values[name] is not None
     }
-    given: dict[str, Any] = {field: values[name] for name, field in names.items() if values[name] is not None}
     return replace(tls, **given)
 
 
-def _common(values: Mapping[str, Any]) -> dict[str, Any]:
+def _common(values: OptionValues) -> dict[str, Any]:
     heartbeat = values["heartbeat"]
     if heartbeat is not None and not (heartbeat == int(heartbeat) <= _MAX_HEARTBEAT_S):
         raise InputError(

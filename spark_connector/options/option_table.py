@@ -1,12 +1,13 @@
-"""Every option of ``format("rabbitmq")``, once: parsing, error messages and docs/spark.md read this table."""
+"""Every option of ``format("rabbitmq")``, once: parsing, error messages and docs/spark.md use this table."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import Limits, Retries
 from spark_connector.options.option_values import (
     COUNT,
     FLAG,
@@ -22,7 +23,7 @@ from spark_connector.options.option_values import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["OPTIONS", "Option", "read_options"]
+__all__ = ["OPTIONS", "Option", "OptionValues", "read_options"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +31,23 @@ class Option:
     """One option.
 
     Attributes:
-        name: in camelCase; users may write it in any case.
+        name: the name in camelCase; users may write it in any case.
         kind: how its text is read.
-        default: the text that stands for an option that is not given; None where there is none.
-        meaning: one line.
-        group: the heading that it stands under.
+        default_value: the value of an option that is not given; None if it has no default.
+        meaning: one line for the documents.
+        group: the heading of the option in the documents.
     """
 
     name: str
     kind: Kind
-    default: str | None
+    default_value: Any
     meaning: str
     group: str
+
+    @property
+    def default(self) -> str | None:
+        """The default as a user would write it; None if there is none."""
+        return None if self.default_value is None else self.kind.write(self.default_value)
 
 
 _BROKER, _ROWS, _PACE, _TROUBLE, _PLACE, _SEEING = (
@@ -100,25 +106,23 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "exchange", TEXT, None, "the exchange to publish to; it must exist, and nothing is declared", _ROWS
     ),
-    Option("allowExchangeColumn", FLAG, "false", "whether a column `exchange` may name it row by row", _ROWS),
+    Option("allowExchangeColumn", FLAG, False, "whether a column `exchange` may name it row by row", _ROWS),
     Option("routingKey", TEXT, None, "the routing key of every row, instead of a column `key`", _ROWS),
     Option(
         "ignoreUnknownColumns",
         FLAG,
-        "false",
+        False,
         "whether columns that are no part of a message are left out",
         _ROWS,
     ),
     Option(
         "mandatory",
         FLAG,
-        "true",
+        True,
         "whether the broker returns what no queue takes; false loses it in silence",
         _ROWS,
     ),
-    Option(
-        "persistent", FLAG, "true", "whether queues keep the messages over a restart of the broker", _ROWS
-    ),
+    Option("persistent", FLAG, True, "whether queues keep the messages over a restart of the broker", _ROWS),
     Option(
         "headersConst", JSON_OBJECT, None, "headers of every message; a row's own `headers` go before", _ROWS
     ),
@@ -132,12 +136,18 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxMessageBytes",
         SIZE,
-        "16MiB",
+        16 << 20,
         "a longer body is a bad row; 16 MiB is the limit of RabbitMQ 4",
         _ROWS,
     ),
-    Option("maxInFlight", COUNT, "1000", "messages per task that are sent and not yet confirmed", _PACE),
-    Option("maxInFlightBytes", SIZE, "8MiB", "the same in bytes", _PACE),
+    Option(
+        "maxInFlight",
+        COUNT,
+        Limits.max_in_flight,
+        "messages per task that are sent and not yet confirmed",
+        _PACE,
+    ),
+    Option("maxInFlightBytes", SIZE, Limits.max_in_flight_bytes, "the same in bytes", _PACE),
     Option(
         "ordering",
         one_of("none", "per-key"),
@@ -162,45 +172,49 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "confirmTimeout",
         SECONDS,
-        "60s",
+        Limits.confirm_timeout_s,
         "without a byte or a confirm on its way, until the connection is given up",
         _TROUBLE,
     ),
     Option(
         "blockedTimeout",
         SECONDS,
-        "300s",
+        Limits.blocked_timeout_s,
         "for which the broker may block publishers; 0 fails at once",
         _TROUBLE,
     ),
     Option(
         "reconnectTimeout",
         SECONDS,
-        "120s",
+        Retries.reconnect_timeout_s,
         "for which a task tries to connect, at its start and after a loss; a confirm renews it; 0 gives up at once",
         _TROUBLE,
     ),
     Option(
         "maxReconnects",
         WHOLE,
-        None,
+        Retries.max_reconnects,
         "failed attempts in a row, as a further bound; 0 gives up at once",
         _TROUBLE,
     ),
     Option(
-        "reconnectBackoff", SECONDS, "1s", "before the first attempt; doubled each time, up to 5 s", _TROUBLE
+        "reconnectBackoff",
+        SECONDS,
+        Retries.backoff_s,
+        "before the first attempt; doubled each time, up to 5 s",
+        _TROUBLE,
     ),
     Option(
         "nackRetries",
         WHOLE,
-        "3",
+        Retries.nack_retries,
         "repeats of a message that the broker refuses while it confirms no other",
         _TROUBLE,
     ),
     Option(
         "preflight",
         FLAG,
-        "true",
+        True,
         "whether broker and exchange are looked at before the first task, once for each write or stream",
         _TROUBLE,
     ),
@@ -241,13 +255,63 @@ OPTIONS: tuple[Option, ...] = (
     ),
 )
 
-#: What Spark itself adds.
+
+class OptionValues(TypedDict):
+    """The value of every option by its name; None if it is not given and has no default."""
+
+    url: str | None
+    host: str | None
+    port: int | None
+    vhost: str | None
+    username: str | None
+    password: str | None
+    passwordEnv: str | None
+    passwordFile: str | None
+    tls: bool | None
+    tlsCaFile: str | None
+    tlsCertFile: str | None
+    tlsKeyFile: str | None
+    tlsVerify: bool | None
+    connectTimeout: float | None
+    heartbeat: float | None
+    exchange: str | None
+    allowExchangeColumn: bool
+    routingKey: str | None
+    ignoreUnknownColumns: bool
+    mandatory: bool
+    persistent: bool
+    headersConst: dict[str, Any] | None
+    messageId: str
+    maxMessageBytes: int
+    maxInFlight: int
+    maxInFlightBytes: int
+    ordering: str
+    badRows: str
+    onUnroutable: str
+    confirmTimeout: float
+    blockedTimeout: float
+    reconnectTimeout: float
+    maxReconnects: int | None
+    reconnectBackoff: float
+    nackRetries: int
+    preflight: bool
+    onSpeculation: str
+    ring: str | None
+    localityMap: dict[str, Any] | None
+    connectionName: str
+    reportPath: str | None
+
+
+#: Options that Spark itself adds.
 _INJECTED = frozenset({"path", "checkpointlocation"})
 _KNOWN = {option.name.lower(): option for option in OPTIONS}
 
 
-def read_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """The value of every option by its name, None where it is not given and has no default.
+def read_options(options: Mapping[str, str]) -> OptionValues:
+    """Return the value of every option; an empty text counts as not given.
+
+    Args:
+        options: texts by name; names in any case.
 
     Raises:
         InputError: an option is unknown, or its text cannot be read.
@@ -256,11 +320,12 @@ def read_options(options: Mapping[str, str]) -> dict[str, Any]:
     for name in given:
         if name not in _KNOWN:
             raise InputError(f"unknown option {name!r}: {_hint(name)}")
-    return {
-        option.name: None if text is None else option.kind.value(option.name, text)
-        for option in OPTIONS
-        for text in [given.get(option.name.lower()) or option.default]
-    }
+    values = {option.name: _value(option, given.get(option.name.lower())) for option in OPTIONS}
+    return cast("OptionValues", values)
+
+
+def _value(option: Option, text: str | None) -> Any:  # noqa: ANN401  # each option has its own type
+    return option.kind.value(option.name, text) if text else option.default_value
 
 
 def _hint(name: str) -> str:

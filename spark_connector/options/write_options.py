@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,62 +22,65 @@ __all__ = ["MAX_HEADERS_BYTES", "NAME_FIELDS", "WriteOptions"]
 
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
-#: What may stand in braces in a connection name.
+#: What a connection name may have in braces.
 NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write; can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
+    """How to write. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
 
-    The attributes are the options of `spark_connector.options.option_table`; what differs is said here.
+    The attributes are the options of `spark_connector.options.option_table`. These differ:
 
     Attributes:
-        brokers: where to, and as whom.
-        exchange: empty where a column names it row by row, and no option.
-        skip_bad_rows: badRows is skip.
-        skip_unroutable: onUnroutable is skip.
-        keep_order: ordering is per-key.
-        headers: headersConst.
-        ring: predicts the queue of a row, for counting only; None counts no queues.
+        brokers: the addresses to connect to, with user and password.
+        exchange: the exchange; empty if only a column names it.
+        skip_bad_rows: whether ``badRows`` is skip.
+        skip_unroutable: whether ``onUnroutable`` is skip.
+        keep_order: whether ``ordering`` is per-key.
+        headers: the headers of ``headersConst``.
+        ring: predicts the queue of a row, for counting only; None to count no queues.
         locality: host and port by queue.
     """
 
     brokers: Brokers
     exchange: str
-    allow_exchange_column: bool = False
-    routing_key: str | None = None
-    ignore_unknown_columns: bool = False
-    mandatory: bool = True
-    persistent: bool = True
-    headers: Mapping[str, str | int | bool] = field(default_factory=dict)
-    message_id: str = "none"
-    max_message_bytes: int = 16 << 20
-    max_in_flight: int = 1000
-    max_in_flight_bytes: int = 8 << 20
-    keep_order: bool = False
-    skip_bad_rows: bool = False
-    skip_unroutable: bool = False
-    confirm_timeout_s: float = 60.0
-    blocked_timeout_s: float = 300.0
-    reconnect_timeout_s: float = 120.0
-    max_reconnects: int | None = None
-    reconnect_backoff_s: float = 1.0
-    nack_retries: int = 3
-    preflight: bool = True
-    on_speculation: str = "warn"
-    ring: HashRing | None = None
-    locality: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    connection_name: str = "spark:{app}:{stage}.{partition}.{attempt}"
-    report_path: str | None = None
+    allow_exchange_column: bool
+    routing_key: str | None
+    ignore_unknown_columns: bool
+    mandatory: bool
+    persistent: bool
+    headers: Mapping[str, str | int | bool]
+    message_id: str
+    max_message_bytes: int
+    max_in_flight: int
+    max_in_flight_bytes: int
+    keep_order: bool
+    skip_bad_rows: bool
+    skip_unroutable: bool
+    confirm_timeout_s: float
+    blocked_timeout_s: float
+    reconnect_timeout_s: float
+    max_reconnects: int | None
+    reconnect_backoff_s: float
+    nack_retries: int
+    preflight: bool
+    on_speculation: str
+    ring: HashRing | None
+    locality: Mapping[str, tuple[str, int]]
+    connection_name: str
+    report_path: str | None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Read what the user gave to ``.option(...)``; names in any case.
+        """Return the options of a write.
+
+        Args:
+            options: the texts that the user gave to ``.option(...)``; names in any case.
 
         Raises:
-            InputError: an option is unknown, missing or cannot be.
+            InputError: an option is unknown, missing, or has a text that cannot be used.
         """
         values = read_options(options)
         brokers = Brokers.of(values)
@@ -194,7 +197,7 @@ def _name_pattern(text: str) -> str:
     for name, form, conversion in parts:
         if name not in NAME_FIELDS or form or conversion:
             raise InputError(
-                f"option 'connectionName' is {shown(text)}: what stands in braces must be one of "
+                f"option 'connectionName' is {shown(text)}: what is in braces must be one of "
                 + ", ".join(f"{{{known}}}" for known in NAME_FIELDS)
             )
     return text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
 
@@ -21,9 +22,29 @@ def parse(**options: str) -> WriteOptions:
     return WriteOptions.parse(options)
 
 
-def test_the_defaults_of_the_table_are_those_of_the_value() -> None:
+def test_the_defaults_are_those_of_the_publisher() -> None:
     given = parse(url="amqp://here", exchange="x")
-    assert given == WriteOptions(given.brokers, "x")
+    limits = Limits(
+        given.max_in_flight, given.max_in_flight_bytes, given.confirm_timeout_s, given.blocked_timeout_s
+    )
+    retries = Retries(
+        reconnect_timeout_s=given.reconnect_timeout_s,
+        max_reconnects=given.max_reconnects,
+        nack_retries=given.nack_retries,
+        backoff_s=given.reconnect_backoff_s,
+    )
+    assert (limits, retries) == (Limits(), Retries())
+
+
+def test_what_is_not_given_is_safe() -> None:
+    given = parse(url="amqp://here", exchange="x")
+    assert (given.mandatory, given.persistent, given.preflight) == (True, True, True)
+    assert (given.skip_bad_rows, given.skip_unroutable, given.keep_order) == (False, False, False)
+    assert (given.allow_exchange_column, given.ignore_unknown_columns) == (False, False)
+    assert (given.routing_key, given.headers, given.ring, given.locality) == (None, {}, None, {})
+    assert (given.message_id, given.max_message_bytes, given.on_speculation) == ("none", 16 << 20, "warn")
+    assert given.connection_name == "spark:{app}:{stage}.{partition}.{attempt}"
+    assert given.report_path is None
 
 
 def test_names_in_any_case_and_what_spark_adds() -> None:
