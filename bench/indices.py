@@ -33,7 +33,9 @@ QUICK_PART = 10
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description="keys a second of HashRing.indices beside a scalar loop")
+    parser = argparse.ArgumentParser(
+        description="compare HashRing.indices with a scalar loop, in keys per second"
+    )
     parser.add_argument("--quick", action="store_true", help=f"a {QUICK_PART}th of the keys, fewer runs")
     parser.add_argument("--buckets", type=int, default=10, help="bucket count of the ring (default: 10)")
     parser.add_argument("--runs", type=int, help="runs of each (default: 7, with --quick 3)")
