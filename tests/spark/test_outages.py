@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+    from pika.adapters.blocking_connection import BlockingChannel
     from pyspark.sql import SparkSession
 
     from rabbit_chx.testing import RunningBroker
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", 
 
 ROWS = 200_000
 PARTITIONS = 8
+QUEUES = ("d1", "d2")
 CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
 
 
@@ -49,42 +51,51 @@ def slow_until(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
     return step
 
 
-def durable(channel: Any) -> None:
-    channel.exchange_declare("durable", CHX, durable=True)
-    for queue in ("d1", "d2"):
-        channel.queue_declare(queue, durable=True)
-        channel.queue_bind(queue, "durable", "1")
-
-
-def waiting(url: str) -> int:
-    with pika.BlockingConnection(pika_parameters(url)) as connection:
+@pytest.fixture
+def durable(broker: RunningBroker, vhost_url: str) -> str:
+    """The exchange `durable` with two queues that survive a restart, on a broker of our own; its URL."""
+    if not broker.owned:
+        skip_unless_ci("kills or inspects the broker, so it needs one that the tests started")
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
         channel = connection.channel()
-        counts = [
-            channel.queue_declare(queue, durable=True, passive=True).method.message_count
-            for queue in ("d1", "d2")
-        ]
-        return sum(count or 0 for count in counts)
+        channel.exchange_declare("durable", CHX, durable=True)
+        for queue in QUEUES:
+            channel.queue_declare(queue, durable=True)
+            channel.queue_bind(queue, "durable", "1")
+    return vhost_url
+
+
+def waiting(channel: BlockingChannel) -> dict[str, int]:
+    """The messages in each queue."""
+    declared = ((queue, channel.queue_declare(queue, durable=True, passive=True)) for queue in QUEUES)
+    return {queue: answer.method.message_count or 0 for queue, answer in declared}
+
+
+def all_waiting(url: str) -> int:
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        return sum(waiting(connection.channel()).values())
+
+
+def wait_for_messages(url: str, least: int, seconds: float) -> None:
+    """Wait until the queues have so many messages, or until the time is over."""
+    deadline = time.monotonic() + seconds
+    while all_waiting(url) < least and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 @pytest.mark.restarts
 @pytest.mark.timeout(400)
 def test_a_broker_that_is_killed_and_started(
-    spark: SparkSession, broker: RunningBroker, vhost_url: str, tmp_path: Path
+    spark: SparkSession, broker: RunningBroker, durable: str, tmp_path: Path
 ) -> None:
-    if not broker.owned:
-        skip_unless_ci("kills the broker, so it needs one that the tests started")
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        durable(connection.channel())
     time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
     marker = tmp_path / "killed"
     problems: list[Exception] = []
 
     def kill_and_start() -> None:
         try:
-            deadline = time.monotonic() + 120
             # Less than a partition, so that a task that has a connection is not done.
-            while waiting(vhost_url) < ROWS // PARTITIONS // 5 and time.monotonic() < deadline:
-                time.sleep(0.05)
+            wait_for_messages(durable, ROWS // PARTITIONS // 5, 120)
             broker.kill()
             marker.touch()
             time.sleep(2)
@@ -99,20 +110,18 @@ def test_a_broker_that_is_killed_and_started(
     )
     path = tmp_path / "report.json"
     paced = frame.mapInArrow(slow_until(str(marker)), frame.schema)
-    paced.write.format("rabbitmq").options(url=vhost_url, exchange="durable", reportPath=str(path)).mode(
-        "append"
-    ).save()
+    options = {"url": durable, "exchange": "durable", "reportPath": str(path)}
+    paced.write.format("rabbitmq").options(**options).mode("append").save()
     killer.join(200)
     assert not problems
     report = json.loads(path.read_text())
     assert report["confirmed"] == report["rows"] == ROWS
     assert report["reconnects"] >= 1, "the broker was killed after the write"
     assert [task["attempt"] for task in report["tasks"]] == [0] * PARTITIONS
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+    with pika.BlockingConnection(pika_parameters(durable)) as connection:
         channel = connection.channel()
         found: list[bytes] = []
-        for queue in ("d1", "d2"):
-            left = channel.queue_declare(queue, durable=True, passive=True).method.message_count or 0
+        for queue, left in waiting(channel).items():
             coming: Iterator[Any] = channel.consume(queue, auto_ack=True, inactivity_timeout=30)
             found += [body for _, _, body in islice(coming, left)]
             channel.cancel()
@@ -121,28 +130,21 @@ def test_a_broker_that_is_killed_and_started(
 
 
 def test_a_job_that_is_cancelled_leaves_a_report_and_no_connection(
-    spark: SparkSession, broker: RunningBroker, vhost_url: str, tmp_path: Path
+    spark: SparkSession, broker: RunningBroker, durable: str, tmp_path: Path
 ) -> None:
-    if not broker.owned:
-        skip_unless_ci("lists the connections with rabbitmqctl, so it needs a broker that the tests started")
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        durable(connection.channel())
-
     def cancel() -> None:
-        deadline = time.monotonic() + 60
-        while waiting(vhost_url) < 2_000 and time.monotonic() < deadline:
-            time.sleep(0.05)
+        wait_for_messages(durable, 2_000, 60)
         spark.sparkContext.cancelAllJobs()
 
     def our_connections() -> list[str]:
-        vhost = vhost_url.rpartition("/")[2]
+        vhost = durable.rpartition("/")[2]
         listed = broker.run("rabbitmqctl", "--quiet", "list_connections", "vhost", "name").splitlines()
         return [line for line in listed if line.startswith(vhost)]
 
     frame = spark.range(0, ROWS, 1, 2).selectExpr("concat('key ', id) AS key", "cast(id AS string) AS value")
     endless = frame.mapInArrow(slow_until(str(tmp_path / "never")), frame.schema)
     path = tmp_path / "report.json"
-    writer = endless.write.format("rabbitmq").options(url=vhost_url, exchange="durable", reportPath=str(path))
+    writer = endless.write.format("rabbitmq").options(url=durable, exchange="durable", reportPath=str(path))
     canceller = threading.Thread(target=cancel)
     canceller.start()
     with pytest.raises(Exception, match=r"(?i)cancelled|aborted|killed"):
@@ -150,7 +152,7 @@ def test_a_job_that_is_cancelled_leaves_a_report_and_no_connection(
     canceller.join(60)
     report = json.loads(path.read_text())
     assert report["failed"]
-    assert report["confirmed"] <= waiting(vhost_url) < ROWS
+    assert report["confirmed"] <= all_waiting(durable) < ROWS
     deadline = time.monotonic() + 30
     while our_connections() and time.monotonic() < deadline:
         time.sleep(0.5)
