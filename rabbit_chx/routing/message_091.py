@@ -82,10 +82,14 @@ class Message091:
             return cls(release, (key,), client=client)
         client = check_client(client)
         table = _with_routes(_headers(headers, properties, client), cc, bcc)
+        keys = (key, *_routes(table, b"CC"), *_routes(table, b"BCC"))
+        seen = _without_first(table, b"BCC")
+        if properties is None:
+            return cls(release, keys, seen, client=client)
         return cls(
             release,
-            (key, *_routes(table, b"CC"), *_routes(table, b"BCC")),
-            _without_first(table, b"BCC"),
+            keys,
+            seen,
             property_bytes("message_id", _property(properties, "message_id"), client),
             property_bytes("correlation_id", _property(properties, "correlation_id"), client),
             property_seconds(_property(properties, "timestamp"), client),
