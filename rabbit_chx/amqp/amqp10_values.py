@@ -34,7 +34,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
-from rabbit_chx.amqp.fields import bytes_of, pairs_of, shown
+from rabbit_chx.amqp.fields import pairs_of, shown
+from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:

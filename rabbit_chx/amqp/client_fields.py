@@ -33,19 +33,21 @@ from decimal import Decimal
 from time import struct_time
 from typing import Any, Literal, TypeAlias, get_args
 
-from rabbit_chx.amqp.fields import (
-    INTEGER_RANGES,
-    AmqpField,
-    FieldType,
-    pairs_of,
-    shortstr,
-    shown,
-    too_deep,
-)
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType, pairs_of, shown, too_deep
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 
 __all__ = [
-    "CLIENTS", "INTEGER_TYPES", "PAMQP_NAME_BYTES", "Client", "Headers", "Sender", "Table", "check_client", "field_for", "field_of_type",
+    "CLIENTS",
+    "INTEGER_TYPES",
+    "PAMQP_NAME_BYTES",
+    "Client",
+    "HeaderTable",
+    "Headers",
+    "Sender",
+    "check_client",
+    "field_for",
+    "field_of_type",
     "table_for",
 ]  # fmt: skip
 
@@ -55,7 +57,7 @@ CLIENTS: tuple[Client, ...] = get_args(Client)
 Sender: TypeAlias = Client | Literal["amqp-1.0"]
 Headers: TypeAlias = Mapping[str, Any] | Mapping[bytes, Any] | Iterable[tuple[str | bytes, Any]]
 #: A header table as it is on the wire: no bare value anywhere.
-Table: TypeAlias = tuple[tuple[bytes, AmqpField], ...]
+HeaderTable: TypeAlias = tuple[tuple[bytes, AmqpField], ...]
 
 #: The type that a client gives an int: the first whose range holds it.
 INTEGER_TYPES: dict[Client, tuple[FieldType, ...]] = {
@@ -110,7 +112,7 @@ def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpFi
     return field_for(AmqpField(type_, value), client)
 
 
-def table_for(table: Headers, client: Client = "pika") -> Table:
+def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
     """The header table that a client puts on the wire.
 
     Args:
@@ -125,7 +127,7 @@ def table_for(table: Headers, client: Client = "pika") -> Table:
     pairs = pairs_of(table)
     if isinstance(table, Mapping):
         pairs = _named_by_client(pairs, client)
-    return tuple((shortstr(name, "the header name"), field_for(value, client)) for name, value in pairs)
+    return tuple((short_string(name, "the header name"), field_for(value, client)) for name, value in pairs)
 
 
 def _field(value: Any, client: Client) -> AmqpField:  # noqa: ANN401
@@ -215,7 +217,7 @@ def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
 def _named_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
     """The pairs of a dict in the order, and with the names, that a client sends."""
     if client == "pika":
-        return [(shortstr(name, "the name in a table"), item) for name, item in pairs]
+        return [(short_string(name, "the name in a table"), item) for name, item in pairs]
     for name, _ in pairs:
         if not isinstance(name, str):
             raise _refusal(name, client, "a name in a table is a str")

@@ -38,14 +38,14 @@ from decimal import Decimal
 from time import struct_time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = [
-    "INTEGER_RANGES", "AmqpField", "FieldType", "bytes_of", "pairs_of", "shortstr", "shown", "too_deep",
+    "FIELD_TYPES", "INTEGER_RANGES", "AmqpField", "FieldType", "pairs_of", "shown", "too_deep",
 ]  # fmt: skip
 
 FieldType: TypeAlias = Literal[
@@ -54,7 +54,7 @@ FieldType: TypeAlias = Literal[
 ]  # fmt: skip
 
 FIELD_TYPES: tuple[FieldType, ...] = get_args(FieldType)
-MAX_LONGSTR_BYTES = (1 << 32) - 1
+_MAX_LONGSTR_BYTES = (1 << 32) - 1
 
 #: Which values each type of whole number has, seconds of a timestamp included.
 INTEGER_RANGES: dict[str, range] = {
@@ -69,7 +69,7 @@ INTEGER_RANGES: dict[str, range] = {
 }
 
 # What a client may be able to send; which of it, and as what, is for the client to say.
-BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time, dict, list, type(None))
+_BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time, dict, list, type(None))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,47 +122,11 @@ def too_deep() -> InputError:
     return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
 
 
-def shortstr(text: str | bytes, what: str) -> bytes:
-    """The bytes of a short string: a name in a table, a routing key, a message id.
-
-    Args:
-        text: bytes, or str as its UTF-8.
-        what: names the thing in the error.
-
-    Raises:
-        InputError: neither text nor bytes, or more than 255 bytes.
-    """
-    data = bytes_of(text, what)
-    if len(data) > MAX_SHORTSTR:
-        raise InputError(f"{what} {text[:40]!r}... has {len(data)} bytes: AMQP carries at most 255")
-    return data
-
-
 def shown(value: object) -> str:
     """A value for a message: not all of a long one, and an integer that Python does not print by its size."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"
     return f"{value!r:.60}"
-
-
-def bytes_of(text: object, what: str) -> bytes:
-    """The bytes of text, which is str (its UTF-8) or bytes.
-
-    Args:
-        text: what was given.
-        what: names the thing in the error.
-
-    Raises:
-        InputError: neither text nor bytes.
-    """
-    if isinstance(text, bytes):
-        return bytes(text)
-    if not isinstance(text, str):
-        raise InputError(f"{what} is {text!r:.60}: give str or bytes")
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{what} {text!r:.60} holds half of a surrogate pair: give its bytes") from None
 
 
 def _typed(item: Any) -> tuple[type, Any]:  # noqa: ANN401
@@ -196,7 +160,7 @@ def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
 
 def _longstr(value: Any) -> bytes:  # noqa: ANN401
     data = bytes_of(value, "a field of type longstr or binary")
-    if len(data) > MAX_LONGSTR_BYTES:
+    if len(data) > _MAX_LONGSTR_BYTES:
         raise InputError(f"a field of {len(data)} bytes is too long: AMQP carries less than 4 GiB")
     return data
 
@@ -254,13 +218,13 @@ def _array(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def _table(value: Any) -> tuple[tuple[bytes, Any], ...]:  # noqa: ANN401
-    return tuple((shortstr(name, "the name in a table"), _item(item)) for name, item in pairs_of(value))
+    return tuple((short_string(name, "the name in a table"), _item(item)) for name, item in pairs_of(value))
 
 
 def _item(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, AmqpField):
         return value
-    if not isinstance(value, BARE):
+    if not isinstance(value, _BARE):
         raise InputError(
             f"no client can send {value!r:.60} ({type(value).__name__}) in a table: give an AmqpField"
         )

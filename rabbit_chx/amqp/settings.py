@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.names import too_long
 from rabbit_chx.amqp.secret import Secret
 from rabbit_chx.errors import InputError
 
@@ -94,8 +96,9 @@ class ConnectionSettings:
                 f"connection_timeout_s is {self.connection_timeout_s}: "
                 f"more than 0 and at most {MAX_TIMEOUT_S:.0f} seconds are possible"
             )
-        if len(self.vhost.encode()) > 255:
-            raise InputError("the vhost is longer than 255 bytes: AMQP cannot carry that")
+        vhost_bytes = len(self.vhost.encode())
+        if vhost_bytes > MAX_SHORTSTR:
+            raise InputError(too_long("the vhost", vhost_bytes))
         if "\0" in self.username or "\0" in self.password.reveal():
             raise InputError("user name or password holds a NUL: PLAIN cannot carry that")
         if not self.auth_mechanisms or set(self.auth_mechanisms) - {"PLAIN", "EXTERNAL"}:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.client_fields import field_for
-from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, shortstr
+from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashedOn, check_ring
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
@@ -113,7 +114,7 @@ class Hashing:
         if self.hash_header is not None:
             return field_for(self._header(value), self.client)
         if self.hash_property is None:
-            return shortstr(value, "the routing key")
+            return short_string(value, "the routing key")
         if self.hash_property == "timestamp":
             return property_seconds(value, self.client)
         return property_bytes(self.hash_property, value, self.client)

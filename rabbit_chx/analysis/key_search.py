@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import check_ring
@@ -19,7 +20,6 @@ __all__ = ["NoKeyFoundError", "keys_for"]
 NUMBER = "{n}"
 FIRST_BATCH = 64
 LARGEST_BATCH = 1 << 14
-MAX_KEY_BYTES = 255
 
 
 class NoKeyFoundError(InputError):
@@ -76,7 +76,7 @@ def keys_for(
         values = list(map(read, batch))
         return [place == destination for place in hashed.route_all(values, ring)]
 
-    longest = None if hashed.hash_header is not None else MAX_KEY_BYTES
+    longest = None if hashed.hash_header is not None else MAX_SHORTSTR
     return _search(landing, destination, _batches(pattern, start, longest), tries)
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.analysis.traffic import InferredRing, Observation, infer_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_reach
 from rabbit_chx.broker.management import Management
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["TracedRing", "infer_live_ring", "trace_exchange", "tracing"]
 
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
-_MOST_BINDING_KEY_BYTES = 255
 _MOST_WAITING = 20_000
 _LOOK_EVERY_S = 0.2
 _OFF_TRIES = 3
@@ -129,7 +129,7 @@ def trace_exchange(
 
 def _binding_key(exchange: str) -> str:
     key = f"publish.{exchange}"
-    return key if len(key.encode()) <= _MOST_BINDING_KEY_BYTES else "publish.#"
+    return key if len(key.encode()) <= MAX_SHORTSTR else "publish.#"
 
 
 class TracedRing:

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp import names
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.errors import InputError, RabbitChxError
 
@@ -100,12 +100,7 @@ def check_name(kind: str, name: str) -> None:
     Raises:
         InputError: the name is empty, longer than 255 bytes, or has a line break.
     """
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise InputError(f"the {kind} name {name!r:.60} is no valid Unicode text: choose another") from None
-    if not 0 < size <= MAX_SHORTSTR:
-        raise InputError(f"the {kind} name {name!r:.60} has {size} bytes: AMQP carries 1 to {MAX_SHORTSTR}")
+    names.check_name(name, kind)
     if "\r" in name or "\n" in name:
         raise InputError(f"the {kind} name {name!r} has a line break, which RabbitMQ drops: remove it")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.decoding import headers_in
+from rabbit_chx.amqp.header_table import headers_in
 from rabbit_chx.analysis.traffic import Observation
 from rabbit_chx.errors import ChannelClosedError, RingSourceError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
@@ -16,7 +16,7 @@ from rabbit_chx.routing import ConsistentHashExchange, HashRing
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rabbit_chx.amqp.client_fields import Table
+    from rabbit_chx.amqp.client_fields import HeaderTable
     from rabbit_chx.routing import Release
 
 __all__ = ["Observer", "TracedMessage"]
@@ -38,7 +38,7 @@ class TracedMessage:
 
     exchange: str
     routing_key: bytes
-    headers: Table
+    headers: HeaderTable
     properties: Mapping[str, Any]
     queues: frozenset[str]
 

@@ -14,6 +14,7 @@ from rabbit_chx.amqp.frames import (
     publish_head,
     split_body,
 )
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,16 +50,7 @@ def exchange_name(exchange: str) -> bytes:
     """
     if not isinstance(exchange, str):
         raise InputError(f"the exchange is {exchange!r:.60}: give its name as a str")
-    try:
-        name = exchange.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"the exchange name {exchange!r} is no valid Unicode text") from None
-    if len(name) > MAX_SHORTSTR:
-        raise InputError(
-            f"the exchange name {exchange[:40]!r}... is {len(name)} bytes long; AMQP allows {MAX_SHORTSTR}",
-            exchange=exchange,
-        )
-    return name
+    return short_string(exchange, "the exchange name", exchange=exchange)
 
 
 class Encoder:

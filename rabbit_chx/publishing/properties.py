@@ -13,8 +13,9 @@ from itertools import repeat
 from operator import add, index
 from typing import Any, NamedTuple, TypeAlias
 
-from rabbit_chx.amqp.encoding import encode_headers
 from rabbit_chx.amqp.frames import MAX_PROPERTIES, MAX_SHORTSTR
+from rabbit_chx.amqp.header_table import encode_headers
+from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing.rows import as_bytes
 
@@ -210,21 +211,22 @@ class _Kind(NamedTuple):
     encode: _Encode
 
 
-#: In the order of the wire.
-_KINDS: dict[str, _Kind] = {
-    "content_type": _Kind(1 << 15, _shortstrs),
-    "content_encoding": _Kind(1 << 14, _shortstrs),
-    "headers": _Kind(1 << 13, _headers),
-    "delivery_mode": _Kind(1 << 12, _whole(1, 2, 1)),
-    "priority": _Kind(1 << 11, _whole(0, 255, 1)),
-    "correlation_id": _Kind(1 << 10, _shortstrs),
-    "reply_to": _Kind(1 << 9, _shortstrs),
-    "expiration": _Kind(1 << 8, _expirations),
-    "message_id": _Kind(1 << 7, _shortstrs),
-    "timestamp": _Kind(1 << 6, _timestamps),
-    "type": _Kind(1 << 5, _shortstrs),
-    "user_id": _Kind(1 << 4, _shortstrs),
-    "app_id": _Kind(1 << 3, _shortstrs),
+_ENCODERS: dict[str, _Encode] = {
+    "content_type": _shortstrs,
+    "content_encoding": _shortstrs,
+    "headers": _headers,
+    "delivery_mode": _whole(1, 2, 1),
+    "priority": _whole(0, 255, 1),
+    "correlation_id": _shortstrs,
+    "reply_to": _shortstrs,
+    "expiration": _expirations,
+    "message_id": _shortstrs,
+    "timestamp": _timestamps,
+    "type": _shortstrs,
+    "user_id": _shortstrs,
+    "app_id": _shortstrs,
 }
+#: In the order of the wire.
+_KINDS = {name: _Kind(flag, _ENCODERS[name]) for name, flag in PROPERTY_FLAGS.items() if name in _ENCODERS}
 #: What a message may carry beside key and body.
 PROPERTY_NAMES: tuple[str, ...] = tuple(_KINDS)

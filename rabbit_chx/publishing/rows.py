@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import RowError
 
 if TYPE_CHECKING:
@@ -96,6 +97,6 @@ def _refuse_long(values: Sequence[bytes], what: str, first_row: int, longest: in
     row, value = next((i, value) for i, value in enumerate(values) if len(value) > longest)
 
     raise RowError(
-        f"row {first_row + row}: the {what} {value[:_SHOWN_BYTES]!r}... is {len(value)} bytes long; "
-        f"AMQP allows {longest}: shorten it, or use its hash"
+        too_long(f"row {first_row + row}: the {what} {value[:_SHOWN_BYTES]!r}...", len(value))
+        + "; shorten it, or use its hash"
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.names import check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
 
@@ -31,7 +32,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-MAX_BINDING_WEIGHT = 10_000
+_MAX_BINDING_WEIGHT = 10_000
 _MAX_WEIGHT_BITS = 1000
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -48,7 +49,7 @@ class ExchangeRef:
     name: str
 
     def __post_init__(self) -> None:
-        _check_name("exchange", self.name)
+        check_name(self.name, "exchange")
 
     def __str__(self) -> str:
         return f"exchange {self.name}"
@@ -79,19 +80,8 @@ def check_destination(destination: object) -> Destination:
         raise InputError(
             f"{destination!r} is no destination: give a queue's name as str, or ExchangeRef(name)"
         )
-    _check_name("queue", destination)
+    check_name(destination, "queue")
     return destination
-
-
-def _check_name(kind: str, name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise InputError(f"{name!r} names no {kind}: give its name as non-empty text")
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        raise InputError(f"the {kind} name {name!r:.60} has no UTF-8: half of a surrogate pair") from None
-    if size > MAX_SHORTSTR:
-        raise InputError(f"the {kind} name {name[:40]!r}... has {size} bytes: AMQP carries at most 255")
 
 
 def binding_key(weight: int | str) -> str:
@@ -104,7 +94,7 @@ def binding_key(weight: int | str) -> str:
         raise InputError(f"the binding key {weight!r:.60} is neither int nor text: give an int or str")
     if isinstance(weight, int) and weight.bit_length() > _MAX_WEIGHT_BITS:
         raise InputError(
-            "a weight of hundreds of digits: a binding key has at most 255 bytes; give a smaller one"
+            f"a weight of hundreds of digits: a binding key has at most {MAX_SHORTSTR} bytes; give a smaller one"
         )
     return weight if isinstance(weight, str) else str(weight)
 
@@ -136,7 +126,7 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
             f"{name} is bound with the weight {weight!r}: it must be at least 1; to send it nothing, unbind it",
             queue=_queue(destination),
         )
-    if release and release.follows(WEIGHT_IS_CAPPED) and buckets > MAX_BINDING_WEIGHT:
+    if release and release.follows(WEIGHT_IS_CAPPED) and buckets > _MAX_BINDING_WEIGHT:
         raise InputError(
             f"{name} is bound with the weight {weight!r}: RabbitMQ {release.version} takes at most 10000; "
             "divide all weights by the same number",

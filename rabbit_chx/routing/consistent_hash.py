@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.fields import shortstr, too_deep
+from rabbit_chx.amqp.fields import too_deep
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.erlang.term_text import erlang_text
 from rabbit_chx.errors import ChannelClosedError
@@ -111,7 +112,7 @@ class ConsistentHashExchange(HashExchange):
         Raises:
             InputError: the broker would refuse to declare it, or the ring is none.
         """
-        shortstr(name, "the exchange's name")
+        short_string(name, "the exchange's name")
         check_ring(ring)
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "name", name)

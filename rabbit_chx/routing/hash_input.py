@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from rabbit_chx.amqp.client_fields import field_for
-from rabbit_chx.amqp.fields import pairs_of, shortstr
+from rabbit_chx.amqp.fields import pairs_of
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _known(arguments: Headers | None) -> dict[str, AmqpField]:
     """Those that decide about routing."""
     named: dict[str, AmqpField] = {}
     for name, value in pairs_of({} if arguments is None else arguments):
-        raw = shortstr(name, "the name of an argument")
+        raw = short_string(name, "the name of an argument")
         known = _HASH_ARGUMENTS.get(raw)
         if known is None:
             refuse_misspelt([raw.decode(errors="replace")])

@@ -11,8 +11,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.client_fields import CLIENTS, Client, Headers, Table, check_client, field_for, table_for
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, shortstr, shown
+from rabbit_chx.amqp.client_fields import (
+    CLIENTS,
+    Client,
+    Headers,
+    HeaderTable,
+    check_client,
+    field_for,
+    table_for,
+)
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, shown
+from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing.message import NO_KEYS, HashedTerm
@@ -36,11 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Message091", "field_term", "property_bytes", "property_seconds", "refuse_random_id"]
 
-_PROPERTIES = (
-    "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to",
-    "expiration", "message_id", "timestamp", "type", "user_id", "app_id", "cluster_id",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Message091:
@@ -58,7 +63,7 @@ class Message091:
 
     release: Release
     routing_keys: tuple[bytes, ...]
-    headers: Table = ()
+    headers: HeaderTable = ()
     message_id: bytes | None = None
     correlation_id: bytes | None = None
     timestamp: int | None = None
@@ -75,7 +80,7 @@ class Message091:
             InputError: the client cannot send it, or something is given twice.
             ChannelClosedError: CC or BCC is not an array.
         """
-        key = shortstr(sent.routing_key, "the routing key")
+        key = short_string(sent.routing_key, "the routing key")
         _, headers, properties, cc, bcc, client = sent
         only_a_key = headers is None and properties is None and cc is NO_KEYS and bcc is NO_KEYS
         if only_a_key and client in CLIENTS:  # most messages: nothing else to look at
@@ -170,7 +175,7 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
         value = str(value)
     if not isinstance(value, (str, bytes)):
         raise InputError(f"the {name} is {value!r:.60}: give str or bytes")
-    return shortstr(value, f"the {name}")
+    return short_string(value, f"the {name}")
 
 
 def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
@@ -217,7 +222,7 @@ def property_seconds(value: object, client: Client) -> int | None:
 def _property(properties: object, name: str) -> Any:  # noqa: ANN401
     if isinstance(properties, Mapping):
         for given in properties:
-            if given not in _PROPERTIES:
+            if given not in PROPERTY_FLAGS:
                 raise InputError(
                     f"AMQP has no property {given!r:.60}: give message_id, correlation_id or timestamp"
                 )
@@ -229,19 +234,19 @@ def _property(properties: object, name: str) -> Any:  # noqa: ANN401
     return getattr(properties, name, None)
 
 
-def _headers(headers: Headers | None, properties: object, client: Client) -> Table:
+def _headers(headers: Headers | None, properties: object, client: Client) -> HeaderTable:
     inside = _property(properties, "headers")
     if headers is not None and inside:
         raise InputError("headers are given twice, by headers= and in the properties: give them once")
     return table_for(inside or {} if headers is None else headers, client)
 
 
-def _with_routes(table: Table, cc: Iterable[str | bytes], bcc: Iterable[str | bytes]) -> Table:
+def _with_routes(table: HeaderTable, cc: Iterable[str | bytes], bcc: Iterable[str | bytes]) -> HeaderTable:
     """Return the headers with those that `cc` and `bcc` stand for."""
     for name, routes in (("CC", cc), ("BCC", bcc)):
         if isinstance(routes, (str, bytes)) or not hasattr(routes, "__iter__"):
             raise InputError(f"{name.lower()} is {routes!r:.60}: give a list of routing keys, even of one")
-        keys = [shortstr(route, f"a routing key of {name}") for route in routes]
+        keys = [short_string(route, f"a routing key of {name}") for route in routes]
         if not keys:
             continue
         if any(given == name.encode() for given, _ in table):
@@ -250,7 +255,7 @@ def _with_routes(table: Table, cc: Iterable[str | bytes], bcc: Iterable[str | by
     return table
 
 
-def _routes(table: Table, name: bytes) -> list[bytes]:
+def _routes(table: HeaderTable, name: bytes) -> list[bytes]:
     field = next((field for given, field in table if given == name), None)
     if field is None:
         return []
@@ -262,7 +267,7 @@ def _routes(table: Table, name: bytes) -> list[bytes]:
     return [item.value for item in field.value if item.type == "longstr"]
 
 
-def _without_first(table: Table, name: bytes) -> Table:
+def _without_first(table: HeaderTable, name: bytes) -> HeaderTable:
     for position, (given, _) in enumerate(table):
         if given == name:
             return (*table[:position], *table[position + 1 :])

@@ -18,7 +18,9 @@ from rabbit_chx.amqp.amqp10_values import (
     named_values,
     value_for,
 )
-from rabbit_chx.amqp.fields import bytes_of, shown
+from rabbit_chx.amqp.fields import shown
+from rabbit_chx.amqp.message_properties import PROPERTIES_10
+from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.message import HashedTerm
 from rabbit_chx.routing.rules import (
@@ -40,10 +42,6 @@ __all__ = ["AMQP_1_0", "Message10", "hashed_term", "refuse_converted"]
 
 #: The `client` that stands for any of AMQP 1.0.
 AMQP_1_0: Final = "amqp-1.0"
-PROPERTIES = (
-    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
-    "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id", "message_annotations",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +204,7 @@ def _properties(properties: object) -> Mapping[str, object]:
     for name in properties:
         if name == "timestamp":
             raise InputError("AMQP 1.0 has no timestamp: give creation_time, in milliseconds")
-        if name not in PROPERTIES:
+        if name not in PROPERTIES_10 and name != "message_annotations":
             raise InputError(
                 f"AMQP 1.0 has no property {name!r:.60}: give message_id, correlation_id, creation_time or "
                 "message_annotations"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rabbit_chx.amqp.fields import shortstr
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
@@ -64,7 +64,7 @@ class ModulusHashExchange(HashExchange):
         Raises:
             InputError: something is no binding.
         """
-        shortstr(name, "the exchange's name")
+        short_string(name, "the exchange's name")
         release = NEWEST if release is None else check_release(release)
         distinct = dict.fromkeys(map(_checked, listed(bindings, "(destination, binding key) pairs")))
         if release.follows(MODULUS_BY_BINDING_KEY):
@@ -95,5 +95,5 @@ def _checked(pair: tuple[Destination, int | str]) -> tuple[Destination, str]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise InputError(f"{pair!r:.60} is no binding: give (destination, binding key) pairs")
     destination, key = pair
-    shortstr(binding_key(key), "the binding key")
+    short_string(binding_key(key), "the binding key")
     return check_destination(destination), binding_key(key)

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
 
-from rabbit_chx.amqp.fields import bytes_of
+from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.erlang import Term, hash_binary
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ring_changes, ring_json

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.amqp.fields import shortstr
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed
 
@@ -43,4 +43,4 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
         for node in dict.fromkeys(known)
         for number in range(shards_per_node)
     ]
-    return tuple(sorted(names, key=lambda name: shortstr(name, "the shard")))
+    return tuple(sorted(names, key=lambda name: short_string(name, "the shard")))

@@ -11,7 +11,7 @@ import codecs
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from rabbit_chx.amqp.fields import bytes_of, shortstr
+from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed
 from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
@@ -114,7 +114,7 @@ class SuperStream:
 def _check_text(text: str, what: str) -> None:
     if not isinstance(text, str):
         raise InputError(f"{what} is {text!r:.60}: give str")
-    shortstr(text, what)
+    short_string(text, what)
 
 
 def _check_binding(binding: object) -> None:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.encoding import encode_headers
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.header_table import encode_headers
+from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing
 from spark_connector.options.addresses import Brokers
@@ -123,8 +125,9 @@ class WriteOptions:
 
 
 def _check_byte_length(name: str, text: str | None) -> None:
-    if text is not None and len(text.encode("utf-8", "surrogatepass")) > 255:
-        raise InputError(f"option {name!r} is {text[:40]!r}...: AMQP allows 255 bytes")
+    size = len((text or "").encode("utf-8", "surrogatepass"))
+    if size > MAX_SHORTSTR:
+        raise InputError(too_long(f"option {name!r}", size))
 
 
 def _headers(given: Mapping[str, Any] | None) -> dict[str, str | int | bool]:

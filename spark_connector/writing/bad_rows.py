@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.amqp.encoding import encode_headers
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.header_table import encode_headers
 from spark_connector.options.write_options import MAX_HEADERS_BYTES
 from spark_connector.writing.arrow_columns import as_binary, as_flags, byte_lengths, whole_seconds
 

@@ -90,7 +90,7 @@ def test_exchanges_row_by_row(channel: BlockingChannel, consumed: Consumed, vhos
     [
         (
             {"message_id": ["a", "x" * 256]},
-            r"row 1: the message_id b'x+'\.\.\. is 256 bytes long; AMQP allows 255",
+            r"row 1: the message_id b'x+'\.\.\. has 256 bytes: AMQP carries at most 255",
         ),
         ({"message_id": ["a", 7]}, "row 1: the message_id is of type int; give a str or bytes"),
         ({"priority": [0, 256]}, "row 1: the priority is 256; give a whole number from 0 to 255"),

@@ -17,8 +17,9 @@ from rabbit_chx.amqp.client_fields import (
     field_for,
     field_of_type,
 )
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, shortstr
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import phash2
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.arrays.integers import hash_before_value, integer_seeds, integers_of
@@ -124,7 +125,7 @@ class ExchangeSeeds:
         if fill is None:
             return None
         if kind == "routing-key":
-            return partial(seed_of, shortstr(fill, "fill_null"))
+            return partial(seed_of, short_string(fill, "fill_null"))
         if self._client == AMQP_1_0:
             return partial(seed_of, self._amqp10_term(fill))
         if kind == "property":

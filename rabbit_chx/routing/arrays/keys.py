@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from rabbit_chx.amqp.fields import bytes_of
+from rabbit_chx.amqp.names import bytes_of, too_long
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, hashed_spans
 
@@ -214,8 +214,7 @@ def _refuse_long(sizes: NDArray[Any], longest: int, first: int) -> None:
         return
     place = int((sizes > longest).argmax())
     raise RowError(
-        f"the key at position {first + place} has {sizes[place]} bytes: AMQP carries at most {longest}, in a routing "
-        "key as in an id"
+        too_long(f"the key at position {first + place}", int(sizes[place])) + ", in a routing key as in an id"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rabbit_chx.amqp.client_fields import Client, Sender, Table, table_for
+from rabbit_chx.amqp.client_fields import Client, HeaderTable, Sender, table_for
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import ConsistentHashExchange, Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
@@ -114,7 +114,7 @@ class Message:
         """The same message with the header table and the properties that the client sends."""
         if self.client == "amqp-1.0":
             return replace(self, **amqp10.on_the_wire(self))
-        headers: Table | None = None if self.headers is None else table_for(self.headers, self.client)
+        headers: HeaderTable | None = None if self.headers is None else table_for(self.headers, self.client)
         client: Client = self.client
         read = {"timestamp": lambda value: property_seconds(value, client)}
         sent = {

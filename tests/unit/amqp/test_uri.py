@@ -122,7 +122,7 @@ def test_amqp_is_not_tls() -> None:
         ("amqp://u:%00@h", "NUL"),
         ("amqp://host/%zz", "hexadecimal"),
         ("amqp://host/%ff", "vhost is not UTF-8"),
-        ("amqp://host/" + "v" * 256, "255 bytes"),
+        ("amqp://host/" + "v" * 256, "the vhost has 256 bytes: AMQP carries at most 255"),
         ("amqp://?heartbaet=5", "did you mean heartbeat?"),
         ("amqps://?cafile=x", "did you mean cacertfile?"),
         ("amqp://?qqq=5", "known are auth_mechanism"),

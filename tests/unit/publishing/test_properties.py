@@ -14,8 +14,7 @@ from pamqp import commands
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.decoding import headers_in, parse_table
-from rabbit_chx.amqp.encoding import encode_headers, encode_table
+from rabbit_chx.amqp.header_table import encode_headers, encode_table, headers_in, parse_table
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing.properties import PROPERTY_NAMES, Properties
 

@@ -229,7 +229,7 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(publisher_of: AnyPublishe
     [
         ({"url": None}, "url is None: give an AMQP URI"),
         ({"url": []}, "url is an empty list"),
-        ({"exchange": "x" * 256}, "is 256 bytes long; AMQP allows 255"),
+        ({"exchange": "x" * 256}, "has 256 bytes: AMQP carries at most 255"),
         ({"on_unroutable": "ignore"}, "on_unroutable is 'ignore': give 'raise' or 'report'"),
         ({"max_in_flight": 0}, "max_in_flight is 0"),
         ({"nack_retries": -1}, "nack_retries is -1"),

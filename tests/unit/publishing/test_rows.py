@@ -72,7 +72,7 @@ def test_the_row_that_cannot_be_is_named(values: list[Any], message: str) -> Non
 def test_length_is_counted_in_bytes() -> None:
     fits = "ü" * 127 + "a"
     assert as_bytes([fits], "routing key", 0, 255) == [fits.encode()]
-    with pytest.raises(RowError, match=r"row 8: the routing key .* is 256 bytes long; AMQP allows 255"):
+    with pytest.raises(RowError, match=r"row 8: the routing key .* has 256 bytes: AMQP carries at most 255"):
         as_bytes(["a", "ü" * 128], "routing key", 7, 255)
 
 

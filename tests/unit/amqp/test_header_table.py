@@ -1,21 +1,24 @@
-"""Header tables read from the wire."""
+"""Header tables read from the wire, and written to it: the bytes by AMQP 0-9-1, not by what we read ourselves."""
 
 from __future__ import annotations
 
 import struct
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pika.data import encode_table  # type: ignore[import-untyped]
+from pika.data import encode_table as encode_table_by_pika  # type: ignore[import-untyped]
 
 from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.decoding import headers_in, parse_table
-from rabbit_chx.amqp.fields import AmqpField
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
+from rabbit_chx.amqp.header_table import encode_headers, encode_table, headers_in, parse_table
 from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp.fields import FieldType
 
 VALUES = st.recursive(
     st.one_of(
@@ -36,7 +39,7 @@ TABLES = st.dictionaries(st.text(max_size=20), VALUES, max_size=6)
 
 def encoded(table: dict[str, Any]) -> bytes:
     pieces: list[bytes] = []
-    encode_table(pieces, table)
+    encode_table_by_pika(pieces, table)
     return b"".join(pieces)
 
 
@@ -100,3 +103,45 @@ def test_a_decimal_is_unsigned(unscaled: int) -> None:
     """As ``parse_table/1`` reads it: ``$D, Scale:8/unsigned, Unscaled:32/unsigned``."""
     data = b"\x01nD\x02" + unscaled.to_bytes(4)
     assert parse_table(data) == ((b"n", AmqpField("decimal", (2, unscaled))),)
+
+
+# ---- written
+
+BYTES: list[tuple[FieldType, Any, str]] = [
+    ("byte", -128, "62 80"),
+    ("unsignedbyte", 255, "42 ff"),
+    ("short", -(2**15), "73 80 00"),
+    ("unsignedshort", 2**16 - 1, "75 ff ff"),
+    ("signedint", -(2**31), "49 80 00 00 00"),
+    ("unsignedint", 2**31, "69 80 00 00 00"),
+    ("unsignedint", 2**32 - 1, "69 ff ff ff ff"),
+    ("long", -(2**63), "6c 80 00 00 00 00 00 00 00"),
+    ("timestamp", 2**63, "54 80 00 00 00 00 00 00 00"),
+    ("timestamp", 2**64 - 1, "54 ff ff ff ff ff ff ff ff"),
+    ("decimal", (2, 2**31), "44 02 80 00 00 00"),
+    ("bool", True, "74 01"),
+    ("double", -2.0, "64 c0 00 00 00 00 00 00 00"),
+    ("float", -2.0, "66 c0 00 00 00"),
+    ("void", None, "56"),
+    ("longstr", "é", "53 00 00 00 02 c3 a9"),
+    ("binary", b"\xff", "78 00 00 00 01 ff"),
+    ("array", [AmqpField("byte", 1)], "41 00 00 00 02 62 01"),
+    ("table", {"k": AmqpField("byte", 1)}, "46 00 00 00 04 01 6b 62 01"),
+]
+
+
+@pytest.mark.parametrize(("type_", "value", "expected"), BYTES)
+def test_each_type_has_its_tag_and_size(type_: FieldType, value: Any, expected: str) -> None:
+    field = bytes.fromhex(expected)
+    table = (len(field) + 2).to_bytes(4) + b"\x01n" + field
+
+    assert encode_table(((b"n", AmqpField(type_, value)),)) == table
+    assert encode_headers({"n": AmqpField(type_, value)}) == table
+
+
+@given(st.sampled_from(sorted(INTEGER_RANGES)), st.data())
+def test_every_integer_of_its_type_comes_back(type_: FieldType, data: st.DataObject) -> None:
+    allowed = INTEGER_RANGES[type_]
+    table = ((b"n", AmqpField(type_, data.draw(st.integers(allowed[0], allowed[-1])))),)
+
+    assert parse_table(encode_table(table)[4:]) == table

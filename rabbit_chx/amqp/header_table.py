@@ -1,0 +1,173 @@
+"""Header tables to bytes of the wire and back, with the type of every field kept; the clients' own readers lose some.
+
+Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to v4.3.6), and
+AMQP 0-9-1, 4.2.5.5 and 4.2.6.1.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.amqp.client_fields import table_for
+from rabbit_chx.amqp.fields import AmqpField
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp.client_fields import Headers, HeaderTable
+    from rabbit_chx.amqp.fields import FieldType
+
+__all__ = ["encode_headers", "encode_table", "headers_in", "parse_table"]
+
+#: Fields of a fixed size: tag and form.
+_FIXED: dict[FieldType, tuple[bytes, struct.Struct]] = {
+    "byte": (b"b", struct.Struct(">b")),
+    "unsignedbyte": (b"B", struct.Struct(">B")),
+    "short": (b"s", struct.Struct(">h")),
+    "unsignedshort": (b"u", struct.Struct(">H")),
+    "signedint": (b"I", struct.Struct(">i")),
+    "unsignedint": (b"i", struct.Struct(">I")),
+    "long": (b"l", struct.Struct(">q")),
+    "bool": (b"t", struct.Struct(">?")),
+    "double": (b"d", struct.Struct(">d")),
+    "float": (b"f", struct.Struct(">f")),
+    "decimal": (b"D", struct.Struct(">BI")),
+    "timestamp": (b"T", struct.Struct(">Q")),
+    "void": (b"V", struct.Struct("")),
+}
+#: Fields with a length before them.
+_SIZED: dict[FieldType, bytes] = {"longstr": b"S", "binary": b"x", "array": b"A", "table": b"F"}
+
+_PACKED = {
+    type_: (tag, form.pack) for type_, (tag, form) in _FIXED.items() if type_ not in ("decimal", "void")
+}
+_FIXED_BY_TAG = {tag: (type_, form) for type_, (tag, form) in _FIXED.items()}
+_FIXED_BY_TAG[b"L"] = _FIXED_BY_TAG[b"l"]  # the server reads both
+_SIZED_BY_TAG = {tag: type_ for type_, tag in _SIZED.items()}
+
+_LENGTH = struct.Struct(">I")
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Return a table as pika would put it on the wire, its length included.
+
+    Raises:
+        InputError: pika cannot encode a name or a value, or `headers` is not a table.
+    """
+    if type(headers) is dict and len(headers) < 64:  # names and values that are text need no fields
+        parts: list[bytes] = []
+        for name, value in headers.items():
+            if type(name) is not str or type(value) is not str or not (name + value).isascii():
+                break
+            if len(name) > MAX_SHORTSTR:
+                break
+            parts += (bytes((len(name),)), name.encode(), b"S", _LENGTH.pack(len(value)), value.encode())
+        else:
+            return _counted(b"".join(parts))
+    return encode_table(table_for(headers))
+
+
+def encode_table(table: HeaderTable) -> bytes:
+    """Return the bytes of a table, its length included."""
+    return _counted(b"".join(bytes((len(name),)) + name + _encode_field(field) for name, field in table))
+
+
+def _counted(data: bytes) -> bytes:
+    return _LENGTH.pack(len(data)) + data
+
+
+def _encode_field(field: AmqpField) -> bytes:
+    type_, value = field.type, field.value
+    if type_ in _PACKED:
+        tag, pack = _PACKED[type_]
+        return tag + pack(value)
+    match type_:
+        case "longstr" | "binary":
+            return _SIZED[type_] + _counted(value)
+        case "array":
+            return _SIZED[type_] + _counted(b"".join(map(_encode_field, value)))
+        case "table":
+            return _SIZED[type_] + encode_table(value)
+    tag, form = _FIXED[type_]
+    return tag + (form.pack(*value) if type_ == "decimal" else b"")  # else void
+
+
+def headers_in(properties: bytes) -> HeaderTable:
+    """Return the header table of a message's properties, as they are in its content header frame.
+
+    Args:
+        properties: the property flags and all bytes behind them.
+
+    Raises:
+        InputError: the bytes are not message properties.
+    """
+    try:
+        (flags,) = struct.unpack_from(">H", properties)
+        position = 2
+        for name in ("content_type", "content_encoding"):
+            if flags & PROPERTY_FLAGS[name]:
+                position += 1 + properties[position]
+        if not flags & PROPERTY_FLAGS["headers"]:
+            return ()
+        (size,) = _LENGTH.unpack_from(properties, position)
+    except (struct.error, IndexError):
+        raise InputError("these bytes are no message properties: they end too early") from None
+    return parse_table(properties[position + 4 : position + 4 + size])
+
+
+def parse_table(data: bytes) -> HeaderTable:
+    """Return the pairs of a table, in the order of the wire.
+
+    Args:
+        data: the table without its length.
+
+    Raises:
+        InputError: the bytes are not a table.
+    """
+    try:
+        return _pairs(data)
+    except (struct.error, IndexError):
+        raise InputError("these bytes are no header table: they end too early") from None
+
+
+def _pairs(data: bytes) -> HeaderTable:
+    pairs: list[tuple[bytes, AmqpField]] = []
+    position = 0
+    while position < len(data):
+        start = position + 1
+        end = start + data[position]
+        field, position = _parse_field(data, end)
+        pairs.append((data[start:end], field))
+    return tuple(pairs)
+
+
+def _items(data: bytes) -> list[AmqpField]:
+    items: list[AmqpField] = []
+    position = 0
+    while position < len(data):
+        field, position = _parse_field(data, position)
+        items.append(field)
+    return items
+
+
+def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
+    """Return the field that begins at a position, and the position behind it."""
+    tag, start = data[position : position + 1], position + 1
+    if tag in _FIXED_BY_TAG:
+        type_, form = _FIXED_BY_TAG[tag]
+        values: tuple[Any, ...] = form.unpack_from(data, start)
+        value = values if type_ == "decimal" else values[0] if values else None
+        return AmqpField(type_, value), start + form.size
+    (size,) = _LENGTH.unpack_from(data, start)
+    start, end = start + 4, start + 4 + size
+    if end > len(data):
+        raise InputError(f"these bytes are no header table: a field of {size} bytes ends behind them")
+    if tag not in _SIZED_BY_TAG:
+        raise InputError(f"these bytes are no header table: {tag!r} is no field type")
+    content = data[start:end]
+    type_ = _SIZED_BY_TAG[tag]
+    if type_ == "table":
+        return AmqpField(type_, _pairs(content)), end
+    return AmqpField(type_, _items(content) if type_ == "array" else content), end

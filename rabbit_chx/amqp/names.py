@@ -1,0 +1,76 @@
+"""Names and short texts: what AMQP 0-9-1 carries in at most 255 bytes, checked once and with one wording.
+
+Names of exchanges, queues and headers, routing keys, binding keys, message ids and the like are all short strings
+(AMQP 0-9-1, 4.2.5.3).
+"""
+
+from __future__ import annotations
+
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.errors import InputError
+
+__all__ = ["bytes_of", "check_name", "short_string", "too_long"]
+
+
+def bytes_of(text: object, what: str) -> bytes:
+    """Return the bytes of text, which is str (its UTF-8) or bytes.
+
+    Args:
+        text: what was given.
+        what: names the thing in the error.
+
+    Raises:
+        InputError: the text is neither str nor bytes, or has no UTF-8.
+    """
+    if isinstance(text, bytes):
+        return bytes(text)
+    if not isinstance(text, str):
+        raise InputError(f"{what} is {text!r:.60}: give str or bytes")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{what} {text!r:.60} holds half of a surrogate pair: give whole text, or bytes where bytes are possible"
+        ) from None
+
+
+def short_string(text: str | bytes, what: str, *, exchange: str | None = None) -> bytes:
+    """Return the bytes of a short string: a name in a table, a routing key, a message id.
+
+    Args:
+        text: bytes, or str as its UTF-8.
+        what: names the thing in the error.
+        exchange: the exchange that the error is about, where there is one.
+
+    Raises:
+        InputError: the text is neither str nor bytes, or has more than 255 bytes.
+    """
+    data = bytes_of(text, what)
+    if len(data) > MAX_SHORTSTR:
+        raise InputError(too_long(f"{what} {text[:40]!r}...", len(data)), exchange=exchange)
+    return data
+
+
+def check_name(name: object, kind: str) -> None:
+    """Refuse what cannot be the name of a queue or an exchange.
+
+    Args:
+        name: what was given.
+        kind: ``queue`` or ``exchange``.
+
+    Raises:
+        InputError: the name is not a str, is empty, has no UTF-8, or has more than 255 bytes.
+    """
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{name!r} names no {kind}: give its name as non-empty text")
+    short_string(name, f"the {kind} name")
+
+
+def too_long(what: str, size: int) -> str:
+    """Return the words for a text that does not fit into a short string.
+
+    Args:
+        what: names the thing, and shows how it begins.
+        size: its size in bytes.
+    """
+    return f"{what} has {size} bytes: AMQP carries at most {MAX_SHORTSTR}"
