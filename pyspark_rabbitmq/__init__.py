@@ -1,7 +1,7 @@
 """Lets Spark find ``format("rabbitmq")`` by itself.
 
-Spark imports every top-level package named ``pyspark_*`` and takes its `DefaultSource`; one that raises hides
-all the others. So this one never raises: where the connector cannot be loaded, it offers nothing.
+Spark imports every top-level package named ``pyspark_*`` and takes its `DefaultSource`. A package that raises
+hides all the others. So this one never raises: it offers nothing if the connector cannot be loaded.
 """
 
 from __future__ import annotations

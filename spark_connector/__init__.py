@@ -7,7 +7,7 @@
     spark_connector.register(spark)
     df.write.format("rabbitmq").options(url="amqp://...", exchange="orders").mode("append").save()
 
-Where the packages are installed on the Python path of Spark, the format is found without `register`.
+Spark finds the format without `register` if the packages are installed for its Python.
 """
 
 from __future__ import annotations
@@ -50,10 +50,13 @@ __all__ = [
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("rabbitmq")`` known to this session.
+    """Make ``format("rabbitmq")`` known to a session.
+
+    Args:
+        spark: the session, classic or Connect.
 
     Raises:
-        MissingExtraError: PySpark is not there, or older than 4.0.
+        MissingExtraError: PySpark is not installed, or is older than 4.0.
     """
     try:
         from spark_connector.datasource import data_source
@@ -68,7 +71,7 @@ def register(spark: SparkSession) -> None:
 
     try:
         spark.dataSource.register(data_source(speculation=speculation_of(spark)))
-    except AnalysisException as cause:  # PySpark 4.0 does not take it where it has found the format by itself
+    except AnalysisException as cause:  # PySpark 4.0 refuses it if it has found the format by itself
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(cause):
             raise
 

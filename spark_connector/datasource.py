@@ -1,7 +1,7 @@
-"""``format("rabbitmq")``: what Spark calls, thin. Needs PySpark 4.0 or newer.
+"""``format("rabbitmq")``: the data source that Spark calls. Needs PySpark 4.0 or newer.
 
-Spark pickles the data source for a planner process. It is pickled as code, so that a Python without our packages
-says so in words, instead of failing on a module name.
+Spark pickles the data source for a planner process. It is pickled as code: a planner without our packages
+then names what it lacks, instead of failing on a module name.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["RabbitMQDataSource", "data_source"]
 
-_WRITES_ONLY = "format('rabbitmq') writes only: read queues with a client of RabbitMQ, or streams with a Spark connector for them"
+_WRITES_ONLY = (
+    "format('rabbitmq') writes only: read queues with a client of RabbitMQ, "
+    "or streams with a Spark connector for them"
+)
 
 
 def data_source(*, speculation: bool | None = None) -> type[DataSource]:
-    """The data source, with what Spark does not tell a planner process.
+    """Return the data source, with what Spark does not tell a planner process.
 
     Args:
-        speculation: whether ``spark.speculation`` is on; None leaves it to the tasks, which are told.
+        speculation: whether ``spark.speculation`` is on; None to leave the check to the tasks, which Spark
+            tells.
     """
 
     class RabbitMQDataSource(DataSource):  # nested, so that it is pickled as code and not by name
@@ -55,7 +59,8 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             )
             return writers.stream_writer(checked)
 
-        # Without these three Spark fails in code of its own, whose local variables it may show: options among them.
+        # Without these three methods, Spark fails in its own code, and may show local variables that include
+        # the options.
         def schema(self) -> StructType:
             raise NotImplementedError(_WRITES_ONLY)
 

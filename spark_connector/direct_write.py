@@ -11,7 +11,7 @@ from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing
 from spark_connector.reports.finished_tasks import FinishedTasks
 from spark_connector.spark_errors import raised_in_task
-from spark_connector.writing.broker_look import Look
+from spark_connector.writing.preflight_answer import PreflightAnswer
 from spark_connector.writing.speculation import speculation_of
 from spark_connector.writing.task import Task
 from spark_connector.writing.task_writer import TaskWriter
@@ -33,24 +33,25 @@ __all__ = ["batch_publisher", "publish"]
 def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None = None) -> WriteReport:
     """Publish every row, wait for the confirms, and return what became of the rows.
 
-    Options, columns and broker are checked before the first task starts. If one of them is wrong, nothing of `df` is
-    computed. The frame is computed once. Delivery is at least once, as with ``format("rabbitmq")``: a failed write may
-    leave any part of the rows in the queues.
+    Options, columns and broker are checked before the first task starts. If one of them is wrong, nothing of
+    `df` is computed. The frame is computed once. Delivery is at least once, as with ``format("rabbitmq")``: a
+    failed write may leave any part of the rows in the queues.
 
     Args:
         df: the rows; docs/spark.md lists the columns.
         options: the options of docs/spark.md by name; a number or a boolean needs no quotes.
-        ring: the ring of the exchange, or its JSON, instead of the option `ring`; the report then counts rows by
-            predicted queue. A function that reads the ring (``lambda: broker.ring("orders")``) is called before the
-            write. It is called once more after the write if connections were lost: a note then says whether the ring
-            is still the same.
+        ring: the ring of the exchange, or its JSON, instead of the option `ring`; the report then counts rows
+            by predicted queue. A function that reads the ring (``lambda: broker.ring("orders")``) is called
+            before the write. It is called once more after the write if connections were lost: a note then
+            says whether the ring is still the same.
 
     Raises:
         InputError: an option or a column cannot be used, or AMQP cannot carry a row (`RowError`).
         BrokerRefusedError: the broker refuses the user, or the exchange has another type.
         UnreachableError: no address answers.
-        PublishError: not every row was confirmed. Its report has the rows of the finished tasks and of the failed one
-            (over Spark Connect those of the failed one alone). Rows of other tasks may be in the queues.
+        PublishError: not every row was confirmed. Its report has the rows of the finished tasks and of the
+            failed one (over Spark Connect those of the failed one alone). Rows of other tasks may be in the
+            queues.
     """
     if df.isStreaming:
         raise InputError(
@@ -70,13 +71,16 @@ def batch_publisher(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that publishes each micro-batch as `publish` does.
 
-    After a restart Spark repeats the batch that was not finished, under the same number. Its rows are delivered again.
+    After a restart Spark repeats the batch that was not finished, under the same number. Its rows are
+    delivered again.
 
     Args:
         options: as for `publish`; `reportPath` must be a folder.
-        ring: as for `publish`; a function is called once, and again after each batch in which connections were lost.
-        on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query fails and
-            the batch is repeated. With Spark Connect it runs on the server, so it must be picklable.
+        ring: as for `publish`; a function is called once, and again after each batch in which connections
+            were lost.
+        on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query
+            fails and the batch is repeated. With Spark Connect it runs on the server, so it must be
+            picklable.
 
     Raises:
         InputError: an option or the ring cannot be used.
@@ -87,7 +91,7 @@ def batch_publisher(
     """
     watched = WatchedRing(ring)
     WriteOptions.parse(texts(options, watched.ring))  # before the query starts
-    look = Look()
+    answer = PreflightAnswer()
     finished: FinishedTasks | None = None
 
     def publish_batch(batch: DataFrame, batch_id: int) -> None:
@@ -98,7 +102,7 @@ def batch_publisher(
             overwrite=False,
             streaming=True,
             speculation=speculation_of(batch.sparkSession),
-            look=look,
+            answer=answer,
         )
         finished = finished or FinishedTasks.of(batch.sparkSession)
         report = _publish(batch, plan, finished, watched, batch_id)

@@ -36,16 +36,16 @@ _HOTTEST = 10
 def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str | None = None) -> DryRun:
     """Check a write and count where its rows would go. Nothing is sent.
 
-    Options and columns are checked as by the write. Then the broker and the exchange are checked; what is wrong with
-    them is in `problems`. The frame is computed twice, without the bodies: once to count rows by partition, queue and
-    fault, and once for the hottest keys. Nulls and values that are too long count as bad rows. Whether a priority or a
-    header is possible, only the write tells.
+    Options and columns are checked as by the write. Then the broker and the exchange are checked; what is
+    wrong with them is in `problems`. The frame is computed twice, without the bodies: once to count rows by
+    partition, queue and fault, and once for the hottest keys. Nulls and values that are too long count as bad
+    rows. Whether a priority or a header is possible, only the write tells.
 
     Args:
         df: the rows, placed or not.
         options: as for `publish`.
-        ring: the ring of the exchange, or its JSON, instead of the option `ring`. Without a ring, rows are not counted
-            by queue.
+        ring: the ring of the exchange, or its JSON, instead of the option `ring`. Without a ring, rows are
+            not counted by queue.
 
     Raises:
         InputError: an option or a column cannot be used, or the frame is a stream.

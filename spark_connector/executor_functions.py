@@ -1,7 +1,7 @@
-"""Functions of this package, on their way to the Pythons of a cluster.
+"""Our functions, pickled so that an executor without our packages names what it lacks.
 
-Pickled by name, a function needs our packages where it is loaded, and a Python without them says no more than
-"No module named". So the loader is pickled as code, and says what to do.
+A function that is pickled by its name needs our packages where it is loaded. A Python without them says only
+"No module named". So a loader is pickled as code: it loads the function, and says what to do if it cannot.
 """
 
 from __future__ import annotations
@@ -23,9 +23,13 @@ _SUMMARY = "partition int, summary binary"
 
 
 class OnExecutor:
-    """A function of a module of ours with its first arguments, to be called by a Python worker.
+    """A function of our modules with its first arguments, to be called by a Python worker.
 
-    It shows no arguments: Spark can be told to put local variables into tracebacks.
+    The arguments are not shown, since Spark can be told to put local variables into tracebacks.
+
+    Args:
+        function: a function at the top of one of our modules.
+        arguments: its first arguments; they can be pickled.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: object) -> None:
@@ -34,7 +38,7 @@ class OnExecutor:
         self._arguments = arguments
 
     def __call__(self, *columns: Any) -> Any:  # noqa: ANN401  # whatever the function takes and returns
-        """Call the function with the arguments, and then these."""
+        """Call the function with its first arguments and then these."""
         return self._function(*self._arguments, *columns)
 
     def __repr__(self) -> str:
@@ -47,7 +51,12 @@ class OnExecutor:
 def pickled_as_code(
     make: Callable[..., Any], *arguments: object
 ) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
-    """What `__reduce__` returns, so that ``make(*arguments)`` is called where it is loaded; `make` is ours."""
+    """Return what `__reduce__` returns, so that unpickling calls ``make(*arguments)``.
+
+    Args:
+        make: a function or class at the top of one of our modules.
+        arguments: its arguments; they can be pickled.
+    """
     return _loader(), (make.__module__, make.__name__, pickle.dumps(arguments))
 
 
@@ -71,13 +80,13 @@ def _loader() -> Callable[[str, str, bytes], Any]:
 
 
 def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: object) -> list[Any]:
-    """Call a function of ours once for each partition, in one action, and collect what it returns.
+    """Call a function once for each partition, in one Spark action, and return the results.
 
     Args:
         df: the rows.
-        function: of a module; it takes the `arguments` and then an iterator of Arrow batches, all of which it has
-            to read, and returns what can be pickled.
-        arguments: can be pickled.
+        function: a function at the top of one of our modules. It takes the `arguments` and then an iterator
+            of Arrow batches, which it must read to the end. Its result can be pickled.
+        arguments: the first arguments of the function; they can be pickled.
 
     Returns:
         The results in the order of the partitions.
@@ -89,7 +98,7 @@ def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: 
     rows = sorted(collected, key=lambda row: row.partition)
     if [row.partition for row in rows] != list(range(len(rows))):
         raise RabbitChxError(
-            f"Spark reports the partitions {[row.partition for row in rows]}: one is missing, or there twice"
+            f"Spark reports the partitions {[row.partition for row in rows]}: one is missing, or comes twice"
         )
     return [pickle.loads(row.summary) for row in rows]  # noqa: S301  # our own tasks made it
 
@@ -98,7 +107,7 @@ def _summary(function: Callable[..., Any], *arguments: Any) -> Iterator[pa.Recor
     import pyarrow as pa
     from pyspark import TaskContext
 
-    summary = pickle.dumps(function(*arguments))  # the last argument are the batches
+    summary = pickle.dumps(function(*arguments))  # the last argument is the iterator of batches
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
     yield pa.RecordBatch.from_arrays(

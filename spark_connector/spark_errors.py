@@ -1,7 +1,8 @@
 """Our errors on their way through Spark: into its tracebacks without ours, and out of their text again.
 
-Spark can be told to show local variables in tracebacks (``tracebackWithLocals.enabled``), and it puts tracebacks into
-event logs. Our variables include options with a password, so no traceback of ours may leave a task or the planner.
+Spark can be told to show local variables in tracebacks (``tracebackWithLocals.enabled``), and it puts
+tracebacks into event logs. Our variables include options with a password, so no traceback of ours may leave a
+task or the planner.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def without_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxE
     """Return the error to raise in place of another one, once its ``except`` clause is left.
 
     Args:
-        cause: an error of ours is returned without its traceback. Any other error is unforeseen: its type and its
-            last places in the code become the message.
+        cause: an error of ours is returned without its traceback. Any other error is unforeseen: its type and
+            its last places in the code become the message.
         show_text: whether the text of an unforeseen error may be shown; False if it may contain an option.
     """
     if isinstance(cause, RabbitChxError):

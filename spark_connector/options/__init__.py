@@ -1,1 +1,1 @@
-"""The options of ``format("rabbitmq")``: every option once, its text, and the value that they make together."""
+"""The options of ``format("rabbitmq")``: the table of all options, and the value that they make together."""

@@ -49,7 +49,8 @@ class PasswordSource:
     name: str
 
     def read(self) -> Secret:
-        """Return the password, as it is on this machine now. A line break at the end of a file does not count.
+        """Return the password, as it is on this machine now. A line break at the end of a file does not
+        count.
 
         Raises:
             InputError: the variable or the file does not exist here, is empty, or is not UTF-8.
@@ -117,7 +118,8 @@ class Brokers:
         """Return the settings with the password.
 
         Args:
-            first: index of the address to begin with, modulo their number; tasks spread over the addresses by it.
+            first: index of the address to begin with, modulo their number; tasks spread over the addresses by
+                it.
 
         Raises:
             InputError: the password is not available in this process.

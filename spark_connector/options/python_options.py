@@ -1,4 +1,4 @@
-"""Options as a caller in Python gives them, as the texts that Spark would hand over."""
+"""Options as Python values become the texts that Spark would pass."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ __all__ = ["Texts", "texts"]
 
 
 class Texts(dict[str, str]):
-    """Options by name. It shows no values: one may be a password, and tracebacks may show local variables."""
+    """Options by name. The values are not shown: one may be a password, and tracebacks may show local
+    variables.
+    """
 
     def __repr__(self) -> str:
         return f"<options {', '.join(self)}>"
 
 
 def texts(options: Mapping[str, object], ring: HashRing | str | None) -> Texts:
-    """Every option as text; None is an option that is not given.
+    """Return every option as text.
 
     Args:
-        options: by name; a value is a text, a number or a boolean.
-        ring: taken as the option of that name.
+        options: texts, numbers and booleans by name; None stands for an option that is not given.
+        ring: the value of the option `ring`; None if it is not given here.
 
     Raises:
-        InputError: the ring is none, or given twice; a value is of another type.
+        InputError: the argument is not a ring, the ring is given twice, or a value is of another type.
     """
     given = Texts()
     for name, value in options.items():

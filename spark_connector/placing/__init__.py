@@ -1,1 +1,1 @@
-"""Which queue a row goes to, and partitions made for queues."""
+"""The predicted queue of each row, and partitions by queue."""

@@ -1,4 +1,4 @@
-"""Is every routing key in one partition? A sample of each partition's keys, small enough to compare them all."""
+"""A sample of each partition's routing keys, small enough to find keys that are in two partitions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["KeySample", "KeySampler", "SplitKeys"]
 
-#: Different keys that a partition keeps; 8 bytes for each travel to the driver.
+#: The most keys of a partition's sample; 8 bytes for each travel to the driver.
 _MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
-    """The smallest hashes of a partition's keys: partitions that share keys share some of these.
+    """The smallest hashes of a partition's keys. Partitions that share keys share some of these hashes.
 
     Attributes:
-        hashes: 8 bytes for each, in order.
-        complete: whether it is all keys of the partition.
+        hashes: 8 bytes for each key, in ascending order.
+        complete: whether the sample has all keys of the partition.
     """
 
     hashes: bytes = b""
@@ -35,14 +35,14 @@ class KeySample:
 
 
 class KeySampler:
-    """Takes the sample of a partition, batch by batch."""
+    """Makes the sample of a partition, batch by batch."""
 
     def __init__(self) -> None:
         self._kept: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._complete = True
 
     def add(self, keys: Any) -> None:  # noqa: ANN401  # Arrow has no types
-        """Look at the keys of a batch: an Arrow array or a list of bytes."""
+        """Take the keys of a batch into the sample: an Arrow array or a list of bytes."""
         different: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
         hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in different.to_pylist())
         kept = np.union1d(self._kept, np.frombuffer(hashes, np.uint64))
@@ -50,18 +50,18 @@ class KeySampler:
         self._kept = kept[:_MOST]
 
     def sample(self) -> KeySample:
-        """Of all keys so far."""
+        """Return the sample of all keys so far."""
         return KeySample(self._kept.tobytes(), self._complete)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitKeys:
-    """What samples of several partitions tell together.
+    """How many keys are in more than one partition, by the samples of the partitions.
 
     Attributes:
-        looked_at: different keys that were compared.
-        split: of these, how many are in more than one partition.
-        complete: whether these are all keys.
+        looked_at: number of different keys that were compared.
+        split: number of these keys that are in more than one partition.
+        complete: whether all keys were compared.
     """
 
     looked_at: int
@@ -70,7 +70,7 @@ class SplitKeys:
 
     @classmethod
     def of(cls, samples: Iterable[KeySample]) -> SplitKeys:
-        """Compare up to the hash that every sample reaches: below it, each has all hashes of its partition."""
+        """Compare samples up to the hash that all of them reach; up to there each sample has all its keys."""
         partitions = [(np.frombuffer(sample.hashes, np.uint64), sample.complete) for sample in samples]
         cut_off = [hashes[-1] for hashes, complete in partitions if not complete]
         comparable = [hashes if not cut_off else hashes[hashes <= min(cut_off)] for hashes, _ in partitions]

@@ -1,4 +1,4 @@
-"""One partition for each queue, or for each slice of a queue: rows moved to where one task has them all."""
+"""Rows moved into one partition for each queue, or for each slice of a queue."""
 
 from __future__ import annotations
 
@@ -31,28 +31,31 @@ def place(
     order_by: str | Column | Sequence[str | Column] | None = None,
     key: str = "key",
 ) -> DataFrame:
-    """The same rows, in one partition for each queue of the ring, or for each slice of it.
+    """Return the same rows, in one partition for each queue of the ring or for each slice of a queue.
 
-    Exact: a partition holds the rows of one queue only, and a slice all rows of its keys, so that a task that
-    publishes its rows in order keeps the order of every key. Rows without a queue (a null key, a hole of the ring)
-    have a partition of their own, the last; it is there if the column may be null or the ring has holes.
-    The rows are shuffled. Placement decides nothing about delivery: where the ring is not the broker's, rows are
-    still delivered by the broker's, and only the order between partitions is lost.
+    Placement is exact: a partition has the rows of one queue only, and a slice has all rows of its keys. So a
+    task that publishes its rows in order keeps the order of every key. Rows without a queue (a null key, a
+    hole of the ring) are in the last partition, which exists if the column may be null or the ring has holes.
 
-    Works on streaming frames, too, but for `order_by`.
+    The rows are shuffled. Placement does not change delivery: if the ring differs from the broker's, the
+    broker still routes every row by its own ring, and only the order between partitions is lost.
+
+    Streaming frames can be placed as well, but without `order_by`.
 
     Args:
-        df: the rows; columns stay as they are.
+        df: the rows; the columns stay as they are.
         ring: the ring of the exchange, or its JSON.
-        by: what has a partition of its own; there is only ``"queue"``.
-        slices: for heavy queues, how many partitions they shall have, such as ``{"q1": 4}``. A single hot key
-            stays in one.
-        partitions: instead, how many the queues shall have in all, spread by their shares of the ring.
-        order_by: columns to sort each partition by; without it, rows of a key may change their order.
-        key: the column of the routing key, string or binary.
+        by: what has a partition of its own; ``"queue"`` is the only choice.
+        slices: number of partitions of heavy queues, such as ``{"q1": 4}``; a queue that is not named has
+            one. All rows of a key stay in one partition.
+        partitions: number of partitions of all queues together, instead of `slices`; they are spread by the
+            queues' shares of the ring.
+        order_by: columns to sort each partition by. Without it, rows of a key may change their order.
+        key: name of the column with the routing key, string or binary.
 
     Raises:
-        InputError: the column is not there or no key, the ring is empty, or a number cannot be.
+        InputError: the column is missing or of another type, the ring has no buckets, `slices` or
+            `partitions` cannot be used, or `order_by` is given for a stream.
     """
     if by != "queue":
         raise InputError(f"by is {by!r}: there is only 'queue'")
@@ -84,12 +87,12 @@ def place(
 
 
 def _key_column(df: DataFrame, name: str) -> tuple[str, bool]:
-    """The real name of the key's column, and whether it may be null."""
+    """Return the name of the key's column as the frame has it, and whether the column may be null."""
     from pyspark.sql.types import BinaryType, StringType
 
     found = [field for field in df.schema.fields if field.name.lower() == name.lower()]
     if len(found) != 1:
-        problem = "is there twice" if found else "is missing"
+        problem = "exists twice" if found else "is missing"
         raise InputError(
             f"column {name!r} {problem}: name the column of the routing key with key= (columns are: "
             f"{', '.join(map(repr, df.columns)) or 'none'})"
@@ -118,7 +121,15 @@ def partition_numbers(
     keys: pa.Array[Any],
     hashes: pa.Array[Any] | None = None,
 ) -> pa.Array[Any]:
-    """The partition of each key, or what `number_of` has for it. Runs in Python workers."""
+    """Return the partition of each key. Runs in Python workers.
+
+    Args:
+        ring_json: the ring, as `HashRing.to_json` returns it.
+        placement: the partitions of the queues.
+        number_of: the number to return for each partition; None for the number of the partition itself.
+        keys: routing keys.
+        hashes: a hash of each key, needed if a queue has more than one slice.
+    """
     import numpy as np
     import pyarrow as pa
 

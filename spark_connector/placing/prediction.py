@@ -1,4 +1,4 @@
-"""The predicted queue of each row, as a column."""
+"""The predicted queue of each row."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import HashRing, check_ring
 from spark_connector.executor_functions import OnExecutor
 from spark_connector.placing.slices import NO_QUEUE
 
@@ -26,18 +26,18 @@ _KEPT_RINGS = 8
 
 
 def queue_for(key_column: str | Column, ring: HashRing | str) -> Column:
-    """The queue that the ring predicts for each routing key, as a string column.
+    """Return a string column with the queue that the ring predicts for each routing key.
 
-    A null key, and a key whose bucket is a hole, give null; an exchange as a destination is shown as
-    ``exchange NAME``. The column is deterministic. It runs as an Arrow UDF on PySpark 4.1 and newer, and as a
-    pandas UDF below.
+    The queue is null for a null key and for a key whose bucket is a hole. An exchange as a destination is
+    shown as ``exchange NAME``. The column is deterministic. It is an Arrow UDF on PySpark 4.1 and newer, and
+    a pandas UDF on older versions.
 
     Args:
         key_column: the routing keys, string or binary.
         ring: the ring of the exchange, or its JSON (`HashRing.to_json`).
 
     Raises:
-        InputError: the ring has no buckets, or the text is no ring.
+        InputError: the ring has no buckets, or the argument is not a ring.
 
     Example::
 
@@ -47,15 +47,17 @@ def queue_for(key_column: str | Column, ring: HashRing | str) -> Column:
 
 
 def as_ring(ring: HashRing | str) -> HashRing:
-    """The ring, which may have come as JSON.
+    """Return a ring that predicts something.
+
+    Args:
+        ring: a ring, or its JSON.
 
     Raises:
-        InputError: it has no buckets, or is no ring.
+        InputError: the argument is not a ring, or the ring has no buckets.
     """
     if isinstance(ring, str):
         ring = HashRing.from_json(ring)
-    if not isinstance(ring, HashRing):
-        raise InputError(f"{ring!r:.60} is no ring: give a HashRing, or the text that its to_json made")
+    check_ring(ring)
     if not ring.destinations:
         raise InputError(
             "the ring has no buckets, so it predicts nothing: bind queues first, or read it again"
@@ -64,7 +66,14 @@ def as_ring(ring: HashRing | str) -> HashRing:
 
 
 def vectorized(function: Callable[..., Any], return_type: str, *arguments: object) -> Callable[..., Column]:
-    """A UDF of a function that takes the `arguments` and then Arrow arrays, and returns an Arrow array."""
+    """Return a UDF that calls a function for whole Arrow arrays.
+
+    Args:
+        function: a function of our modules, which takes the `arguments` and then Arrow arrays, and returns an
+            Arrow array.
+        return_type: the Spark type of the column that it returns.
+        arguments: its first arguments; they can be pickled.
+    """
     functions: Any = import_module("pyspark.sql.functions")
     arrow = hasattr(functions, "arrow_udf")  # since PySpark 4.1
     shipped = (
@@ -87,12 +96,14 @@ def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa
 
 @lru_cache(_KEPT_RINGS)
 def kept_ring(ring_json: str) -> HashRing:
-    """The ring, parsed once for each Python worker; its table of seeds lives as long as the process."""
+    """Return a ring that is parsed once in each Python worker. Its table of seeds lives as long as the
+    process.
+    """
     return HashRing.from_json(ring_json)
 
 
 def indices_or_hole(ring: HashRing, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
-    """As `HashRing.indices`; -1 for a null key, too."""
+    """Return what `HashRing.indices` returns, and -1 for a null key as well."""
     if not getattr(keys, "null_count", 0):
         return ring.indices(keys)
     indices = ring.indices(keys, fill_null=b"")
@@ -101,7 +112,7 @@ def indices_or_hole(ring: HashRing, keys: Any) -> NDArray[np.int32]:  # noqa: AN
 
 
 def rows_by_queue(ring: HashRing, keys: Any) -> dict[str, int]:  # noqa: ANN401
-    """How many of the keys go to each queue that gets any."""
+    """Return how many of the keys go to each queue; queues without keys are left out."""
     import numpy as np
 
     names = (NO_QUEUE, *map(str, ring.destinations))
@@ -117,7 +128,7 @@ def _names(ring_json: str) -> pa.Array[Any]:
 
 
 def queue_names(ring_json: str, keys: pa.Array[Any]) -> pa.Array[Any]:
-    """The name of each key's destination; null without one. Runs in Python workers."""
+    """Return the name of each key's destination, or null if it has none. Runs in Python workers."""
     import pyarrow as pa
 
     indices = indices_or_hole(kept_ring(ring_json), keys)

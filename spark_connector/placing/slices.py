@@ -1,4 +1,4 @@
-"""Which partition holds which queue, or which slice of one: arithmetic without Spark."""
+"""Which partition has which queue, or which slice of a queue: arithmetic without Spark."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import HashRing
 
-__all__ = ["Placement", "salts"]
+__all__ = ["NO_QUEUE", "Placement", "salts"]
 
 _SPARK_SEED = 42
+#: What reports show instead of a queue for rows that have none.
 NO_QUEUE = "(no queue)"
 
 
@@ -28,12 +29,12 @@ NO_QUEUE = "(no queue)"
 class Placement:
     """Partitions in the order of the ring's destinations: first all slices of the first queue, and so on.
 
-    A slice is a part of a queue's keys: all rows of a key are in one slice.
+    A slice is a part of a queue's keys. All rows of a key are in one slice.
 
     Attributes:
-        queues: the ring's destinations, in its order.
-        slices: how many partitions each has, 1 or more.
-        spare: whether one more partition, the last, is there for rows without a queue (a null key, a hole).
+        queues: names of the ring's destinations, in its order.
+        slices: number of partitions of each queue, 1 or more.
+        spare: whether there is one more partition, the last, for rows without a queue (a null key, a hole).
     """
 
     queues: tuple[str, ...]
@@ -49,16 +50,17 @@ class Placement:
         partitions: int | None = None,
         spare: bool = False,
     ) -> Placement:
-        """Place a ring.
+        """Return the placement of a ring.
 
         Args:
-            ring: with at least one destination.
-            slices: partitions of the queues that shall have more than one.
-            partitions: how many partitions the queues shall have in all; each gets slices by its share of the ring.
-            spare: as the attribute.
+            ring: a ring with at least one destination.
+            slices: number of partitions of each queue that has more than one.
+            partitions: number of partitions of all queues; each queue gets slices by its share of the ring.
+            spare: whether there is a partition for rows without a queue.
 
         Raises:
-            InputError: a queue is not in the ring, a number cannot be, or both were given.
+            InputError: a queue is not in the ring, a number is too small, or `slices` and `partitions` are
+                both given.
         """
         queues = tuple(map(str, ring.destinations))
         if slices is not None and partitions is not None:
@@ -71,7 +73,7 @@ class Placement:
 
     @property
     def partitions(self) -> int:
-        """How many there are."""
+        """The number of all partitions."""
         return sum(self.slices) + self.spare
 
     @property
@@ -81,7 +83,7 @@ class Placement:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What is in each partition, such as ``q1`` or ``q2 1/3``."""
+        """The queue or slice of each partition, such as ``q1`` or ``q2 1/3``."""
         return (
             *(
                 queue if slices == 1 else f"{queue} {n}/{slices}"
@@ -99,17 +101,17 @@ class Placement:
     def partitions_of(
         self, indices: NDArray[np.int32], hashes: NDArray[np.int64] | None = None
     ) -> NDArray[np.int32]:
-        """The partition of each row.
+        """Return the partition of each row.
 
         Args:
-            indices: of the row's queue; -1 without one.
-            hashes: of the row's key, which must not be the ring's own hash: of a queue's keys, that one has few
-                values. Needed where a queue has more than one slice.
+            indices: index of each row's queue; -1 if it has none.
+            hashes: a hash of each row's key, needed if a queue has more than one slice. It must not be the
+                hash of the ring: the keys of one queue have few values of that.
         """
         import numpy as np
 
         last = self.partitions - 1 if self.spare else 0
-        found = np.array((*self.offsets, last), np.int32)[indices]  # -1 is the last
+        found = np.array((*self.offsets, last), np.int32)[indices]  # -1 takes the last
         if hashes is not None:
             found += (hashes % np.array((*self.slices, 1), np.int64)[indices]).astype(np.int32)
         return found
@@ -126,12 +128,12 @@ def _as_asked(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
                 f"slices names the queue {queue!r}, which is not in the ring: it has {', '.join(queues[:10])}"
             )
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise InputError(f"queue {queue!r} shall have {number!r} slices: give a whole number, 1 or more")
+            raise InputError(f"slices gives the queue {queue!r} {number!r}: give a whole number, 1 or more")
     return tuple(slices.get(queue, 1) for queue in queues)
 
 
 def _by_share(ring: HashRing, partitions: int) -> tuple[int, ...]:
-    """Slices one by one, each to the queue whose slices are largest so far."""
+    """Give out slices one by one, each to the queue whose slices are the largest so far."""
     number = len(ring.destinations)
     if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < number:
         raise InputError(
@@ -149,10 +151,10 @@ def _by_share(ring: HashRing, partitions: int) -> tuple[int, ...]:
 
 
 def salts(partitions: int) -> tuple[int, ...]:
-    """For each partition an int that Spark's `repartition(partitions, column)` sends there.
+    """Return for each partition an int that Spark's ``repartition(partitions, column)`` sends there.
 
-    Mirrors apache/spark v3.5.0, HashPartitioning.partitionIdExpression: ``pmod(murmur3(column, 42), partitions)``,
-    where Murmur3_x86_32.hashInt takes an int as its four bytes, little-endian.
+    Mirrors apache/spark v3.5.0, HashPartitioning.partitionIdExpression: ``pmod(murmur3(column, 42),
+    partitions)``, where Murmur3_x86_32.hashInt takes an int as its four bytes, little-endian.
     """
     found: dict[int, int] = {}
     for salt in count():

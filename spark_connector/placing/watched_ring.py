@@ -1,4 +1,4 @@
-"""The ring of the exchange that is written to, and whether it is the same after connections were lost."""
+"""The ring of an exchange during a write: it may change when connections are lost."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ GivenRing: TypeAlias = "HashRing | str | Callable[[], HashRing]"
 
 
 class WatchedRing:
-    """A ring that can be read again, where the caller has said how.
+    """A ring that can be read again, if the caller has given a function for it.
 
     Args:
-        given: what the caller gave; None where there is no ring.
+        given: a ring, its JSON, or a function that reads it; None for no ring.
 
     Attributes:
-        ring: as it was read last.
+        ring: the ring as it was read last; None if none was given.
 
     Raises:
-        InputError: it has no buckets, or is no ring.
+        InputError: the argument is not a ring, or the ring has no buckets.
     """
 
     def __init__(self, given: GivenRing | None) -> None:
@@ -35,13 +35,15 @@ class WatchedRing:
         self.ring = None if given is None else as_ring(given() if callable(given) else given)
 
     def look_again(self) -> str | None:
-        """Read the ring again, and say what that tells of the rows on their way; None where nobody said how."""
+        """Read the ring again, and return a note on whether it changed; None if there is no function that
+        reads it.
+        """
         before = self.ring
         if self._read is None or before is None:
             return None
         try:
             self.ring = as_ring(self._read())
-        except Exception as cause:  # noqa: BLE001  # the messages are out, whatever the caller's function does
+        except Exception as cause:  # noqa: BLE001  # the messages are out: this must not fail the write
             return f"the ring could not be read again, so it may be another since: {cause}"
         moved = before.share_moved(self.ring)
         if before.buckets == self.ring.buckets:

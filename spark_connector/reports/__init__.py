@@ -1,1 +1,1 @@
-"""What became of the rows of a write: by task, in all, as text and as a file."""
+"""Reports of writes, tasks and dry runs, as values, text, JSON and files."""

@@ -18,19 +18,23 @@ _SHOWN = 20
 
 
 def skew(rows: Iterable[int]) -> float:
-    """The most rows beside the mean: 1.0 is even, 2.0 says that one has twice its part. 1.0 where there is nothing."""
+    """Return the greatest count divided by the mean: 1.0 is even, 2.0 means that one has twice its part.
+
+    Args:
+        rows: number of rows of each partition or queue; the skew of no rows is 1.0.
+    """
     counts = list(rows)
     return max(counts) * len(counts) / sum(counts) if any(counts) else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRows:
-    """The rows of a partition, which are a task's work.
+    """The rows of a partition, which are the work of one task.
 
     Attributes:
-        partition: its number.
-        rows: all rows.
-        queues: the good ones, by predicted queue.
+        partition: number of the partition.
+        rows: number of all rows.
+        queues: number of good rows by predicted queue.
     """
 
     partition: int
@@ -43,9 +47,9 @@ class HotKey:
     """A routing key that many rows have.
 
     Attributes:
-        key: as text.
-        rows: how many have it.
-        queue: its predicted queue; None without a ring.
+        key: the key as text.
+        rows: number of rows with this key.
+        queue: the predicted queue; None without a ring.
     """
 
     key: str
@@ -58,16 +62,16 @@ class DryRun:
     """What a write would do. `str` makes a table of it.
 
     Attributes:
-        exchange: the exchange; empty where a column names it.
-        broker: its address, without a password.
-        columns: what each column of the frame is in a message.
+        exchange: name of the exchange; empty if a column names it.
+        broker: the addresses, without a password.
+        columns: the part of the message that each column of the frame becomes.
         partitions: the rows of each partition of the frame as it is.
-        ring_provenance: how the ring was got (read, replayed, assumed), or None.
-        shares: of the ring, by queue.
-        hottest: the most frequent keys, the first ten.
-        bad_rows: how many rows AMQP cannot carry, by reason.
+        ring_provenance: how the ring was obtained (read, replayed, assumed), or None.
+        shares: share of the ring by queue.
+        hottest: the ten most frequent keys.
+        bad_rows: number of rows that AMQP cannot carry, by reason.
         problems: why the write would fail, in words.
-        notes: what one should know.
+        notes: facts that a reader should know.
     """
 
     exchange: str
@@ -88,12 +92,12 @@ class DryRun:
 
     @property
     def rows(self) -> int:
-        """All rows, bad ones too."""
+        """Number of all rows, including bad ones."""
         return sum(part.rows for part in self.partitions)
 
     @property
     def predicted(self) -> dict[str, int]:
-        """Good rows by predicted queue, 0 for a queue that gets none; empty without a ring."""
+        """Number of good rows by predicted queue, 0 for a queue without rows; empty without a ring."""
         total = Counter(dict.fromkeys(self.shares, 0))
         for part in self.partitions:
             total.update(part.queues)
@@ -106,11 +110,11 @@ class DryRun:
 
     @property
     def queue_skew(self) -> float:
-        """`skew` of the rows per queue; as the weights differ, an even ring need not have 1.0."""
+        """`skew` of the rows per queue; it is above 1.0 for an even ring whose weights differ."""
         return skew(self.predicted.values())
 
     def to_json(self) -> str:
-        """The report as a JSON object: every attribute, and rows, predicted, both skews and ok."""
+        """Return the report as a JSON object: every attribute, and rows, predicted, both skews and ok."""
         added = ("ok", "rows", "predicted", "partition_skew", "queue_skew")
         return json.dumps({**asdict(self), **{name: getattr(self, name) for name in added}}, indent=2)
 

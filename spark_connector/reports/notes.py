@@ -1,4 +1,4 @@
-"""What a report says in words, found by comparing its tasks."""
+"""The notes of a report, found by comparing its tasks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["notes_on"]
 def notes_on(
     tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
 ) -> tuple[str, ...]:
-    """Notes of the tasks themselves, each once, and what only all of them together tell.
+    """Return the notes of the tasks, each once, and the notes that only all tasks together give rise to.
 
     Args:
-        tasks: of one write.
-        options: how it was done.
-        ring_now: what another look at the ring said, where connections were lost.
+        tasks: the reports of one write.
+        options: how the rows were written.
+        ring_now: what `WatchedRing.look_again` returned after connections were lost.
     """
     own = dict.fromkeys(note for task in tasks for note in task.notes)
     return (*own, *_on_attempts(tasks), *_on_losses(tasks, options, ring_now), *_on_keys(tasks, options))
@@ -33,7 +33,7 @@ def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
     again = sum(task.attempt > 0 for task in tasks)
     if again:
         yield f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be there twice"
-    # Spark numbers task attempts as it starts them: those of one stage stand in a row if nothing else runs.
+    # Spark numbers task attempts as it starts them: those of one stage are consecutive if nothing else runs.
     numbers = [task.task_id for task in tasks if task.task_id is not None]
     between = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
     others = between - sum(task.attempt for task in tasks)

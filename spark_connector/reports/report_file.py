@@ -15,20 +15,25 @@ __all__ = ["PREVIOUS", "check_report_path", "save_report"]
 
 _log = logging.getLogger(__name__)
 
-#: What an earlier report has behind its name.
+#: What is appended to the name of an earlier report.
 PREVIOUS = ".previous"
 #: How `WriteReport.to_json` begins.
 _START = b'{\n  "exchange": '
 
 
 def check_report_path(text: str | None, *, streaming: bool) -> None:
-    """See to it that the report of an earlier write cannot be taken for that of this one.
+    """Make room for the report of a write, so that an earlier report is not taken for it.
 
-    It is kept under its name with `PREVIOUS` behind it, in place of the one before. The folder of a stream is made.
+    An earlier report is renamed: `PREVIOUS` is appended to its name, and a file of that name is replaced. The
+    folder of a stream is created.
+
+    Args:
+        text: the option ``reportPath``; None if there is to be no report.
+        streaming: whether the write is that of a stream.
 
     Raises:
-        InputError: a stream has a report per batch, and the path is a file; or there is a file that cannot be
-            moved, or is no report.
+        InputError: the path of a stream is a file, the existing file is not a report, or it cannot be
+            renamed.
     """
     if text is None:
         return
@@ -51,7 +56,7 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
             f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}): name another"
         ) from None
     raise InputError(
-        f"option 'reportPath' is {text!r}: that file, or the one with {PREVIOUS} behind its name, is no report: "
+        f"option 'reportPath' is {text!r}: that file, or the one with {PREVIOUS} appended, is not a report: "
         "name another, or remove it yourself"
     )
 
@@ -64,7 +69,15 @@ def _is_ours(path: Path) -> bool:
 
 
 def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:
-    """Write it, whole or not at all. A failure is logged, not raised: the messages are out already."""
+    """Write the report to its file, whole or not at all.
+
+    A failure is logged and not raised, since the messages are out already.
+
+    Args:
+        report: the report.
+        text: the option ``reportPath``; None to write nothing.
+        streaming: whether the file in a folder is named after the micro-batch.
+    """
     if text is None:
         return
     try:

@@ -124,7 +124,8 @@ class TaskReport(PublishedCounts):
         samples: the first few rows that were skipped or returned.
         task_id: Spark's own number of the task attempt; None outside Spark.
         notes: facts about the task that a reader of the report should know.
-        keys: a sample of the routing keys with ``ordering=per-key``, to compare partitions; it is not in the JSON.
+        keys: a sample of the routing keys with ``ordering=per-key``, to compare partitions; it is not in the
+            JSON.
     """
 
     partition: int

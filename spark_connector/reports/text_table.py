@@ -13,8 +13,8 @@ __all__ = ["text_table_of"]
 def text_table_of(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return rows as aligned columns.
 
-    The first column and all texts are aligned to the left, other numbers to the right. Numbers have commas between
-    thousands.
+    The first column and all texts are aligned to the left, other numbers to the right. Numbers have commas
+    between thousands.
 
     Args:
         headings: the first line; it is left out if all headings are empty.

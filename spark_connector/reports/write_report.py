@@ -46,8 +46,8 @@ class WriteReport(PublishedCounts):
         batch_id: number of the micro-batch; None outside a stream.
         seconds: seconds from the planning of the write to its end, including what Spark computed before.
         notes: facts that a reader should know, such as an alternate exchange that takes what no queue takes.
-        failed: whether the write failed. The counts are then those of the finished tasks, and rows of the other tasks
-            may be in the queues as well.
+        failed: whether the write failed. The counts are then those of the finished tasks, and rows of the
+            other tasks may be in the queues as well.
         unfinished: number of tasks that did not finish; None if Spark does not say how many there are.
         publish_report: the sums over the tasks.
     """

@@ -1,1 +1,1 @@
-"""A write: checked and planned on the driver, done by tasks."""
+"""A write: it is checked and planned on the driver, and done by tasks."""

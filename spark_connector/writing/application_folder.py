@@ -1,6 +1,8 @@
-"""The scratch folder of a Spark application on this machine: what its Python processes leave for each other.
+"""The scratch folder of a Spark application on this machine, where its Python processes leave files for each
+other.
 
-Spark tells it to them and removes it at its end; PySpark itself spills there.
+Spark tells its Python processes the folder, and removes it when the application ends. PySpark itself spills
+there.
 """
 
 from __future__ import annotations
@@ -15,22 +17,25 @@ if TYPE_CHECKING:
 
     from spark_connector.writing.task import Task
 
-__all__ = ["begun", "scratch_folder"]
+__all__ = ["scratch_folder", "task_mark"]
 
 
 def scratch_folder() -> Path | None:
-    """Ours in it, which need not exist; None where Spark tells none."""
+    """Return our folder inside it, which may not exist yet; None if Spark tells no scratch folder."""
     folder = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     return Path(folder, "rabbit-chx") if folder else None
 
 
 @contextmanager
-def begun(task: Task) -> Iterator[bool]:
-    """Leave a mark as long as the task runs; it stays where the task fails or is killed.
+def task_mark(task: Task) -> Iterator[bool]:
+    """Leave a mark while the task runs. The mark stays if the task fails or is killed.
+
+    Args:
+        task: the task that runs this.
 
     Yields:
-        Whether an earlier task left one for this partition of this write: then rows of it may be in the queues,
-        whatever the number of the attempt, which begins at 0 again where Spark runs a stage again.
+        Whether an earlier task left a mark for this partition of this write. Rows of the partition may then
+        be in the queues, even in attempt 0: Spark counts attempts from 0 again when it runs a stage again.
     """
     folder = scratch_folder()
     name = f"begun-{task.write_id}-{task.batch_id}-{task.partition}"

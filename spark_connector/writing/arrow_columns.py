@@ -42,8 +42,8 @@ def as_flags(column: Any) -> NDArray[np.bool_]:  # noqa: ANN401
 def whole_seconds(column: Any) -> Any:  # noqa: ANN401
     """Return timestamps in microseconds as whole seconds since 1970, rounded down; null stays null.
 
-    Arrow's own rounding goes by local time: it fails at an hour that occurs twice, and at a time zone that only Spark
-    knows.
+    Arrow's own rounding goes by local time: it fails at an hour that occurs twice, and at a time zone that
+    only Spark knows.
     """
     micros = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(micros // 1_000_000, pa.int64(), mask=column.is_null().to_numpy(zero_copy_only=False))

@@ -1,7 +1,8 @@
 """Rows that AMQP cannot carry: what makes a row bad, in which words, and how it is found in an Arrow batch.
 
-`checks_of` lists what both the write and the dry run look for: the write in Arrow batches (`faults_in`), the dry run in
-Spark SQL. What only the contents of a batch tell, such as a priority out of range, is found by the write alone.
+`checks_of` lists what both the write and the dry run look for: the write in Arrow batches (`faults_in`), the
+dry run in Spark SQL. What only the contents of a batch tell, such as a priority out of range, is found by the
+write alone.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ def _out_of_range(name: str, column: Any) -> Fault:  # noqa: ANN401
 
 
 def _bad_expirations(column: Any) -> Fault:  # noqa: ANN401
-    """RabbitMQ closes the channel on any other text (rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1)."""
+    """RabbitMQ closes the channel on any other text (rabbitmq-server v4.3.0, rabbit_misc.erl,
+    check_expiry/1).
+    """
     texts = as_binary(column).to_pylist()
     bad = [
         text is not None and not (text.isdigit() and len(text) <= 10 and int(text) <= _MAX_EXPIRATION_MS)

@@ -1,4 +1,4 @@
-"""Which column of a DataFrame is what part of a message."""
+"""The columns of a DataFrame and the parts of a message that they become."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class KnownColumn:
     """A column that a DataFrame may have.
 
     Attributes:
-        name: in any case.
-        types: as the documents call them.
+        name: the name in lower case; users may write it in any case.
+        types: the types as the documents call them.
         accepted: the Spark types.
-        cast: what makes such a column of another one, with ``{}`` for its name.
-        meaning: one line.
+        cast: SQL that converts a column of another type, with ``{}`` for its name.
+        meaning: one line for the documents.
     """
 
     name: str
@@ -70,15 +70,15 @@ COLUMNS: tuple[KnownColumn, ...] = (
         "cast({} AS string)",
         "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`",
     ),
-    _text("exchange", "the exchange; null is that of the option; only with `allowExchangeColumn`"),
+    _text("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
     KnownColumn(
         "headers",
         "map<string,string>",
         (MapType,),
         "map('name', cast({} AS string))",
-        "the costliest column: take `headersConst` for what is the same in every row",
+        "costs the most time: use `headersConst` for headers that are the same in every row",
     ),
-    _text("message_id", "names the message, for consumers that drop repeats"),
+    _text("message_id", "id of the message, for consumers that drop repeats"),
     _text("correlation_id", "joins a reply to its request"),
     _text("content_type", "such as `application/json`"),
     _text("content_encoding", "such as `gzip`"),
@@ -95,7 +95,7 @@ COLUMNS: tuple[KnownColumn, ...] = (
         "tinyint, smallint or int",
         _WHOLE,
         "cast({} AS int)",
-        "1 or 2; null is that of `persistent`",
+        "1 or 2; null means that of `persistent`",
     ),
 )
 _BY_NAME = {column.name: column for column in COLUMNS}
@@ -105,14 +105,14 @@ _NO_PROPERTIES = ("value", "key", "exchange", "headers")
 
 @dataclass(frozen=True, slots=True)
 class MessageColumns:
-    """Positions of the columns in each batch; None for one that is not there.
+    """Positions of the columns in each batch; None for a column that the frame does not have.
 
     Attributes:
-        value: of the body.
-        key: of the routing key.
-        exchange: of the exchange.
-        headers: of the map of headers.
-        properties: of the message properties, by their names.
+        value: position of the body.
+        key: position of the routing key.
+        exchange: position of the name of the exchange.
+        headers: position of the map of headers.
+        properties: positions of the message properties by name.
     """
 
     value: int
@@ -123,10 +123,15 @@ class MessageColumns:
 
     @classmethod
     def of(cls, schema: StructType, options: WriteOptions) -> MessageColumns:
-        """Find the columns; names in any case.
+        """Return the positions of the columns of a frame.
+
+        Args:
+            schema: the columns; names in any case.
+            options: how to write.
 
         Raises:
-            InputError: a column is missing, given twice, unknown, of the wrong type, or against an option.
+            InputError: a column is missing, given twice, unknown, of the wrong type, or contradicts an
+                option.
         """
         found: dict[str, int] = {}
         for position, field in enumerate(schema.fields):

@@ -1,9 +1,9 @@
-"""Message ids that are made of what a row holds, so that they do not depend on the order of the rows.
+"""Message ids that are made of the content of a row, so that they do not depend on the order of the rows.
 
-An id is the first half of the SHA-256 over the write, the micro-batch, the partition and everything of the row that goes
-into its message; of equal rows in a partition, all but the first have their number behind it. So two rows never share
-an id: different ones differ in the hash, equal ones in partition or number. And a second attempt makes the same ids as
-the first, in whatever order its rows come, as long as the partition holds the same ones.
+An id is the first half of a SHA-256. The hash covers the write, the micro-batch, the partition and everything
+of the row that goes into its message. Among equal rows of a partition, each but the first has its number
+appended. So two rows never share an id: different rows differ in the hash, equal rows in partition or number.
+A second attempt makes the same ids as the first if the partition has the same rows, whatever their order.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SLICE_BYTES = 4 << 20
 
 
 class MessageIds:
-    """Makes the ids of a partition, batch by batch. Remembers 8 bytes for each row.
+    """Makes the ids of a partition, batch by batch. It keeps 8 bytes for each row.
 
     Args:
-        write_id: of the write, or of the streaming query.
-        batch_id: of the micro-batch.
-        partition: number of the partition. Equal rows of two partitions have different ids by it alone.
+        write_id: id of the write, or of the streaming query.
+        batch_id: number of the micro-batch.
+        partition: number of the partition; it alone makes the ids of equal rows in two partitions differ.
     """
 
     def __init__(self, write_id: str, batch_id: int, partition: int) -> None:
@@ -48,12 +48,12 @@ class MessageIds:
     def of(
         self, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
     ) -> list[str]:
-        """An id for each row.
+        """Return an id for each row.
 
         Args:
             batch: rows that can be published.
-            columns: which column is what.
-            headers: of each row; empty where there are none.
+            columns: the positions of the columns in the batch.
+            headers: the headers of each row; empty if no row has headers.
         """
         digests = b"".join(_digests(self._where, batch, columns, headers))
         numbers = self._seen.numbers(np.frombuffer(digests, np.uint64)[::2])
@@ -65,16 +65,17 @@ class MessageIds:
 
 
 class _SeenHashes:
-    """How often each hash came; by its first 8 bytes, as it is part of the id anyway.
+    """Counts how often each hash occurs. Only the first 8 bytes are compared, since the whole hash is in the
+    id.
 
-    Where two different rows share those, one of them gets a number it would not need.
+    If two different rows share those bytes, one of them gets a number that it does not need.
     """
 
     def __init__(self) -> None:
         self._runs: list[NDArray[np.uint64]] = []  # each sorted, and longer than all behind it together
 
     def numbers(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """For each, how many equal ones came before it, in this call or an earlier one."""
+        """Return for each hash how many equal ones came before it, in this call or an earlier one."""
         order = np.argsort(hashes, kind="stable")
         ordered = hashes[order]
         numbers = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
@@ -98,7 +99,11 @@ class _SeenHashes:
 def _digests(
     where: str, batch: pa.RecordBatch, columns: MessageColumns, headers: Sequence[Mapping[str, Any] | None]
 ) -> Iterator[bytes]:
-    """The hash of each row, over fields that cannot run into each other: their lengths stand before all of them."""
+    """Yield the hash of each row.
+
+    The lengths of all fields come before the fields, so that two rows never hash the same bytes by chance of
+    a border.
+    """
     named = {"value": columns.value, "key": columns.key, "exchange": columns.exchange, **columns.properties}
     positions = {name: at for name, at in sorted(named.items()) if at is not None}
     names = list(positions)
@@ -131,13 +136,15 @@ def _digests(
 
 
 def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # noqa: ANN401  # Arrow has no types
-    """Whether there is one, and which."""
+    """Return two columns: whether the value is not null, and the value or 0."""
     values = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64), values
 
 
 def _slices(ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Bounds of slices of about `_SLICE_BYTES`, by where each row ends; at least one row in each."""
+    """Yield the bounds of slices of about `_SLICE_BYTES` with at least one row; `ends` is where each row
+    ends.
+    """
     cuts = np.flatnonzero(np.diff(ends // _SLICE_BYTES)) + 1
     bounds = [0, *map(int, cuts), len(ends)]
     yield from pairwise(bounds)

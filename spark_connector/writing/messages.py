@@ -1,7 +1,7 @@
 """The rows of a batch as messages, without the rows that AMQP cannot carry.
 
-Bad rows are found before anything is encoded. Whole columns are checked; a single row is looked at only if a column has
-a bad one.
+Bad rows are found before anything is encoded. Whole columns are checked; a single row is looked at only if a
+column has a bad one.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Messages:
     Attributes:
         keys: routing keys, as bytes.
         bodies: bodies, as bytes.
-        properties: a column for each message property that differs by row, with `headers` as dicts; None in a row
-            that has no value of its own.
+        properties: a column for each message property that differs by row, with `headers` as dicts; None in a
+            row that has no value of its own.
         exchanges: names of exchanges; None if all messages go to one exchange.
         skipped: number of bad rows, which are left out.
         samples: the first few bad rows.

@@ -1,4 +1,6 @@
-"""What can be known before the first message: the answers of the broker, and a password that Spark would show."""
+"""What can be known before the first message: the answers of the broker, and a password that Spark would
+show.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,29 @@ from rabbit_chx.publishing import look_at_hash_exchange
 
 if TYPE_CHECKING:
     from spark_connector.options.write_options import WriteOptions
-    from spark_connector.writing.broker_look import Look
+    from spark_connector.writing.preflight_answer import PreflightAnswer
 
 __all__ = ["check_broker", "check_secret_name"]
 
 _log = logging.getLogger(__name__)
 
-# What Spark masks in its event log and UI: the default of spark.redaction.regex (internal/config/package.scala).
+# What Spark masks in its event log and UI: the default of spark.redaction.regex
+# (internal/config/package.scala).
 _MASKED_BY_SPARK = re.compile(r"(?i)secret|password|token|access[.]?key")
 
 
 def check_broker(
-    options: WriteOptions, *, patient: bool = False, look: Look | None = None
+    options: WriteOptions, *, patient: bool = False, answer: PreflightAnswer | None = None
 ) -> tuple[str, ...]:
     """Check that the broker accepts the user, and that the exchange exists and hashes consistently.
 
-    The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the executors know
-    the password; a note tells of the last one.
+    The broker is not asked if ``preflight`` is false, if only a column names exchanges, or if only the
+    executors know the password; a note tells of the last one.
 
     Args:
         options: how to write.
         patient: whether a broker that does not answer is only a note, since tasks try for longer.
-        look: the remembered answer of a streaming query; the broker is not asked again if there is one.
+        answer: the remembered answer of a streaming query; the broker is not asked again if there is one.
 
     Returns:
         Notes for the report.
@@ -43,8 +46,8 @@ def check_broker(
     """
     if not options.preflight or not options.exchange:
         return ()
-    if look is not None and look.notes is not None:
-        return look.notes
+    if answer is not None and answer.notes is not None:
+        return answer.notes
     try:
         addresses = options.brokers.resolve()
     except InputError as cause:
@@ -59,8 +62,8 @@ def check_broker(
             problem = cause
         else:
             notes = _notes(options.exchange, alternate_exchange=facts.alternate_exchange)
-            if look is not None:
-                look.keep(notes)
+            if answer is not None:
+                answer.keep(notes)
             return notes
     if problem is None or patient:
         return ("the broker was not looked at before: nobody answered",)

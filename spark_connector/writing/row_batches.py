@@ -1,4 +1,4 @@
-"""Rows, as PySpark 4.0 hands them to a stream's writer, in Arrow batches."""
+"""Arrow batches from the rows that PySpark 4.0 passes to a stream's writer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["batches_of_rows"]
 
 _ROWS = 5_000
-#: Of every type that a part of a message can have.
+#: The Arrow type of every Spark type that a part of a message can have.
 _ARROW: dict[type[DataType], Any] = {
     StringType: pa.string(),
     BinaryType: pa.binary(),
@@ -40,7 +40,13 @@ _ARROW: dict[type[DataType], Any] = {
 
 
 def batches_of_rows(rows: Iterable[Row], schema: StructType, size: int = _ROWS) -> Iterator[pa.RecordBatch]:
-    """The same rows; columns of other types, which are no part of a message, are null."""
+    """Yield the rows as batches. Columns of types that no part of a message has are null.
+
+    Args:
+        rows: rows of the schema.
+        schema: the columns as Spark describes them.
+        size: the most rows of a batch.
+    """
     rows = iter(rows)
     while some := list(islice(rows, size)):
         columns = zip(*some, strict=True)
@@ -53,7 +59,7 @@ def batches_of_rows(rows: Iterable[Row], schema: StructType, size: int = _ROWS) 
 def _column(values: Sequence[Any], kind: DataType) -> Any:  # noqa: ANN401  # Arrow has no types
     if type(kind) not in _ARROW:
         return pa.nulls(len(values))
-    if isinstance(kind, TimestampType):  # naive, and in the time zone of this process
+    if isinstance(kind, TimestampType):  # without a time zone, in that of this process
         values = [None if value is None else value.astimezone(UTC) for value in values]
     elif isinstance(kind, MapType):
         values = [None if value is None else list(value.items()) for value in values]

@@ -1,4 +1,4 @@
-"""Which task this is, and what Spark tells it of its application."""
+"""The task that runs, and what Spark tells it about its application."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pyspark import TaskContext
 
 __all__ = ["Task"]
 
-# Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and StreamExecution.scala);
-# no public API, so they may be missing.
+# Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
+# StreamExecution.scala); no public API, so they may be missing.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 # Spark sets the whole configuration of a session as local properties of its jobs (SQLExecution.scala,
@@ -23,15 +23,14 @@ class Task:
     """A task attempt.
 
     Attributes:
-        stage: number of its stage.
-        partition: number of its partition.
-        attempt: 0, and more for a repeat or a speculative copy.
-        number: Spark's own number of the task attempt, which no other one of the application has; None where there
-            is no Spark.
-        write_id: of the write; in a stream that of the query, which a restart keeps; empty where nobody says.
-        batch_id: of the micro-batch; 0 where there is no stream.
-        app: id of the application, or ``-`` where nobody says.
-        speculation: whether ``spark.speculation`` is on; None where nobody says.
+        stage: number of the stage.
+        partition: number of the partition.
+        attempt: 0 for the first attempt, and more for a repeat or a speculative copy.
+        number: Spark's own number of the task attempt, unique in the application; None outside Spark.
+        write_id: id of the write, or of the streaming query, which a restart keeps; empty if unknown.
+        batch_id: number of the micro-batch; 0 outside a stream.
+        app: id of the application, or ``-`` if unknown.
+        speculation: whether ``spark.speculation`` is on; None if Spark does not say.
     """
 
     stage: int = 0
@@ -45,11 +44,11 @@ class Task:
 
     @classmethod
     def current(cls, write_id: str | None = None, batch_id: int = 0) -> Task:
-        """The task that runs this.
+        """Return the task that runs this.
 
         Args:
-            write_id: of the write; None in a stream, where Spark tells query and batch.
-            batch_id: of the micro-batch, where `write_id` is given.
+            write_id: id of the write; None in a stream, where Spark tells query and batch.
+            batch_id: number of the micro-batch; ignored if `write_id` is None.
         """
         context = TaskContext.get()
         if context is None:  # no Spark, so no copies either

@@ -16,7 +16,7 @@ from spark_connector.placing.key_sample import KeySample, KeySampler
 from spark_connector.placing.prediction import rows_by_queue
 from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
 from spark_connector.spark_errors import without_traceback
-from spark_connector.writing.application_folder import begun
+from spark_connector.writing.application_folder import task_mark
 from spark_connector.writing.message_ids import MessageIds
 from spark_connector.writing.messages import messages_of
 from spark_connector.writing.speculation import check_speculation
@@ -68,7 +68,8 @@ class TaskWriter:
         self._next_line_at = time.monotonic() + _PROGRESS_S
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """Publish every row and wait for its confirm. A partition without a row to publish opens no connection.
+        """Publish every row and wait for its confirm. A partition without a row to publish opens no
+        connection.
 
         Args:
             batches: the rows of the partition.
@@ -76,12 +77,12 @@ class TaskWriter:
         Raises:
             PublishError: not every row was confirmed.
             RowError: AMQP cannot carry a row; any of the rows before it may be published.
-            InputError: the password is not available in this process, Spark does not tell the write that message ids
-                are made of, or copies of the task would break what was asked for.
+            InputError: the password is not available in this process, Spark does not tell the write that
+                message ids are made of, or copies of the task would break what was asked for.
         """
         where = f"partition {self._task.partition}"
         try:
-            with begun(self._task) as earlier:
+            with task_mark(self._task) as earlier:
                 self._check(begun_before=earlier)
                 return self._publish(batches)
         except PublishError as cause:

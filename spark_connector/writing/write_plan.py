@@ -15,9 +15,9 @@ from spark_connector.reports.notes import notes_on
 from spark_connector.reports.report_file import check_report_path, save_report
 from spark_connector.reports.write_report import WriteReport
 from spark_connector.spark_errors import without_traceback
-from spark_connector.writing.broker_look import Look
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.preflight import check_broker, check_secret_name
+from spark_connector.writing.preflight_answer import PreflightAnswer
 from spark_connector.writing.speculation import check_speculation
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ __all__ = ["WritePlan"]
 
 _log = logging.getLogger(__name__)
 
-#: The module in which Spark makes the writer of a stream once more to commit a batch. The messages are out by then.
+#: The module in which Spark makes the writer of a stream once more to commit a batch. The messages are out by
+#: then.
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
 
 
@@ -67,7 +68,7 @@ class WritePlan:
         overwrite: bool,
         streaming: bool = False,
         speculation: bool | None = None,
-        look: Look | None = None,
+        answer: PreflightAnswer | None = None,
     ) -> WritePlan:
         """Return a plan after everything is checked that can be checked before the first task.
 
@@ -77,7 +78,7 @@ class WritePlan:
             overwrite: whether Spark is asked to replace existing data, which is refused.
             streaming: whether the write is that of a stream.
             speculation: whether ``spark.speculation`` is on; None if only the tasks know.
-            look: the remembered answer of the broker, if the caller keeps it for a streaming query.
+            answer: the remembered answer of the broker, if the caller keeps it for a streaming query.
 
         Raises:
             InputError: an option or a column cannot be used.
@@ -87,7 +88,12 @@ class WritePlan:
         # An error is raised from here, where no variable holds the options and their password.
         try:
             return cls._checked(
-                options, schema, overwrite=overwrite, streaming=streaming, speculation=speculation, look=look
+                options,
+                schema,
+                overwrite=overwrite,
+                streaming=streaming,
+                speculation=speculation,
+                answer=answer,
             )
         except Exception as cause:  # noqa: BLE001  # it is raised below
             error = without_traceback(cause, show_text=isinstance(cause, ImportError))
@@ -103,7 +109,7 @@ class WritePlan:
         overwrite: bool,
         streaming: bool,
         speculation: bool | None,
-        look: Look | None,
+        answer: PreflightAnswer | None,
     ) -> WritePlan:
         if overwrite:
             mode = "outputMode('complete')" if streaming else "mode('overwrite')"
@@ -119,9 +125,9 @@ class WritePlan:
             if speculation is not None:
                 notes = check_speculation(parsed, speculation=speculation)
             notes += check_secret_name(parsed)
-            if streaming and look is None:
-                look = Look.of_query(parsed, options)
-            notes += check_broker(parsed, patient=streaming, look=look)
+            if streaming and answer is None:
+                answer = PreflightAnswer.of_query(parsed, options)
+            notes += check_broker(parsed, patient=streaming, answer=answer)
             for note in notes:
                 _log.warning("%s", note)
         write_id = None if streaming else uuid.uuid4().hex
@@ -159,8 +165,8 @@ class WritePlan:
     ) -> WriteReport:
         """Return, log and save the report of a write that failed.
 
-        Runs on the driver's machine when a task failed for good, and never raises. Messages that are in the queues
-        stay there.
+        Runs on the driver's machine when a task failed for good, and never raises. Messages that are in the
+        queues stay there.
 
         Args:
             tasks: the reports of the tasks that finished.

@@ -253,7 +253,7 @@ def test_a_file_that_is_no_report_is_not_touched(
     path = tmp_path / "data.csv"
     path.write_text("dear data")
     line = failure(frame(spark, rows=10), vhost_url, AnalysisException, reportPath=path)
-    assert "is no report: name another, or remove it yourself" in line
+    assert "is not a report: name another, or remove it yourself" in line
     assert path.read_text() == "dear data"
     assert not consumed()
 

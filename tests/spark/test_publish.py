@@ -122,7 +122,9 @@ def test_the_error_of_a_task_is_one_line(
 def test_a_failure_tells_what_is_known(
     spark: SparkSession, options: dict[str, object], channel: BlockingChannel, tmp_path: Path
 ) -> None:
-    """Two tasks run at a time, so the third, whose only key no queue takes, begins when one of the others is done."""
+    """Two tasks run at a time, so the third, whose only key no queue takes, begins when one of the others is
+    done.
+    """
     channel.queue_bind("q1", "amq.direct", "bound")
     rows = frame(spark, 90, 3).withColumn("key", F.expr("if(value = 'body 89', 'nowhere', 'bound')"))
     rows = rows.where("int(substr(value, 6)) < 60 OR key = 'nowhere'")

@@ -87,7 +87,8 @@ def test_speculation_without_register_and_passwords_in_the_configuration(
     assert [reports[name]["failed"] for name in ("fail", "ordered", "warn")] == [True, True, False]
     assert reports["fail"]["confirmed"] == 0
 
-    # The event log shows the one in clear, and masks those whose names it knows; the report says so beforehand.
+    # The event log shows the one in clear, and masks those whose names it knows; the report says so
+    # beforehand.
     logged = "".join(file.read_text() for file in (tmp_path / "events").rglob("*") if file.is_file())
     assert '"spark.executorEnv.RABBIT_PW":"c4nary-in-clear"' in logged
     assert "spark.executorEnv.RABBIT_PASSWORD" in logged

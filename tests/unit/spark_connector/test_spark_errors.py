@@ -1,4 +1,6 @@
-"""Errors through Spark: no traceback with its local variables shows a password, and a task's error is found again."""
+"""Errors through Spark: no traceback with its local variables shows a password, and a task's error is found
+again.
+"""
 
 from __future__ import annotations
 

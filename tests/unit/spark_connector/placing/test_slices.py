@@ -56,8 +56,8 @@ def test_an_exchange_is_a_queue_with_a_name_of_its_own() -> None:
     ("arguments", "message"),
     [
         ({"slices": {"q9": 2}}, "slices names the queue 'q9', which is not in the ring: it has q1, q2, q3"),
-        ({"slices": {"q1": 0}}, "queue 'q1' shall have 0 slices: give a whole number, 1 or more"),
-        ({"slices": {"q1": True}}, "queue 'q1' shall have True slices"),
+        ({"slices": {"q1": 0}}, "slices gives the queue 'q1' 0: give a whole number, 1 or more"),
+        ({"slices": {"q1": True}}, "slices gives the queue 'q1' True"),
         ({"slices": 4}, "slices is 4: give a dict of queue names"),
         ({"partitions": 2}, "partitions is 2: the ring has 3 queues, and each needs"),
         ({"partitions": "9"}, "partitions is '9'"),

@@ -25,11 +25,11 @@ def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
     assert json.loads(previous.read_text())["exchange"] == "second"
 
     previous.write_text("mine")
-    with pytest.raises(InputError, match=r"or the one with \.previous behind its name, is no report"):
+    with pytest.raises(InputError, match=r"or the one with \.previous appended, is not a report"):
         check_report_path(str(path), streaming=False)
     previous.unlink()
     path.write_text("mine")
-    with pytest.raises(InputError, match="is no report: name another, or remove it yourself"):
+    with pytest.raises(InputError, match="is not a report: name another, or remove it yourself"):
         check_report_path(str(path), streaming=False)
     assert path.read_text() == "mine"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_connector.writing.application_folder import begun
+from spark_connector.writing.application_folder import task_mark
 from spark_connector.writing.task import Task
 
 if TYPE_CHECKING:
@@ -18,20 +18,20 @@ def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
     task = Task(partition=1, number=5, write_id="w")
-    with begun(task) as earlier:
+    with task_mark(task) as earlier:
         assert not earlier
-    with begun(Task(partition=1, number=6, write_id="w")) as earlier:
+    with task_mark(Task(partition=1, number=6, write_id="w")) as earlier:
         assert not earlier  # the first has finished
-    with pytest.raises(RuntimeError, match="half way"), begun(task):
+    with pytest.raises(RuntimeError, match="half way"), task_mark(task):
         raise RuntimeError("half way")
     for other in (
         Task(partition=11, number=7, write_id="w"),
         Task(partition=1, number=7, write_id="v"),
         Task(partition=1, number=7, write_id="w", batch_id=1),
     ):
-        with begun(other) as earlier:
+        with task_mark(other) as earlier:
             assert not earlier
-    with begun(Task(partition=1, number=7, write_id="w")) as earlier:
+    with task_mark(Task(partition=1, number=7, write_id="w")) as earlier:
         assert earlier
     assert [path.name for path in tmp_path.rglob("begun-*")] == ["begun-w-0-1.5"]
 
@@ -39,5 +39,5 @@ def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
 def test_no_scratch_folder_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("", "/no/such/folder"):
         monkeypatch.setenv("SPARK_LOCAL_DIRS", folder)
-        with begun(Task(partition=1, number=5)) as earlier:
+        with task_mark(Task(partition=1, number=5)) as earlier:
             assert not earlier

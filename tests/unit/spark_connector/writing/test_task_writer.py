@@ -1,4 +1,6 @@
-"""What a task asks of the publisher, and what it reports. The publisher is scripted: its answers alone matter here."""
+"""What a task asks of the publisher, and what it reports. The publisher is scripted: its answers alone matter
+here.
+"""
 
 from __future__ import annotations
 

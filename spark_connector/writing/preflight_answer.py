@@ -1,4 +1,4 @@
-"""A look at the broker that is remembered, as a stream plans anew for every micro-batch."""
+"""What the broker answered to preflight, remembered: Spark plans a stream again for every micro-batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
     from spark_connector.options.write_options import WriteOptions
 
-__all__ = ["Look"]
+__all__ = ["PreflightAnswer"]
 
 
-class Look:
-    """What a look at the broker found: notes for the report. None as long as nobody has looked.
+class PreflightAnswer:
+    """The notes that asking the broker has led to.
 
     Args:
-        path: a file that keeps it for other processes of the application; None keeps it in this object alone.
+        path: file that keeps them for other processes of the application; None to keep them in this object
+            alone.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -31,10 +32,15 @@ class Look:
         self._notes: tuple[str, ...] | None = None
 
     @classmethod
-    def of_query(cls, options: WriteOptions, given: Mapping[str, str]) -> Look:
-        """That of a streaming query of this application, which has its own checkpoint, broker and exchange.
+    def of_query(cls, options: WriteOptions, given: Mapping[str, str]) -> PreflightAnswer:
+        """Return the answer for a streaming query of this application, which may be empty.
 
-        Spark ends its Python processes when they are idle for a minute, so it is kept in a file.
+        Checkpoint, broker and exchange identify the query. The answer is kept in a file, since Spark ends
+        Python processes that are idle for a minute.
+
+        Args:
+            options: the parsed options of the query.
+            given: the options as texts, of which `checkpointLocation` is needed.
         """
         folder = scratch_folder()
         if folder is None:
@@ -46,14 +52,14 @@ class Look:
 
     @property
     def notes(self) -> tuple[str, ...] | None:
-        """What was found; None where nobody has looked, or nobody can tell."""
+        """The notes; None if the broker was not asked yet, or the file cannot be read."""
         if self._notes is None and self._path is not None:
             with suppress(OSError, ValueError):
                 self._notes = tuple(json.loads(self._path.read_text(encoding="utf-8")))
         return self._notes
 
     def keep(self, notes: tuple[str, ...]) -> None:
-        """Remember it. Where it cannot be written, the next process looks again."""
+        """Remember the notes. If the file cannot be written, the next process asks the broker again."""
         self._notes = notes
         if self._path is not None:
             with suppress(OSError):

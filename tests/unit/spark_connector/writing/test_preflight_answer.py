@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.writing.broker_look import Look
 from spark_connector.writing.preflight import check_broker
+from spark_connector.writing.preflight_answer import PreflightAnswer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,33 +23,33 @@ def test_a_look_is_kept_for_the_query(tmp_path: Path, monkeypatch: pytest.Monkey
     """Nobody answers at the address, so asking again would fail."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
     given = {"checkpointLocation": "here"}
-    assert Look.of_query(options(), given).notes is None
-    Look.of_query(options(), given).keep(("a note", "another"))
-    assert check_broker(options(), look=Look.of_query(options(), given)) == ("a note", "another")
+    assert PreflightAnswer.of_query(options(), given).notes is None
+    PreflightAnswer.of_query(options(), given).keep(("a note", "another"))
+    assert check_broker(options(), answer=PreflightAnswer.of_query(options(), given)) == ("a note", "another")
     for other in (
-        Look.of_query(options(), {"checkpointLocation": "there"}),
-        Look.of_query(options(exchange="y"), given),
-        Look.of_query(options(url="amqp://bob@127.0.0.1:1"), given),
+        PreflightAnswer.of_query(options(), {"checkpointLocation": "there"}),
+        PreflightAnswer.of_query(options(exchange="y"), given),
+        PreflightAnswer.of_query(options(url="amqp://bob@127.0.0.1:1"), given),
     ):
         assert other.notes is None
     (file,) = tmp_path.rglob("*.json")
     assert json.loads(file.read_text()) == ["a note", "another"]
     file.write_text("half")
-    assert Look.of_query(options(), given).notes is None  # looks again
+    assert PreflightAnswer.of_query(options(), given).notes is None  # looks again
 
 
 def test_a_look_that_cannot_be_kept_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", "/no/such/folder")
-    Look.of_query(options(), {}).keep(())
-    assert Look.of_query(options(), {}).notes is None
+    PreflightAnswer.of_query(options(), {}).keep(())
+    assert PreflightAnswer.of_query(options(), {}).notes is None
     monkeypatch.delenv("SPARK_LOCAL_DIRS")
-    look = Look.of_query(options(), {})
-    look.keep(("kept in this object",))
-    assert check_broker(options(), look=look) == ("kept in this object",)
+    answer = PreflightAnswer.of_query(options(), {})
+    answer.keep(("kept in this object",))
+    assert check_broker(options(), answer=answer) == ("kept in this object",)
 
 
 def test_a_broker_that_does_not_answer_is_looked_at_again() -> None:
-    look = Look()
-    (note,) = check_broker(options(), patient=True, look=look)
+    answer = PreflightAnswer()
+    (note,) = check_broker(options(), patient=True, answer=answer)
     assert note == "the broker was not looked at before: nobody answered"
-    assert look.notes is None
+    assert answer.notes is None
