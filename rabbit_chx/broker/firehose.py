@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TracedRing", "infer_live_ring", "trace_exchange", "tracing"]
 
-TRACE_EXCHANGE = "amq.rabbitmq.trace"
+_TRACE_EXCHANGE = "amq.rabbitmq.trace"
 _MOST_WAITING = 20_000
 _LOOK_EVERY_S = 0.2
 _OFF_TRIES = 3
@@ -115,7 +115,7 @@ def trace_exchange(
         with connection.channel(raw_headers=True) as channel:
             limits = {"x-max-length": _MOST_WAITING, "x-queue-type": "classic"}
             queue = str(channel.queue_declare("", exclusive=True, arguments=limits).method.queue)
-            channel.queue_bind(queue, TRACE_EXCHANGE, _binding_key(exchange.name))
+            channel.queue_bind(queue, _TRACE_EXCHANGE, _binding_key(exchange.name))
             channel.basic_consume(queue, receive, auto_ack=True)
             with tracing(management, exchange.vhost):
                 deadline = time.monotonic() + seconds

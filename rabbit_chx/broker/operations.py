@@ -87,8 +87,8 @@ class Refusal:
     reply_text: str
 
 
-T = TypeVar("T")
-OperationSequence: TypeAlias = Generator[Operation, Refusal | None, T]
+_T = TypeVar("_T")
+OperationSequence: TypeAlias = Generator[Operation, Refusal | None, _T]
 
 
 def check_name(kind: str, name: str) -> None:

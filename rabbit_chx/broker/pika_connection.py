@@ -36,7 +36,7 @@ __all__ = ["PikaConnection"]
 _CLOSE_TIMEOUT_S = 5.0
 _PROPERTIES_START = 7 + 12  # behind the frame's own header, class, weight and body size
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class PikaConnection:
@@ -71,7 +71,7 @@ class PikaConnection:
             return
         raise error
 
-    def run(self, steps: OperationSequence[T]) -> T:
+    def run(self, steps: OperationSequence[_T]) -> _T:
         """Perform a sequence of operations.
 
         Returns:
@@ -87,7 +87,7 @@ class PikaConnection:
             while True:
                 refusal = self._perform(steps.send(refusal))
         except StopIteration as done:
-            result: T = done.value
+            result: _T = done.value
             return result
 
     @contextlib.contextmanager

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CopiedRun", "ScratchMessage", "copied_runs", "declare_copy", "route_on_copy"]
 
-EXCHANGE = "copy"
+_EXCHANGE = "copy"
 _MOST_BUCKETS_OF_A_BINDING = 10_000
 _PATIENCE_S = 30.0
 _BETWEEN_LOOKS = 500
@@ -95,12 +95,12 @@ def declare_copy(
             fanout = ExchangeDeclare(run.name, "fanout", durable=False)
             connection.run(declare_ring(where, fanout, [_queue(run)], [QueueBind(run.name, run.name, "")]))
     binds = [
-        ExchangeBind(run.name, EXCHANGE, str(run.weight))
+        ExchangeBind(run.name, _EXCHANGE, str(run.weight))
         if isinstance(run.place, ExchangeRef)
-        else QueueBind(run.name, EXCHANGE, str(run.weight))
+        else QueueBind(run.name, _EXCHANGE, str(run.weight))
         for run in runs
     ]
-    exchange = ExchangeDeclare(EXCHANGE, CHX, durable=False, arguments=arguments)
+    exchange = ExchangeDeclare(_EXCHANGE, CHX, durable=False, arguments=arguments)
     connection.run(declare_ring(where, exchange, [_queue(run) for run in runs], binds))
 
 
@@ -134,7 +134,7 @@ def route_on_copy(
         for run in runs:
             channel.basic_consume(run.name, receive(run), auto_ack=True)
         for number, message in enumerate(messages):
-            channel.basic_publish(EXCHANGE, message.routing_key, number.to_bytes(4), message.properties)
+            channel.basic_publish(_EXCHANGE, message.routing_key, number.to_bytes(4), message.properties)
             if number % _BETWEEN_LOOKS == 0:
                 connection.process(0)
                 seen(len(found))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-FAILED = 70
+_FAILED = 70
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import_module(needed)
         except ImportError:
             sys.stderr.write(f"rabbit-chx: the command line needs {needed}: pip install 'rabbit-chx[cli]'\n")
-            return FAILED
+            return _FAILED
     from rabbit_chx.cli.app import run
 
     return run(sys.argv[1:] if arguments is None else arguments)

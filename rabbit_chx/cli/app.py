@@ -52,9 +52,9 @@ from rabbit_chx.rendering import ConsoleOutput, JsonOutput, Output
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["run"]
+__all__ = ["CODES", "app", "run"]
 
-BROKEN_PIPE = 141
+_BROKEN_PIPE = 141
 
 #: The first that fits decides.
 CODES: tuple[tuple[type[BaseException], int], ...] = (
@@ -71,7 +71,7 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (BaseException, 70),
 )
 
-OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput]] = {"table": ConsoleOutput, "json": JsonOutput}
+_OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput]] = {"table": ConsoleOutput, "json": JsonOutput}
 
 
 @click.group(
@@ -110,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         # The interpreter flushes stdout once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BROKEN_PIPE
+        return _BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a stack is no answer to who typed a command
         say(_message(error))
         return next(code for kind, code in CODES if isinstance(error, kind))
@@ -118,7 +118,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    output: Output = OUTPUTS[outcome.output]()
+    output: Output = _OUTPUTS[outcome.output]()
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:

@@ -33,10 +33,10 @@ __all__ = [
 _T = TypeVar("_T")
 
 FIELD_TYPES: tuple[FieldType, ...] = get_args(FieldType)
-MAX_DECIMALS = 255
-EXCHANGE = "exchange:"
-BOOLS = {"true": True, "false": False}
-SHOWN_DESTINATIONS = 10
+_MAX_DECIMALS = 255
+_EXCHANGE = "exchange:"
+_BOOLS = {"true": True, "false": False}
+_SHOWN_DESTINATIONS = 10
 
 # Python reads more as a number than a shell means: 1_000, blanks around, the digits of other scripts.
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", re.ASCII)
@@ -44,7 +44,7 @@ _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 def parse_destination(text: str) -> Destination:
     """A queue's name, or ``exchange:NAME``."""
-    return ExchangeRef(text.removeprefix(EXCHANGE)) if text.startswith(EXCHANGE) else text
+    return ExchangeRef(text.removeprefix(_EXCHANGE)) if text.startswith(_EXCHANGE) else text
 
 
 def parse_binding(text: str) -> tuple[Destination, str]:
@@ -68,10 +68,10 @@ def bound_destination(text: str, ring: HashRing) -> Destination:
     destination = parse_destination(text)
     if destination not in ring.destinations:
         shown = [
-            f"{EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
-            for place in ring.destinations[:SHOWN_DESTINATIONS]
+            f"{_EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
+            for place in ring.destinations[:_SHOWN_DESTINATIONS]
         ]
-        more = ", ..." if len(ring.destinations) > SHOWN_DESTINATIONS else ""
+        more = ", ..." if len(ring.destinations) > _SHOWN_DESTINATIONS else ""
         raise InputError(
             f"{text} has no bucket: the ring has {', '.join(shown) or 'no destinations'}{more}; give one of them"
         )
@@ -156,7 +156,7 @@ def _value(type_: FieldType, text: str) -> Any:  # noqa: ANN401
     if type_ in ("double", "float"):
         return _number(float, type_, text)
     if type_ == "bool":
-        return _read(BOOLS.__getitem__, type_, text)
+        return _read(_BOOLS.__getitem__, type_, text)
     if type_ == "decimal":
         return _decimal(text)
     if type_ in ("array", "table"):
@@ -171,9 +171,9 @@ def _integer(type_: str, text: str) -> int:
 def _decimal(text: str) -> tuple[int, int]:
     number = _number(Decimal, "decimal", text)
     exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int) or not -MAX_DECIMALS <= exponent <= 0:
+    if not isinstance(exponent, int) or not -_MAX_DECIMALS <= exponent <= 0:
         raise InputError(
-            f"{text!r:.60} is no decimal: write it out, as in 3.14, with at most {MAX_DECIMALS} decimals"
+            f"{text!r:.60} is no decimal: write it out, as in 3.14, with at most {_MAX_DECIMALS} decimals"
         )
     return -exponent, int(number.scaleb(-exponent))
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
-SHOWN = 10
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _refusals(when: str, outcomes: Sequence[Place | Refused]) -> list[tuple[str,
 @other_ring_options
 @hashing_options
 @sample_options()
-@click.option("--show", type=click.IntRange(0), help=f"How many moved keys to list.  [default: {SHOWN}]")
+@click.option("--show", type=click.IntRange(0), help=f"How many moved keys to list.  [default: {_SHOWN}]")
 @output_option
 def compare(
     *,
@@ -174,6 +174,6 @@ def compare(
         exact=movement_matrix(ring, other) if alike else None,
         sample=compared,
         keys=[] if read is None else read.keys,
-        shown=SHOWN if show is None else show,
+        shown=_SHOWN if show is None else show,
     )
     return Outcome(output, report, code=DIFFERENCE if report.differs else DONE)

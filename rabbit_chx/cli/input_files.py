@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["RingInput", "claim_stdin", "file_name", "read_batches", "read_keys", "read_ring"]
 
-CHUNK_BYTES = 1 << 16
-STDIN = "-"
-NOT_LINES = {
+_CHUNK_BYTES = 1 << 16
+_STDIN = "-"
+_NOT_LINES = {
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
     b"\x1f\x8b": "compressed by gzip",
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"PK\x03\x04": "a zip file, as spreadsheets are",
 }
-COLUMNS = (".csv", ".tsv")
+_COLUMNS = (".csv", ".tsv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def read_ring(path: str) -> RingInput:
     Raises:
         InputError: the file cannot be read, or holds no ring.
     """
-    if path == STDIN:
+    if path == _STDIN:
         claim_stdin("the ring")
     try:
         with _opened(path) as file:
@@ -93,9 +93,9 @@ def read_keys(path: str) -> list[str]:
     Raises:
         InputError: as in `read_batches`, or there are none.
     """
-    if path == STDIN:
+    if path == _STDIN:
         claim_stdin("the keys")
-    elif path.lower().endswith(COLUMNS):
+    elif path.lower().endswith(_COLUMNS):
         say(
             f"{path} is read as lines: each is a key as it is there, with all its columns, the first line too; to route "
             "one column, cut it out first"
@@ -140,11 +140,11 @@ def read_batches(path: str) -> Iterator[tuple[int, list[str]]]:
 
 def file_name(path: str) -> str:
     """As errors name it."""
-    return "stdin" if path == STDIN else path
+    return "stdin" if path == _STDIN else path
 
 
 def _opened(path: str) -> BufferedReader | BinaryIO:
-    if path != STDIN:
+    if path != _STDIN:
         return Path(path).open("rb")
     if sys.stdin is None:  # so Python starts where it is closed
         raise InputError("stdin is closed: pipe keys into it, or give a file")
@@ -152,7 +152,7 @@ def _opened(path: str) -> BufferedReader | BinaryIO:
 
 
 def _refuse_what_has_no_lines(beginning: bytes, path: str) -> None:
-    for mark, what in NOT_LINES.items():
+    for mark, what in _NOT_LINES.items():
         if beginning.startswith(mark):
             raise InputError(f"{file_name(path)} is {what}: give the keys as plain text, one on each line")
 
@@ -161,7 +161,7 @@ def _batches(file: BufferedReader | BinaryIO) -> Iterator[list[bytes]]:
     """As many whole lines as can be read without waiting for more."""
     begun: list[bytes] = []
     mark = codecs.BOM_UTF8
-    while chunk := file.read1(CHUNK_BYTES):  # type: ignore[union-attr]  # stdin's buffer has it too
+    while chunk := file.read1(_CHUNK_BYTES):  # type: ignore[union-attr]  # stdin's buffer has it too
         head, newline, rest = chunk.rpartition(b"\n")
         if newline:
             yield b"".join([*begun, head]).removeprefix(mark).split(b"\n")

@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 _ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
-NOWHERE = "(nowhere)"
-MOST_COLUMNS = 12
-MOST_MOVES = 50
-VOUCHED = {
+_NOWHERE = "(nowhere)"
+_MOST_COLUMNS = 12
+_MOST_MOVES = 50
+_VOUCHED = {
     "read": "read from a broker",
     "replayed": "replayed from the bindings, in the order given",
     "assumed": "assumed",
@@ -44,7 +44,7 @@ VOUCHED = {
 
 def place_text(place: Place) -> str:
     """A destination's name; a message without one is unroutable."""
-    return NOWHERE if place is None else str(place)
+    return _NOWHERE if place is None else str(place)
 
 
 def place_json(place: Place) -> str | dict[str, str] | None:
@@ -87,7 +87,7 @@ def plural(count: int, what: str) -> str:
 def ring_text(ring: HashRing) -> str:
     """A ring in one line: where it is from, its release, its size."""
     size = f"{plural(len(ring.buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
-    return f"{VOUCHED[ring.provenance]}; rules of {ring.release}; {size}"
+    return f"{_VOUCHED[ring.provenance]}; rules of {ring.release}; {size}"
 
 
 def exchange_facts(
@@ -151,7 +151,7 @@ def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Tabl
         shown: an amount as a cell.
     """
     moves = _moves_table(matrix, shown)
-    if len(matrix.after) > MOST_COLUMNS:
+    if len(matrix.after) > _MOST_COLUMNS:
         return moves
     before, after = matrix.before_totals(), matrix.after_totals()
     rows = [
@@ -169,8 +169,8 @@ def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Tabl
 
 def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Table:
     moves = matrix.moves()
-    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:MOST_MOVES]]
-    if rest := moves[MOST_MOVES:]:
+    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:_MOST_MOVES]]
+    if rest := moves[_MOST_MOVES:]:
         rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
     return Table([Column("from", numeric=False), Column("to", numeric=False), Column("moves")], rows)
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "TEXT",
+    "Command",
     "HashedKeys",
     "hashing_options",
     "other_ring_options",
@@ -42,7 +43,7 @@ __all__ = [
 
 Command: TypeAlias = "Callable[..., Outcome]"
 
-STORES = click.Choice(["mnesia", "khepri"])
+_STORES = click.Choice(["mnesia", "khepri"])
 
 _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 
@@ -127,7 +128,7 @@ def release_options(command: Command) -> Command:
     return with_options(
         with_release,
         click.option("--release", type=TEXT, metavar="VERSION", help="The rules of this one alone."),
-        click.option("--store", type=STORES, help="Its metadata store.  [default: that of a fresh broker]"),
+        click.option("--store", type=_STORES, help="Its metadata store.  [default: that of a fresh broker]"),
     )
 
 
@@ -171,7 +172,7 @@ def ring_options(command: Command) -> Command:
         ),
         click.option(
             "--store",
-            type=STORES,
+            type=_STORES,
             help="The release's metadata store.  [default: that of a fresh broker, which is shown as khepri? where the "
             "release may have either]",
         ),
@@ -227,7 +228,7 @@ def other_ring_options(command: Command) -> Command:
             metavar="VERSION",
             help="The other release; without another ring the buckets stay as they are.",
         ),
-        click.option("--to-store", type=STORES, help="The other release's metadata store."),
+        click.option("--to-store", type=_STORES, help="The other release's metadata store."),
     )
 
 

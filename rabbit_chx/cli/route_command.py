@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["route"]
 
-STDIN = ("-",)
+_STDIN = ("-",)
 
 
 @click.command(
@@ -84,7 +84,7 @@ def route(
             return Answer(key, explanation.destination, explanation)
         return Answer(key, exchange.route(**message(key)))
 
-    if keys != STDIN:
+    if keys != _STDIN:
         return Outcome(output, RouteReport(ring, [answer(key) for key in keys or ("",)]))
     claim_stdin("the keys")
     if explain or whole:
@@ -113,7 +113,7 @@ def _in_batches(
     ring: HashRing, hashed: HashedKeys, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
     """The answers of all keys that are there already, at once; where one of them has none, one by one up to it."""
-    for first, keys in read_batches(STDIN[0]):
+    for first, keys in read_batches(_STDIN[0]):
         try:
             places = hashed.hashing.route_all(list(map(hashed.value, keys)), ring)
         except InputError:
@@ -130,7 +130,7 @@ def _in_batches(
 
 
 def _one_by_one(answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
-    for first, keys in read_batches(STDIN[0]):
+    for first, keys in read_batches(_STDIN[0]):
         yield from _numbered(first, keys, answer)
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["PATTERN_KEYS", "AskedSample", "Sample", "sample_options"]
 
 PATTERN_KEYS = 100_000
-NUMBER = "{n}"
-BATCH = 1 << 14
+_NUMBER = "{n}"
+_BATCH = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Sample:
 
     def _around_the_first_bad(self, hashed: HashedKeys, ring: HashRing) -> Iterator[tuple[int, str]]:
         """The numbers, from 1 on, and keys of the first batch that cannot be routed."""
-        for start in range(0, len(self.keys), BATCH):
-            batch = self.keys[start : start + BATCH]
+        for start in range(0, len(self.keys), _BATCH):
+            batch = self.keys[start : start + _BATCH]
             try:
                 hashed.hashing.route_all(list(map(hashed.value, batch)), ring)
             except InputError:
@@ -99,9 +99,9 @@ class AskedSample:
             raise InputError(
                 f"--count {self.count} says how many keys a pattern makes: give --pattern, and no --keys"
             )
-        if self.pattern is not None and NUMBER not in self.pattern:
+        if self.pattern is not None and _NUMBER not in self.pattern:
             raise InputError(
-                f"the pattern {self.pattern!r:.60} makes one key only: write {NUMBER} where its number belongs"
+                f"the pattern {self.pattern!r:.60} makes one key only: write {_NUMBER} where its number belongs"
             )
 
     @property
@@ -128,7 +128,7 @@ class AskedSample:
         if self.key_file is not None:
             return Sample(read_keys(self.key_file), file_name(self.key_file))
         made = self.pattern or pattern
-        return Sample([made.replace(NUMBER, str(n)) for n in range(self.count or self.default_count)])
+        return Sample([made.replace(_NUMBER, str(n)) for n in range(self.count or self.default_count)])
 
 
 def sample_options(

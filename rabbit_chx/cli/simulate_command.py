@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["simulate"]
 
-HEAVIEST = 5
+_HEAVIEST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
 @hashing_options
 @sample_options()
 @click.option(
-    "--heaviest", type=click.IntRange(0), help=f"How many heavy keys to list.  [default: {HEAVIEST}]"
+    "--heaviest", type=click.IntRange(0), help=f"How many heavy keys to list.  [default: {_HEAVIEST}]"
 )
 @output_option
 def simulate(
@@ -263,7 +263,7 @@ def simulate(
             list(map(hashed.value, read.keys)),
             hashing=hashed.hashing,
             changed=changed,
-            heaviest=HEAVIEST if heaviest is None else heaviest,
+            heaviest=_HEAVIEST if heaviest is None else heaviest,
         )
     return Outcome(output, SimulateReport(simulation, read.keys))
 

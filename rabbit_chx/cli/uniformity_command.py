@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["uniformity"]
 
-README_PATTERN = "{n}"
+_README_PATTERN = "{n}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class UniformityReport:
     epilog="Example: rabbit-chx uniformity --pattern 'user-{n}' --count 50000",
     short_help="The plugin's chi-square table, computed.",
 )
-@sample_options(default_pattern=README_PATTERN)
+@sample_options(default_pattern=_README_PATTERN)
 @output_option
 def uniformity(*, sample: AskedSample, output: str) -> Outcome:
     """Test how evenly keys fall into 2 to 20 buckets, beside the figures that the plugin publishes.
 
     Without a sample the keys are 0 to 99999, as in the example of the plugin's README.
     """
-    keys = list(dict.fromkeys(sample.read_or_make(README_PATTERN).keys))
+    keys = list(dict.fromkeys(sample.read_or_make(_README_PATTERN).keys))
     return Outcome(output, UniformityReport(len(keys), uniformity_table(keys)))

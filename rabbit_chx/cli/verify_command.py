@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 __all__ = ["verify"]
 
-DEFAULT_KEYS = 10_000
-DEFAULT_PATTERN = "key-{n}"
+_DEFAULT_KEYS = 10_000
+_DEFAULT_PATTERN = "key-{n}"
 
 
 @click.command(
@@ -55,7 +55,7 @@ DEFAULT_PATTERN = "key-{n}"
 @click.argument("exchange")
 @live_options
 @trace_options
-@sample_options(DEFAULT_KEYS, DEFAULT_PATTERN)
+@sample_options(_DEFAULT_KEYS, _DEFAULT_PATTERN)
 @output_option
 def verify(
     *,
@@ -115,7 +115,7 @@ def _scratch(
     if not ring.bucket_count:
         return ScratchReport(live, ring, findings, {}, {}, [])
     hashing = Hashing(live.arguments.get("hash-header"), live.arguments.get("hash-property"))
-    pattern = "{n}" if hashing.hash_property == "timestamp" else DEFAULT_PATTERN
+    pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
     read, hashed = sample.read_or_make(pattern), HashedKeys(hashing)
     with read.named(hashed, ring):
         values = list(map(hashed.value, read.keys))

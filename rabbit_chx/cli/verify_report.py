@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Difference", "PassiveReport", "ScratchReport"]
 
-MOST_SHOWN = 20
-HAS_NO_BINDING = "has buckets and no binding: if it does not exist any more, its messages are lost"
+_MOST_SHOWN = 20
+_HAS_NO_BINDING = "has buckets and no binding: if it does not exist any more, its messages are lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ScratchReport:
             [Column("destination", numeric=False), Column("messages"), Column("predicted")],
             [(place_text(place), self.found.get(place, 0), self.predicted.get(place, 0)) for place in places],
         )
-        shown = self.differences[:MOST_SHOWN]
+        shown = self.differences[:_MOST_SHOWN]
         if shown:
             yield _differences((one.key, outcome_text(one.predicted), place_text(one.found)) for one in shown)
 
@@ -124,7 +124,7 @@ class ScratchReport:
             ],
             "examples": [
                 {"key": one.key, "predicted": outcome_json(one.predicted), "found": place_json(one.found)}
-                for one in self.differences[:MOST_SHOWN]
+                for one in self.differences[:_MOST_SHOWN]
             ],
         }
 
@@ -176,10 +176,10 @@ class PassiveReport:
                 ("mismatches", f"{len(self.misrouted):,}"),
                 *_finding_facts(self.findings),
                 ("inferred", self._inferred()),
-                *(("unbound", f"{place_text(place)} {HAS_NO_BINDING}") for place in self.unbound),
+                *(("unbound", f"{place_text(place)} {_HAS_NO_BINDING}") for place in self.unbound),
             ]
         )
-        shown = self.misrouted[:MOST_SHOWN]
+        shown = self.misrouted[:_MOST_SHOWN]
         if shown:
             yield _differences(
                 (one.observation.key, place_text(one.predicted), self._queues(one)) for one in shown
@@ -227,7 +227,7 @@ class PassiveReport:
                     "predicted": place_json(one.predicted),
                     "found": sorted(one.observation.queues),
                 }
-                for one in self.misrouted[:MOST_SHOWN]
+                for one in self.misrouted[:_MOST_SHOWN]
             ],
             "inferred": {
                 "buckets": len(found.candidates),

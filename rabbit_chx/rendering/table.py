@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WIDE", "Column", "printable", "render_table", "table_width"]
 
-ASCII_HEAD = "    \n    \n -- \n    \n    \n    \n    \n    \n"
+_ASCII_HEAD = "    \n    \n -- \n    \n    \n    \n    \n    \n"
 """As rich's SIMPLE_HEAD, for where there is no line to draw."""
 
 WIDE = 100_000  # for what is no terminal: nothing is cut or broken
@@ -77,7 +77,7 @@ def _table(
     from rich.table import Table
     from rich.text import Text
 
-    lines = box.SIMPLE_HEAD if printable("─", encoding) == "─" else box.Box(ASCII_HEAD, ascii=True)
+    lines = box.SIMPLE_HEAD if printable("─", encoding) == "─" else box.Box(_ASCII_HEAD, ascii=True)
     table = Table(box=lines, show_footer=bool(total), pad_edge=False)
     for i, column in enumerate(columns):
         table.add_column(

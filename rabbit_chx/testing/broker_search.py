@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["broker_is_named", "find_broker", "named_broker_in_words"]
 
-URL = "RABBIT_CHX_TEST_URL"
-MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
-RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
+_URL = "RABBIT_CHX_TEST_URL"
+_MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
+_RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def find_broker(*, install: bool = False) -> Iterator[RunningBroker]:
 
 def broker_is_named() -> bool:
     """Whether the variables name the broker to take, or try to."""
-    return any(os.environ.get(name) for name in (URL, MANAGEMENT_URL, RING_VIA))
+    return any(os.environ.get(name) for name in (_URL, _MANAGEMENT_URL, _RING_VIA))
 
 
 def named_broker_in_words() -> str:
@@ -66,27 +66,27 @@ def named_broker_in_words() -> str:
 
 
 def _named_broker() -> RunningBroker | None:
-    url, management_url = (os.environ.get(name) or None for name in (URL, MANAGEMENT_URL))
-    ring_via = os.environ.get(RING_VIA)  # empty: the tools of this machine
+    url, management_url = (os.environ.get(name) or None for name in (_URL, _MANAGEMENT_URL))
+    ring_via = os.environ.get(_RING_VIA)  # empty: the tools of this machine
     if url is None:
         if management_url or ring_via:
-            raise InputError(f"{MANAGEMENT_URL} and {RING_VIA} belong to {URL}, which is not set")
+            raise InputError(f"{_MANAGEMENT_URL} and {_RING_VIA} belong to {_URL}, which is not set")
         return None
     try:
         version = amqp_version(url)
     except RabbitChxError as error:
-        raise NoBrokerError(f"{URL} names a broker that cannot be used: {error}") from error
+        raise NoBrokerError(f"{_URL} names a broker that cannot be used: {error}") from error
     if management_url:
         try:
             check_management(management_url)
         except RabbitChxError as error:
-            raise NoBrokerError(f"{MANAGEMENT_URL} cannot be used: {error}") from error
+            raise NoBrokerError(f"{_MANAGEMENT_URL} cannot be used: {error}") from error
     return RunningBroker(
         url=url,
         management_url=management_url,
         version=version,
         ring_via=None if ring_via is None else _split(ring_via),
-        origin=f"{masked(url)} from {URL} (RabbitMQ {version})",
+        origin=f"{masked(url)} from {_URL} (RabbitMQ {version})",
     )
 
 
@@ -94,7 +94,7 @@ def _split(ring_via: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(ring_via))
     except ValueError as error:
-        raise InputError(f"{RING_VIA} is {ring_via!r}: no shell words ({error})") from None
+        raise InputError(f"{_RING_VIA} is {ring_via!r}: no shell words ({error})") from None
 
 
 def _own_broker(*, install: bool) -> RunningBroker:
@@ -110,8 +110,8 @@ def _own_broker(*, install: bool) -> RunningBroker:
             failures.append(f"  {name}: {error}")
     tried = "\n".join(failures)
     raise NoBrokerError(
-        f"no broker for tests. Tried:\n  {URL}: not set\n{tried}\n"
-        f"Install Docker or the package rabbitmq-server, or set {URL}=amqp://user:password@host:port/vhost"
+        f"no broker for tests. Tried:\n  {_URL}: not set\n{tried}\n"
+        f"Install Docker or the package rabbitmq-server, or set {_URL}=amqp://user:password@host:port/vhost"
     )
 
 

@@ -18,8 +18,8 @@ from rabbit_chx.testing.local_server import find_tools
 
 __all__ = ["install_rabbitmq_server", "run_with_services_denied"]
 
-POLICY = Path("/usr/sbin/policy-rc.d")
-LOCK = Path("/run/lock/rabbit-chx-install")
+_POLICY = Path("/usr/sbin/policy-rc.d")
+_LOCK = Path("/run/lock/rabbit-chx-install")
 _DENIED = 101
 _INTERRUPT_TIMEOUT_S = 60
 
@@ -50,7 +50,7 @@ def install_rabbitmq_server() -> None:
     _require_permission()
     import fcntl  # here, since Windows has none, and nothing before this line needs it
 
-    with LOCK.open("w") as lock:
+    with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _installed_in():
             return  # by another process, meanwhile
@@ -63,7 +63,7 @@ def install_rabbitmq_server() -> None:
         run_with_services_denied("sh", "-c", script)
 
 
-def run_with_services_denied(*command: str, policy: Path = POLICY) -> None:
+def run_with_services_denied(*command: str, policy: Path = _POLICY) -> None:
     """Run a command, which bounds itself, as root; meanwhile packages may not start services.
 
     A policy of the machine that denies already is kept. Ours is there only while the command runs.

@@ -108,7 +108,7 @@ def test_of_two_at_once_one_installs_and_the_other_waits(
         time.sleep(0.3)
         tools.append(tmp_path)
 
-    monkeypatch.setattr(installation, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(installation, "_LOCK", tmp_path / "lock")
     monkeypatch.setattr(installation, "find_tools", find_tools)
     monkeypatch.setattr(installation, "run_with_services_denied", install)
     monkeypatch.setattr(installation, "_require_permission", lambda: None)
