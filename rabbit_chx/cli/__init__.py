@@ -15,10 +15,10 @@ _FAILED = 70
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line; the exit code.
+    """Run the command line and return its exit code.
 
     Args:
-        arguments: without the program's name; those of the process if None.
+        arguments: the arguments without the program's name; None for those of the process.
     """
     for needed in ("click", "rich"):
         try:

@@ -1,4 +1,4 @@
-"""The commands put together, their results shown, and errors made exit codes.
+"""The commands in one program: it shows their results and turns errors into exit codes.
 
 ====  =======================================================
 code  meaning
@@ -10,8 +10,8 @@ code  meaning
 69    no broker
 70    failed
 77    the broker refused, or would close the channel
-130   interrupted: Ctrl-C; SIGTERM and SIGHUP too, where something has to be put back first
-141   nobody reads the output any more
+130   interrupted: Ctrl-C; SIGTERM and SIGHUP too, while the command has something to undo
+141   the reader of the output closed it
 143   ended by SIGTERM
 ====  =======================================================
 """
@@ -56,7 +56,7 @@ __all__ = ["CODES", "app", "run"]
 
 _BROKEN_PIPE = 141
 
-#: The first that fits decides.
+#: The first class that fits decides.
 CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, WRONG_USAGE),
     (click.Abort, 130),
@@ -96,8 +96,12 @@ for command in (route, simulate, compare, keys, uniformity, rules, ring, verify)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs a command line, shows its result, and gives the exit code."""
-    if sys.stdout is None:  # so Python starts where it is closed
+    """Run a command line, show its result and return the exit code.
+
+    Args:
+        arguments: the arguments without the program's name.
+    """
+    if sys.stdout is None:  # Python sets None where the stream is closed
         say("stdout is closed: there is nowhere to write a result")
         return WRONG_USAGE
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -111,7 +115,7 @@ def run(arguments: Sequence[str]) -> int:
         # The interpreter flushes stdout once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a stack is no answer to who typed a command
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a user needs a message, not a traceback
         say(_message(error))
         return next(code for kind, code in CODES if isinstance(error, kind))
     return code
@@ -131,7 +135,7 @@ def _shown(outcome: Outcome) -> int:
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """What the library warns of is a line for people, whatever Python is told to do with warnings."""
+    """Show each warning of the library as one line, whatever Python does with warnings."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
         say(str(message))

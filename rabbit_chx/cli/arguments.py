@@ -1,4 +1,4 @@
-"""Text of the command line made bindings, header fields and destinations."""
+"""Parsing bindings, header fields and destinations of the command line."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ _EXCHANGE = "exchange:"
 _BOOLS = {"true": True, "false": False}
 _SHOWN_DESTINATIONS = 10
 
-# Python reads more as a number than a shell means: 1_000, blanks around, the digits of other scripts.
+# Python accepts more than a shell user means: 1_000, blanks around a number, digits of other scripts.
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?", re.ASCII)
 
 
 def parse_destination(text: str) -> Destination:
-    """A queue's name, or ``exchange:NAME``."""
+    """Parse a queue's name, or ``exchange:NAME``."""
     return ExchangeRef(text.removeprefix(_EXCHANGE)) if text.startswith(_EXCHANGE) else text
 
 
 def parse_binding(text: str) -> tuple[Destination, str]:
-    """``DESTINATION=WEIGHT``, split at the last equals sign, as names may hold some.
+    """Parse ``DESTINATION=WEIGHT``; the last equals sign separates, since a name may contain one.
 
     Raises:
-        InputError: it has none.
+        InputError: the text has no equals sign.
     """
     name, equals, weight = text.rpartition("=")
     if not equals:
@@ -60,10 +60,10 @@ def parse_binding(text: str) -> tuple[Destination, str]:
 
 
 def bound_destination(text: str, ring: HashRing) -> Destination:
-    """A destination that has buckets in the ring.
+    """Parse a destination that has buckets in the ring.
 
     Raises:
-        InputError: it has none there.
+        InputError: the destination has no bucket in the ring.
     """
     destination = parse_destination(text)
     if destination not in ring.destinations:
@@ -79,10 +79,13 @@ def bound_destination(text: str, ring: HashRing) -> Destination:
 
 
 def parse_unbind(text: str, ring: HashRing) -> tuple[Destination, str | None]:
-    """``DESTINATION`` with all its bindings, or ``DESTINATION=WEIGHT``; a name may hold an equals sign.
+    """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals sign.
+
+    Returns:
+        The destination, and the weight; None for all bindings.
 
     Raises:
-        InputError: there is no such destination.
+        InputError: the destination has no bucket in the ring.
     """
     name, equals, weight = text.rpartition("=")
     if not equals or parse_destination(text) in ring.destinations:
@@ -91,10 +94,10 @@ def parse_unbind(text: str, ring: HashRing) -> tuple[Destination, str | None]:
 
 
 def parse_header(text: str) -> tuple[str, Any]:
-    """``NAME=VALUE`` or ``NAME:TYPE=VALUE``, split at the first equals sign, as values may hold some.
+    """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, since a value may contain one.
 
     Raises:
-        InputError: it has none, or the value is none of that type.
+        InputError: the text has no equals sign, or the value does not have that type.
     """
     name, equals, value = text.partition("=")
     if not equals:
@@ -106,10 +109,10 @@ def parse_header(text: str) -> tuple[str, Any]:
 
 
 def parse_property(text: str) -> tuple[str, str | int]:
-    """``NAME=VALUE``; a timestamp is a whole number of seconds.
+    """Parse ``NAME=VALUE``; a timestamp is in whole seconds since 1970.
 
     Raises:
-        InputError: it has no value, or the timestamp is no number.
+        InputError: the text has no equals sign, or the timestamp is not a whole number.
     """
     name, equals, value = text.partition("=")
     if not equals:
@@ -118,20 +121,20 @@ def parse_property(text: str) -> tuple[str, str | int]:
 
 
 def property_value(name: str, text: str) -> str | int:
-    """The value of a property, read from text."""
+    """Return the value of a message property; a timestamp is in whole seconds since 1970."""
     return _integer("timestamp", text) if name == "timestamp" else text
 
 
 def parse_field(type_: FieldType, text: str) -> AmqpField:
-    """A header field, read from text.
+    """Parse a header field.
 
     Args:
-        type_: its wire type.
+        type_: the field's wire type.
         text: the text itself; a number; true or false; 3.14 for a decimal; seconds since 1970 for a timestamp;
             nothing for void; JSON for an array or a table.
 
     Raises:
-        InputError: the text is none of that type.
+        InputError: the text is not a value of that type.
     """
     try:
         return field_for(AmqpField(type_, _value(type_, text)))
@@ -140,10 +143,14 @@ def parse_field(type_: FieldType, text: str) -> AmqpField:
 
 
 def header_value(type_: FieldType, text: str) -> str | int | AmqpField:
-    """A header's value, read from text: bare where the type says all, as whole columns are hashed quickly then.
+    """Parse a header's value: a bare text or int where the type allows it, since whole columns of those hash fast.
+
+    Args:
+        type_: the header's wire type.
+        text: as in `parse_field`.
 
     Raises:
-        InputError: as in `parse_field`.
+        InputError: the text is not a value of that type.
     """
     if type_ == "longstr":
         return text

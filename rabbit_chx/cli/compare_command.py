@@ -45,15 +45,15 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class CompareReport:
-    """What moves.
+    """The keys that move between two rings.
 
     Attributes:
-        before: the one ring.
-        after: the other.
-        exact: the exact movement of all seeds; None where a header is hashed, as the releases may differ there.
-        sample: that of a sample; None without one.
-        keys: those of the sample.
-        shown: how many of the moved keys to name.
+        before: the ring before the change.
+        after: the ring after the change.
+        exact: the exact movement over all seeds; None where the releases may hash a header differently.
+        sample: the movement of a sample; None without a sample.
+        keys: the keys of the sample.
+        shown: how many of the moved keys the text names.
     """
 
     before: HashRing
@@ -65,11 +65,11 @@ class CompareReport:
 
     @property
     def differs(self) -> bool:
-        """Whether anything moves."""
+        """Whether any key moves."""
         return bool((self.exact and self.exact.moved) or (self.sample and self.sample.moved))
 
     def blocks(self) -> Iterator[Block]:
-        """Sums first, then from where to where, then the keys."""
+        """Return the sums, then from where to where keys move, then the keys."""
         facts = [("before", ring_text(self.before)), ("after", ring_text(self.after))]
         if self.exact:
             facts.append(("moved", f"{percent(self.exact.moved)} of all keys, by all 2^21 seeds"))
@@ -97,7 +97,7 @@ class CompareReport:
             yield matrix_table(self.exact, percent)
 
     def as_json(self) -> dict[str, Any]:
-        """The document; every moved key is named."""
+        """Return the JSON document of this command; it names every moved key."""
         return {
             "format": "rabbit-chx/compare",
             "format_version": 1,
@@ -150,8 +150,8 @@ def compare(
 ) -> Outcome:
     """Compare two releases, or two rings: which keys move?
 
-    The exit code is 1 if any does. Without a sample the answer is exact, for all 2^21 seeds; that needs the same
-    hashing on both sides, so two releases that hash a header are compared by a sample alone.
+    The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two releases may
+    hash a header differently; then a sample is needed.
     """
     hashing, read = hashed.hashing, sample.read()
     alike = hashing.hash_header is None or ring.release == other.release

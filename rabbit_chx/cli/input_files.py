@@ -36,11 +36,11 @@ _COLUMNS = (".csv", ".tsv")
 
 @dataclass(frozen=True, slots=True)
 class RingInput:
-    """A ring, and what came with it.
+    """A ring as it was given, with the arguments of its exchange.
 
     Attributes:
-        ring: it.
-        arguments: those of its exchange that decide what is hashed; None where they are not known.
+        ring: the ring.
+        arguments: the exchange's arguments that decide what is hashed; None where they are not known.
     """
 
     ring: HashRing
@@ -48,10 +48,13 @@ class RingInput:
 
 
 def read_ring(path: str) -> RingInput:
-    """The ring in a file that `ring show` or `HashRing.to_json` wrote; ``-`` is stdin.
+    """Read a ring from a file that `ring show` or `HashRing.to_json` wrote.
+
+    Args:
+        path: the file; ``-`` is stdin.
 
     Raises:
-        InputError: the file cannot be read, or holds no ring.
+        InputError: the file cannot be read, or does not contain a ring.
     """
     if path == _STDIN:
         claim_stdin("the ring")
@@ -77,21 +80,27 @@ def read_ring(path: str) -> RingInput:
 
 
 def claim_stdin(what: str) -> None:
-    """Notes who reads stdin in this run.
+    """Note what stdin is read for in this run.
+
+    Args:
+        what: what is read, such as ``the keys``.
 
     Raises:
-        InputError: somebody does already.
+        InputError: stdin is already read for something else.
     """
     context = click.get_current_context(silent=True)
     if context is not None and (other := context.find_root().meta.setdefault(__name__, what)) != what:
-        raise InputError(f"stdin is to be {other} and {what} at once: give one of them as a file")
+        raise InputError(f"stdin cannot be both {other} and {what}: give one of them as a file")
 
 
 def read_keys(path: str) -> list[str]:
-    """All keys of a file.
+    """Read all keys of a file, one on each line.
+
+    Args:
+        path: the file; ``-`` is stdin.
 
     Raises:
-        InputError: as in `read_batches`, or there are none.
+        InputError: the file cannot be read, is not UTF-8, or has no lines.
     """
     if path == _STDIN:
         claim_stdin("the keys")
@@ -108,18 +117,18 @@ def read_keys(path: str) -> list[str]:
 
 
 def read_batches(path: str) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a UTF-8 file without their ends, as they come: what is there already makes a batch.
+    """Read the lines of a UTF-8 file without their line ends; a batch is what can be read without waiting.
 
-    An empty line is an empty key. A byte order mark at the beginning is left out.
+    An empty line is an empty key. A byte order mark at the beginning is skipped.
 
     Args:
-        path: of the file; ``-`` is stdin.
+        path: the file; ``-`` is stdin.
 
     Yields:
         The number of a batch's first line, from 1 on, and its lines.
 
     Raises:
-        InputError: the file cannot be read, or is no UTF-8; the lines before that come first.
+        InputError: the file cannot be read, or a line is not UTF-8; the lines before it are yielded first.
     """
     number = 1
     try:
@@ -139,14 +148,14 @@ def read_batches(path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def file_name(path: str) -> str:
-    """As errors name it."""
+    """Return the file's name for messages."""
     return "stdin" if path == _STDIN else path
 
 
 def _opened(path: str) -> BufferedReader | BinaryIO:
     if path != _STDIN:
         return Path(path).open("rb")
-    if sys.stdin is None:  # so Python starts where it is closed
+    if sys.stdin is None:  # Python sets None where the stream is closed
         raise InputError("stdin is closed: pipe keys into it, or give a file")
     return sys.stdin.buffer
 
@@ -158,7 +167,7 @@ def _refuse_what_has_no_lines(beginning: bytes, path: str) -> None:
 
 
 def _batches(file: BufferedReader | BinaryIO) -> Iterator[list[bytes]]:
-    """As many whole lines as can be read without waiting for more."""
+    """Yield as many whole lines as can be read without waiting for more."""
     begun: list[bytes] = []
     mark = codecs.BOM_UTF8
     while chunk := file.read1(_CHUNK_BYTES):  # type: ignore[union-attr]  # stdin's buffer has it too
@@ -173,7 +182,7 @@ def _batches(file: BufferedReader | BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _decoded(lines: list[bytes]) -> tuple[list[str], bool]:
-    """The lines as text up to one that is none, and whether there is one."""
+    """Return the lines as text up to the first that is not UTF-8, and whether there is such a line."""
     keys: list[str] = []
     try:
         for line in lines:

@@ -31,8 +31,8 @@ class KeysReport:
 
     Attributes:
         ring: the ring.
-        destination: where they land.
-        found: the keys, as they are found.
+        destination: where the keys land.
+        found: the keys; each is yielded as soon as it is found.
     """
 
     ring: HashRing
@@ -40,11 +40,11 @@ class KeysReport:
     found: Iterable[str]
 
     def blocks(self) -> Iterator[Block]:
-        """The bare keys, for a loop of the shell."""
+        """Return the bare keys, for a shell loop."""
         yield Lines(self.found)
 
     def as_json(self) -> dict[str, Any]:
-        """The document."""
+        """Return the JSON document of this command."""
         return {
             "format": "rabbit-chx/keys",
             "format_version": 1,
@@ -56,7 +56,7 @@ class KeysReport:
 
 @dataclass(slots=True)
 class Search:
-    """Keys as they are found; one that ends early is told by `finish`, after those that were found."""
+    """Keys as they are found. `finish` reports a search that ended early, once the found keys are shown."""
 
     endless: Iterator[str]
     count: int
@@ -74,7 +74,11 @@ class Search:
             self.ended = error
 
     def finish(self) -> None:
-        """Raises what ended the search early."""
+        """Report a search that ended early.
+
+        Raises:
+            PartlyDoneError: fewer keys were found than asked for.
+        """
         if self.ended is not None:
             raise PartlyDoneError(f"not all of {self.count:,} keys are found: {self.ended}")
 
@@ -92,7 +96,7 @@ class Search:
     default="canary-{n}",
     show_default=True,
     metavar="TEXT",
-    help="What the keys look like; {n} is a number.",
+    help="The form of the keys; {n} is a number.",
 )
 @click.option(
     "--start", type=click.IntRange(0), default=0, show_default=True, help="The first number to try."
@@ -102,7 +106,7 @@ class Search:
     type=click.IntRange(1),
     default=1_000_000,
     show_default=True,
-    help="How many keys in a row may miss.",
+    help="Give up after this many keys in a row that miss.",
 )
 @hashing_options
 @output_option
@@ -119,8 +123,8 @@ def keys(
 ) -> Outcome:
     """Find keys that land on QUEUE, for tests and canaries.
 
-    They are routing keys, or with --hash-header or --hash-property values of those. An exchange as a destination
-    is exchange:NAME.
+    The keys are routing keys, or with --hash-header or --hash-property values of that header or property. Write an
+    exchange as a destination as exchange:NAME.
     """
     wanted = bound_destination(destination, ring)
     endless = keys_for(

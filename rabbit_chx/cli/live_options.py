@@ -38,13 +38,13 @@ _SIGNALS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """Where the broker is.
+    """How to reach the broker.
 
     Attributes:
-        url: AMQP.
-        settings: the same, read.
-        management_url: the HTTP API, if it was given.
-        ring_source: how to read the true ring, if it was said.
+        url: the AMQP URI.
+        settings: the settings that the URI gives.
+        management_url: the URL of the HTTP API; None where it was not given.
+        ring_source: how to read the true ring; None where it was not given.
     """
 
     url: str
@@ -53,13 +53,13 @@ class LiveBroker:
     ring_source: RingSource | None
 
     def management(self, why: str) -> Management:
-        """The HTTP API, with the login of the AMQP URL where its own URL has none.
+        """Return the HTTP API, with the login of the AMQP URI where its own URL has none.
 
         Args:
-            why: what it is needed for, as the message says it.
+            why: why the command needs the API, for the message.
 
         Raises:
-            InputError: its URL was not given, or cannot be read.
+            InputError: its URL was not given, or is malformed.
         """
         if self.management_url is None:
             raise InputError(f"{why}: give --management-url http://user:password@host:15672")
@@ -71,7 +71,7 @@ class LiveBroker:
 
 
 def live_options(command: Command) -> Command:
-    """Gives the command its `broker`."""
+    """Add the options that name a broker; the command gets a `broker`, a `LiveBroker`."""
 
     @functools.wraps(command)
     def with_broker(
@@ -103,41 +103,41 @@ def live_options(command: Command) -> Command:
             "--management-url",
             envvar="RABBIT_CHX_MANAGEMENT_URL",
             metavar="URL",
-            help="Its management API: http://user:password@host:15672; without a user the login of --url.  "
+            help="The management API: http://user:password@host:15672. Without a user it has the login of --url.  "
             "[default: $RABBIT_CHX_MANAGEMENT_URL]",
         ),
         click.option(
             "--ring-via",
             envvar="RABBIT_CHX_RING_VIA",
             metavar="PREFIX",
-            help="Reads the true ring by the broker's own tools with this before them: 'docker exec NAME', "
-            "'kubectl exec POD --', or '' for a broker on this machine.  [default: $RABBIT_CHX_RING_VIA]",
+            help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
+            "'kubectl exec POD --', or '' on the broker's own machine.  [default: $RABBIT_CHX_RING_VIA]",
         ),
     )
 
 
 def trace_options(command: Command) -> Command:
-    """Gives the command its `passive`, `seconds` and `messages`."""
+    """Add the options of the tracer; the command gets `passive`, `seconds` and `messages`."""
     return with_options(
         command,
         click.option(
             "--passive",
             is_flag=True,
-            help="Watches real traffic with the firehose tracer, which is switched on for the whole vhost meanwhile.",
+            help="Watch real traffic with the firehose tracer. It is on for the whole vhost while the command runs.",
         ),
         click.option(
             "--seconds",
             type=click.FloatRange(0, 86_400, min_open=True),
             default=60.0,
             show_default=True,
-            help="With --passive: the longest time.",
+            help="With --passive: stop after this many seconds.",
         ),
         click.option(
             "--messages",
             type=click.IntRange(1, 1_000_000),
             default=10_000,
             show_default=True,
-            help="With --passive: the most messages.",
+            help="With --passive: stop after this many messages.",
         ),
     )
 
@@ -145,10 +145,17 @@ def trace_options(command: Command) -> Command:
 def traced(
     broker: LiveBroker, management: Management, exchange: LiveExchange, seconds: float, messages: int
 ) -> list[Observation]:
-    """What the tracer shows of an exchange; says before it starts what that costs, and shows progress.
+    """Trace the traffic of an exchange; say beforehand what that costs, and show progress.
+
+    Args:
+        broker: the broker, for AMQP.
+        management: the broker's HTTP API.
+        exchange: the exchange to trace.
+        seconds: the longest time, in seconds.
+        messages: the most messages.
 
     Raises:
-        EmptyRingError: nothing is bound, so that no traffic can show anything.
+        EmptyRingError: nothing is bound to the exchange, so traffic shows nothing of its ring.
     """
     if not exchange.bindings:
         raise EmptyRingError(
@@ -156,8 +163,9 @@ def traced(
         )
     sys.stderr.write(
         f"tracing vhost {exchange.vhost!r} for at most {seconds:g} s or {messages:,} messages to {exchange.name!r}: "
-        "meanwhile the broker copies every message that is published or delivered in this vhost, bodies included, "
-        "and may publish a third to a half slower; tracing goes off at the end, after Ctrl-C too, unless it was on before\n"
+        "until then the broker copies every message that is published or delivered in this vhost, bodies included, "
+        "and publishing may be a third to a half slower; tracing is off again at the end, after Ctrl-C too, unless it "
+        "was on before\n"
     )
     with unwound_by_signals(), counted("traced", messages) as seen:
         return trace_exchange(
@@ -167,7 +175,12 @@ def traced(
 
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Shows the progress of a block, which says how far it is."""
+    """Show the progress of a block, which reports how far it is.
+
+    Args:
+        what: what is done, such as ``traced``.
+        total: the count at which it is done.
+    """
     now = 0
 
     def seen(count: int) -> None:
@@ -180,7 +193,7 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def unwound_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does; once it is ending, no further signal disturbs it."""
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

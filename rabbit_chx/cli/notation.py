@@ -43,49 +43,53 @@ _VOUCHED = {
 
 
 def place_text(place: Place) -> str:
-    """A destination's name; a message without one is unroutable."""
+    """Return a destination's name; None, an unroutable message, is ``(nowhere)``."""
     return _NOWHERE if place is None else str(place)
 
 
 def place_json(place: Place) -> str | dict[str, str] | None:
-    """As in the JSON of a ring: text is a queue, null is nowhere."""
+    """Return a destination as the JSON of a ring has it: text is a queue, null is nowhere."""
     return {"exchange": place.name} if isinstance(place, ExchangeRef) else place
 
 
 def outcome_text(outcome: Place | Refused) -> str:
-    """A destination's name, or that the broker refuses the message."""
+    """Return a destination's name, or that the broker refuses the message."""
     return "(refused)" if isinstance(outcome, Refused) else place_text(outcome)
 
 
 def outcome_json(outcome: Place | Refused) -> str | dict[str, str] | None:
-    """A destination, or ``{"refused": why}``."""
+    """Return a destination, or ``{"refused": why}``."""
     return {"refused": outcome.reason} if isinstance(outcome, Refused) else place_json(outcome)
 
 
 def hashes_text(arguments: Mapping[str, str] | None) -> str:
-    """What an exchange hashes, by its arguments; None where they are not known."""
+    """Return what an exchange hashes.
+
+    Args:
+        arguments: the exchange's arguments; None where they are not known.
+    """
     if arguments is None:
         return "not known over AMQP alone: give --management-url"
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
 
 
 def percent(share: float) -> str:
-    """A share in percent; what is not nothing does not look like nothing."""
+    """Return a share in percent; a share above 0 is never shown as 0."""
     return "<0.001%" if 0 < share < 0.000005 else f"{share:.3%}"
 
 
 def rounded(number: float) -> float:
-    """To nine digits: what is behind them may differ from machine to machine."""
+    """Return the number with nine digits; further digits may differ between machines."""
     return float(f"{number:.9g}")
 
 
 def plural(count: int, what: str) -> str:
-    """A number of things in words."""
+    """Return a count and a noun, such as ``2 buckets``."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def ring_text(ring: HashRing) -> str:
-    """A ring in one line: where it is from, its release, its size."""
+    """Return a ring in one line: its provenance, its release, its size."""
     size = f"{plural(len(ring.buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
     return f"{_VOUCHED[ring.provenance]}; rules of {ring.release}; {size}"
 
@@ -130,7 +134,7 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 
 
 def ring_json(ring: HashRing) -> dict[str, Any]:
-    """The same for programs; the whole ring is what `HashRing.to_json` gives."""
+    """Return provenance, release and size of a ring for programs; `HashRing.to_json` writes a whole ring."""
     return {
         "release": {
             "version": ring.release.version,
@@ -144,11 +148,11 @@ def ring_json(ring: HashRing) -> dict[str, Any]:
 
 
 def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Table:
-    """A movement matrix as a table; where it is too wide, its moves as a list, the largest first.
+    """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first.
 
     Args:
-        matrix: what goes where.
-        shown: an amount as a cell.
+        matrix: the matrix.
+        shown: formats an amount as a cell.
     """
     moves = _moves_table(matrix, shown)
     if len(matrix.after) > _MOST_COLUMNS:
@@ -176,7 +180,7 @@ def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Tabl
 
 
 def matrix_json(matrix: MovementMatrix) -> dict[str, Any]:
-    """A movement matrix for programs: what is not nothing, one entry for each pair."""
+    """Return a movement matrix for programs: one entry for each pair whose amount is above 0."""
     return {
         "moved": matrix.moved,
         "least": matrix.least,

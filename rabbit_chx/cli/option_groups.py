@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they mean together."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 
 
 class Text(click.types.StringParamType):
-    """Text that AMQP can carry as UTF-8: a shell may give bytes that are none."""
+    """Text that is valid UTF-8; a shell may pass other bytes."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text as it is."""
+        """Return the text, or fail where it is not UTF-8."""
         text = super().convert(value, param, ctx)
         try:
             text.encode()
@@ -70,19 +70,19 @@ TEXT = Text()
 
 @dataclass(frozen=True, slots=True)
 class HashedKeys:
-    """What the exchange hashes, and how a key of the command line becomes that.
+    """Turns keys of the command line into what the exchange hashes.
 
     Attributes:
-        hashing: what it hashes, and the wire type that a key has as a header.
+        hashing: what the exchange hashes, and the wire type of a key as a header.
     """
 
     hashing: Hashing
 
     def value(self, key: str) -> Any:  # noqa: ANN401
-        """What stands where the exchange looks.
+        """Return the value that the exchange hashes for a key.
 
         Raises:
-            InputError: the key is none of the type.
+            InputError: the key is not a value of the wire type.
         """
         if self.hashing.hash_property is not None:
             return property_value(self.hashing.hash_property, key)
@@ -94,10 +94,10 @@ class HashedKeys:
 
 
 def show_help(context: click.Context) -> NoReturn:
-    """Ends a group of commands of which none was given: its help goes to stderr, as it is no result.
+    """Show the help of a group that was called without a command, and exit; a help that nobody asked for is no result.
 
     Raises:
-        Exit: always.
+        Exit: always; with the code of wrong usage.
     """
     click.echo(context.get_help(), err=True)
     context.exit(WRONG_USAGE)
@@ -109,12 +109,12 @@ output_option = click.option(
     type=click.Choice(["table", "json"]),
     default="table",
     show_default=True,
-    help="How the result is shown.",
+    help="The form of the result.",
 )
 
 
 def release_options(command: Command) -> Command:
-    """Gives the command its `release`, or None where none was given."""
+    """Add the options of a release; the command gets a `release`, None where none was given."""
 
     @functools.wraps(command)
     def with_release(
@@ -127,13 +127,13 @@ def release_options(command: Command) -> Command:
 
     return with_options(
         with_release,
-        click.option("--release", type=TEXT, metavar="VERSION", help="The rules of this one alone."),
+        click.option("--release", type=TEXT, metavar="VERSION", help="List the rules of this release only."),
         click.option("--store", type=_STORES, help="Its metadata store.  [default: that of a fresh broker]"),
     )
 
 
 def ring_options(command: Command) -> Command:
-    """Gives the command its `ring`, and `hashing_options` the arguments that came with it."""
+    """Add the options of a ring; the command gets a `ring`, and `hashing_options` the arguments that came with it."""
 
     @functools.wraps(command)
     def with_ring(
@@ -157,32 +157,33 @@ def ring_options(command: Command) -> Command:
             type=TEXT,
             multiple=True,
             metavar="QUEUE=WEIGHT",
-            help="A binding; give them in bind order. An exchange is exchange:NAME=WEIGHT.",
+            help="A binding; give bindings in bind order. Write an exchange as exchange:NAME=WEIGHT.",
         ),
         click.option(
             "--ring",
             "ring_file",
             metavar="FILE",
-            help="The ring instead, as `ring show --output json` or HashRing.to_json wrote it; - is stdin.",
+            help="A ring instead of bindings, as `ring show --output json` or HashRing.to_json wrote it; - is stdin.",
         ),
         click.option(
             "--release",
             metavar="VERSION",
-            help="Whose rules apply; 4.3 is the newest 4.3 known.  [default: the ring's, or the newest]",
+            help="The RabbitMQ version whose rules apply; 4.3 is the newest known 4.3.  [default: the ring's, or the newest]",
         ),
         click.option(
             "--store",
             type=_STORES,
-            help="The release's metadata store.  [default: that of a fresh broker, which is shown as khepri? where the "
-            "release may have either]",
+            help="The release's metadata store.  [default: that of a fresh broker; shown as khepri? where the release "
+            "may have either]",
         ),
     )
 
 
 def other_ring_options(command: Command) -> Command:
-    """Gives the command the `other` ring; to be written below `ring_options`, whose ring it needs.
+    """Add the options of another ring; the command gets an `other` ring.
 
-    A ring of its own, or the same buckets under another release.
+    It is a ring of its own, or the same buckets under another release. Write this decorator below `ring_options`, whose
+    ring it needs.
     """
 
     @functools.wraps(command)
@@ -226,14 +227,14 @@ def other_ring_options(command: Command) -> Command:
         click.option(
             "--to-release",
             metavar="VERSION",
-            help="The other release; without another ring the buckets stay as they are.",
+            help="The other RabbitMQ version; without another ring the buckets stay the same.",
         ),
         click.option("--to-store", type=_STORES, help="The other release's metadata store."),
     )
 
 
 def hashing_options(command: Command) -> Command:
-    """Gives the command its `hashed` keys; to be written below `ring_options`."""
+    """Add the options of what is hashed; the command gets `hashed`. Write this decorator below `ring_options`."""
 
     @functools.wraps(command)
     def with_hashing(
@@ -258,19 +259,19 @@ def hashing_options(command: Command) -> Command:
             "type_",
             type=click.Choice(FIELD_TYPES),
             metavar="TYPE",
-            help="With --hash-header, the keys' AMQP type: longstr, long, signedint, bool, double, timestamp ...  "
+            help="With --hash-header: the AMQP type of the keys: longstr, long, signedint, bool, double, timestamp ...  "
             "[default: longstr]",
         ),
     )
 
 
 def with_options(command: Command, *options: Callable[[Command], Command]) -> Command:
-    """The command with these options, in this order."""
+    """Return the command with these options, in this order."""
     return functools.reduce(lambda done, option: option(done), reversed(options), command)
 
 
 def _release(version: str | None, store: Store | None) -> Release | None:
-    """The release of the options; a series, as 4.3, is its newest known patch, which is said."""
+    """Return the release of the options. A series such as 4.3 is its newest known patch; a line on stderr says which."""
     if version is None:
         if store is not None:
             raise InputError(f"the store {store} alone is no release: give the release too")
@@ -297,11 +298,11 @@ def _ring(bindings: Sequence[str], ring_file: str | None, rules: Release | None)
 
 
 def say_ignored(before: HashRing, bindings: Iterable[tuple[Destination, str]]) -> None:
-    """Says which bindings a broker ignores.
+    """Say on stderr which bindings a broker ignores.
 
     Args:
-        before: the ring that is there already.
-        bindings: those that are made on it, one after another.
+        before: the ring before the first binding.
+        bindings: the bindings that are then made, one after another.
     """
     release = before.release
     bound, made = set(before.destinations), set(before.bindings or ())
@@ -323,7 +324,7 @@ def _hashing(
     hash_property: str | None,
     type_: FieldType | None,
 ) -> Hashing:
-    """What the options say is hashed, or else the ring's file; they must not contradict each other."""
+    """Return what is hashed, by the options or the ring's file; the two must not contradict each other."""
     options = {"hash-header": hash_header, "hash-property": hash_property}
     given = {name: value for name, value in options.items() if value is not None}
     if ring_arguments is None:

@@ -18,7 +18,7 @@ DONE, DIFFERENCE, WRONG_USAGE, PARTLY = 0, 1, 2, 3
 
 
 class PartlyDoneError(RabbitChxError):
-    """Something was done and shown, and not all of what was asked."""
+    """Part of what was asked was done and shown, and part was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Outcome:
     Attributes:
         output: ``table`` or ``json``.
         report: a whole result.
-        batches: results that come one by one, instead; each batch is shown at once.
+        batches: results that come one by one, in place of a report; each batch is shown at once.
         code: the exit code.
-        finish: called when all is shown; raises what kept it from being whole.
+        finish: called when everything is shown; raises an error where the result is not complete.
     """
 
     output: str

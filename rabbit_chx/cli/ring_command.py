@@ -31,13 +31,13 @@ __all__ = ["ring"]
 
 @dataclass(frozen=True, slots=True)
 class RingReport:
-    """A ring, shown.
+    """The ring of an exchange.
 
     Attributes:
-        exchange: whose.
-        vhost: where that is.
-        ring: it.
-        arguments: those of the exchange that decide what is hashed; None where they are not known.
+        exchange: the exchange's name.
+        vhost: the exchange's vhost.
+        ring: the exchange's ring.
+        arguments: the exchange's arguments that decide what is hashed; None where they are not known.
     """
 
     exchange: str
@@ -46,7 +46,7 @@ class RingReport:
     arguments: Mapping[str, str] | None
 
     def blocks(self) -> Iterator[Block]:
-        """Whose ring it is, and who has which buckets."""
+        """Return the exchange, and the buckets of each destination."""
         yield Facts(exchange_facts(self.exchange, self.vhost, self.arguments, self.ring))
         if not self.ring.buckets:
             return
@@ -61,7 +61,7 @@ class RingReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The ring as `HashRing.to_json` writes it, and the exchange's arguments."""
+        """Return the ring as `HashRing.to_json` writes it, with the exchange's arguments."""
         document: dict[str, Any] = json.loads(self.ring.to_json())
         return {**document, "arguments": None if self.arguments is None else dict(self.arguments)}
 
@@ -73,14 +73,14 @@ class RingReport:
 )
 @click.pass_context
 def ring(context: click.Context) -> None:
-    """The ring of an exchange of a live broker."""
+    """Read the ring of an exchange from a live broker."""
     if context.invoked_subcommand is None:
         show_help(context)
 
 
 @ring.command(
     epilog="Example: rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
-    short_help="Who has which buckets.",
+    short_help="The buckets of each destination.",
 )
 @click.argument("exchange")
 @live_options
@@ -89,15 +89,15 @@ def ring(context: click.Context) -> None:
 def show(
     *, exchange: str, broker: LiveBroker, passive: bool, seconds: float, messages: int, output: str
 ) -> Outcome:
-    """Show which destination has which buckets of EXCHANGE, with the exact share of all keys.
+    """Show the buckets of each destination of EXCHANGE, with the exact share of all keys.
 
-    The true ring is read by --ring-via, or inferred from real traffic with --passive. Without either it is assumed
-    from the bindings that the management API lists, and labelled so.
+    --ring-via reads the true ring; --passive infers it from real traffic. Without either the ring is assumed from the
+    bindings that the management API lists, and the output says so.
 
-    Holes, and with --management-url what differs from the bindings, are told on stderr; the exit code is 0.
+    Holes are reported on stderr, and with --management-url also what differs from the bindings. The exit code is 0.
 
-    With --output json the ring is written as `HashRing.to_json` does, with the exchange's arguments, for the
-    --ring of other commands.
+    --output json writes the ring as `HashRing.to_json` does, with the exchange's arguments. Other commands read it
+    with --ring.
     """
     vhost = broker.settings.vhost
     if not passive and broker.ring_source is not None and broker.management_url is None:

@@ -49,7 +49,9 @@ _STDIN = ("-",)
     metavar="NAME=VALUE",
     help="A property of the whole message: message_id, correlation_id or timestamp.",
 )
-@click.option("--explain", is_flag=True, help="Show the term, its hash, the seed, the walk and the rule.")
+@click.option(
+    "--explain", is_flag=True, help="Show the hashed term, its hash, the seed, the walk and the rule."
+)
 @output_option
 def route(
     *,
@@ -61,13 +63,13 @@ def route(
     explain: bool,
     output: str,
 ) -> Outcome:
-    """Say which destination each KEY has.
+    """Show the destination of each KEY.
 
-    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value there.
-    With --header or --property the message is given whole, and a KEY is its routing key.
+    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of that
+    header or property. With --header or --property you give the whole message, and a KEY is its routing key.
 
-    A single - reads the KEYs from stdin, one on each line, and writes a line for each as it comes, with tabs
-    between the fields; with --output json a JSON document on each line.
+    A single - reads the KEYs from stdin, one on each line. Each answer is a line as soon as its KEY is read, with tabs
+    between the fields; with --output json it is a JSON document.
     """
     whole = _whole_message(headers, properties, hashed) if headers or properties else {}
     if not whole and not keys:
@@ -112,7 +114,7 @@ def _whole_message(
 def _in_batches(
     ring: HashRing, hashed: HashedKeys, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
-    """The answers of all keys that are there already, at once; where one of them has none, one by one up to it."""
+    """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
     for first, keys in read_batches(_STDIN[0]):
         try:
             places = hashed.hashing.route_all(list(map(hashed.value, keys)), ring)

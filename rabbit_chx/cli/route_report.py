@@ -1,4 +1,4 @@
-"""A key's destination, and how it comes to it, as text and as JSON."""
+"""A key's destination and the explanation of it, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Answer:
     """Where a key goes.
 
     Attributes:
-        key: as it was given.
-        place: its destination, None where it is unroutable.
-        explanation: how it comes there, if that was asked.
+        key: the key, as it was given.
+        place: the key's destination; None where the message is unroutable.
+        explanation: why the key goes there; None where that was not asked.
     """
 
     key: str
@@ -34,14 +34,14 @@ class Answer:
     explanation: Explanation | None = None
 
     def as_line(self) -> str:
-        """Key and destination, and what explains it, with tabs between."""
+        """Return the key, its destination and the explanation, with tabs between them."""
         fields = [self.key, place_text(self.place)]
         if self.explanation:
             fields += [value for _, value in _facts(self.explanation)]
         return "\t".join(map(printable, fields))
 
     def as_json(self) -> dict[str, Any]:
-        """One answer of the document."""
+        """Return one answer of the JSON document."""
         answer = {"key": self.key, "destination": place_json(self.place)}
         if self.explanation is None:
             return answer
@@ -65,14 +65,14 @@ class RouteReport:
 
     Attributes:
         ring: the ring.
-        answers: in the order of the keys.
+        answers: one for each key, in the order of the keys.
     """
 
     ring: HashRing
     answers: Sequence[Answer]
 
     def blocks(self) -> Iterator[Block]:
-        """A table of answers, or the facts of each."""
+        """Return a table of the answers, or the facts of each explained answer."""
         plain = [answer for answer in self.answers if answer.explanation is None]
         if plain:
             columns = [Column("key", numeric=False), Column("destination", numeric=False)]
@@ -84,7 +84,7 @@ class RouteReport:
         yield Line(f"ring: {ring_text(self.ring)}")
 
     def as_json(self) -> dict[str, Any]:
-        """The document."""
+        """Return the JSON document of this command."""
         return {
             "format": "rabbit-chx/route",
             "format_version": 1,

@@ -28,7 +28,7 @@ class RulesReport:
     rows: Sequence[RuleRow]
 
     def blocks(self) -> Iterator[Block]:
-        """One row for each span of versions; the source stands in the JSON."""
+        """Return one row for each span of versions; only the JSON names the sources."""
         headings = ("rule", "since", "until", "store", "what")
         yield Table(
             [Column(heading, numeric=False) for heading in headings],
@@ -36,7 +36,7 @@ class RulesReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The document."""
+        """Return the JSON document of this command."""
         return {
             "format": "rabbit-chx/rules",
             "format_version": 1,
@@ -46,13 +46,13 @@ class RulesReport:
 
 @click.command(
     epilog="Example: rabbit-chx rules --release 3.12.14",
-    short_help="What each release does.",
+    short_help="The rules of each release.",
 )
 @release_options
 @output_option
 def rules(*, release: Release | None, output: str) -> Outcome:
-    """List the rules by which releases differ, or those that one release follows.
+    """List the rules by which releases differ, or the rules of one release.
 
-    Each says since which version it holds and until which one it does not, and for which metadata store.
+    Each row names the first version that follows the rule, the first that no longer does, and the metadata store.
     """
     return Outcome(output, RulesReport(rule_rows(release)))

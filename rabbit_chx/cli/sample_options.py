@@ -1,4 +1,4 @@
-"""Samples of keys: the options that ask for one, and the keys themselves."""
+"""Samples of keys, and the options that ask for one."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _BATCH = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Keys.
+    """A sample of keys.
 
     Attributes:
-        keys: one for each message.
-        source: the file that they are from, a key on each line; None for a pattern.
+        keys: the keys, one for each message.
+        source: the file that has a key on each line; None for a pattern.
     """
 
     keys: Sequence[str]
@@ -41,7 +41,11 @@ class Sample:
 
     @contextmanager
     def named(self, hashed: HashedKeys, ring: HashRing) -> Iterator[None]:
-        """A block in which these keys are routed; an error of one of them names it, and its line.
+        """Name the key and its line in an error of the block, which routes these keys.
+
+        Args:
+            hashed: what the exchange hashes for a key.
+            ring: the ring that the block routes by.
 
         Raises:
             InputError: a key cannot be routed.
@@ -58,7 +62,7 @@ class Sample:
             raise
 
     def _around_the_first_bad(self, hashed: HashedKeys, ring: HashRing) -> Iterator[tuple[int, str]]:
-        """The numbers, from 1 on, and keys of the first batch that cannot be routed."""
+        """Yield the numbers, from 1, and the keys of the first batch that cannot be routed."""
         for start in range(0, len(self.keys), _BATCH):
             batch = self.keys[start : start + _BATCH]
             try:
@@ -78,10 +82,10 @@ class AskedSample:
     """The sample that the options ask for, not yet read.
 
     Attributes:
-        key_file: a file of keys, or ``-``.
-        pattern: what makes keys.
-        count: how many.
-        default_count: how many where that is not said.
+        key_file: a file of keys, or ``-`` for stdin; None where no file was given.
+        pattern: the text that makes keys; None where none was given.
+        count: how many keys the pattern makes; None where that was not given.
+        default_count: how many keys the pattern makes then.
 
     Raises:
         InputError: the options contradict each other.
@@ -106,21 +110,24 @@ class AskedSample:
 
     @property
     def given(self) -> bool:
-        """Whether any of the options was."""
+        """Whether any of the options was given."""
         return (self.key_file, self.pattern, self.count) != (None, None, None)
 
     def read(self) -> Sample | None:
-        """The sample; None where none was asked for.
+        """Return the sample; None where none was asked for.
 
         Raises:
-            InputError: a count without a pattern, or the file cannot be read.
+            InputError: a count was given without a pattern, or the file cannot be read.
         """
         if self.count is not None and self.pattern is None:
             raise InputError(f"--count {self.count} says how many keys a pattern makes: give --pattern too")
         return self.read_or_make("") if self.given else None
 
     def read_or_make(self, pattern: str) -> Sample:
-        """The sample; where neither file nor pattern was given, of this pattern.
+        """Return the sample; where neither a file nor a pattern was given, make it of this pattern.
+
+        Args:
+            pattern: the pattern to use then.
 
         Raises:
             InputError: the file cannot be read.
@@ -134,11 +141,11 @@ class AskedSample:
 def sample_options(
     default_count: int = PATTERN_KEYS, default_pattern: str | None = None
 ) -> Callable[[Command], Command]:
-    """Gives the command its `sample`, as an `AskedSample`.
+    """Return a decorator that adds the options of a sample; the command gets a `sample`, an `AskedSample`.
 
     Args:
-        default_count: how many keys a pattern makes.
-        default_pattern: what the help says of a sample that is not given; None where there is none then.
+        default_count: how many keys a pattern makes where that is not given.
+        default_pattern: the pattern that the help names as the default; None where there is no default.
     """
 
     def decorate(command: Command) -> Command:
@@ -156,13 +163,16 @@ def sample_options(
         return with_options(
             with_sample,
             click.option(
-                "--keys", "key_file", metavar="FILE", help="A sample: a key on each line; - is stdin."
+                "--keys",
+                "key_file",
+                metavar="FILE",
+                help="A file with a key on each line, as a sample; - is stdin.",
             ),
             click.option(
                 "--pattern",
                 type=TEXT,
                 metavar="TEXT",
-                help=f"A sample instead: keys in which {{n}} is a number from 0.{default}",
+                help=f"A pattern in place of a file: {{n}} is a number from 0.{default}",
             ),
             click.option(
                 "--count",

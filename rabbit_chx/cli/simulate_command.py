@@ -1,4 +1,4 @@
-"""``rabbit-chx simulate``: what a ring does to keys, and what a change of it would move."""
+"""``rabbit-chx simulate``: where a ring sends keys, and what a change of the ring moves."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ _HEAVIEST = 5
 
 @dataclass(frozen=True, slots=True)
 class SimulateReport:
-    """A simulation, shown.
+    """The result of a simulation.
 
     Attributes:
-        simulation: it.
-        keys: those of its sample.
+        simulation: the simulation to show.
+        keys: the keys of its sample.
     """
 
     simulation: Simulation
     keys: Sequence[str]
 
     def blocks(self) -> Iterator[Block]:
-        """The ring, its shares, the sample, the change."""
+        """Return the ring, its shares, the sample and the change."""
         yield Facts([("ring", ring_text(self.simulation.ring))])
         yield _shares_table(self.simulation)
         if sample := self.simulation.sample:
@@ -72,7 +72,7 @@ class SimulateReport:
             yield matrix_table(change.shares, percent)
 
     def as_json(self) -> dict[str, Any]:
-        """The document."""
+        """Return the JSON document of this command."""
         sample, change = self.simulation.sample, self.simulation.change
         return {
             "format": "rabbit-chx/simulate",
@@ -220,7 +220,7 @@ def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
     type=TEXT,
     multiple=True,
     metavar="QUEUE[=WEIGHT]",
-    help="What if this queue were unbound, or this one of its bindings?",
+    help="Unbind this queue, or one of its bindings, and show what moves.",
 )
 @click.option(
     "--add",
@@ -228,7 +228,7 @@ def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
     type=TEXT,
     multiple=True,
     metavar="QUEUE=WEIGHT",
-    help="What if this were bound, after what --unbind takes away?",
+    help="Bind this, after the unbinding, and show what moves.",
 )
 @hashing_options
 @sample_options()
@@ -246,10 +246,10 @@ def simulate(
     heaviest: int | None,
     output: str,
 ) -> Outcome:
-    """Show the exact share of each destination, by all 2^21 seeds, and how far that is from the ideal.
+    """Show the exact share of each destination, over all 2^21 seeds, and its distance from the ideal.
 
-    With a sample also where its messages go, whether its keys fall as evenly as chance would have it, and which
-    keys are the heaviest. With --unbind or --add also what would move, and from where to where.
+    A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them, and which
+    keys are the heaviest. --unbind and --add show what moves, and from where to where.
     """
     read = sample.read()
     if read is None and heaviest is not None:

@@ -10,6 +10,6 @@ __all__ = ["say"]
 
 
 def say(message: str) -> None:
-    """One line on stderr, whatever the message holds."""
+    """Write one line to stderr, whatever characters the message has."""
     if sys.stderr is not None:
         sys.stderr.write(f"rabbit-chx: {printable(' '.join(message.split()))}\n")

@@ -28,13 +28,18 @@ _README_PATTERN = "{n}"
 
 @dataclass(frozen=True, slots=True)
 class UniformityReport:
-    """The table."""
+    """Our statistics and the published ones.
+
+    Attributes:
+        keys: how many keys were routed.
+        rows: one for each number of buckets.
+    """
 
     keys: int
     rows: Sequence[UniformityRow]
 
     def blocks(self) -> Iterator[Block]:
-        """Ours beside theirs."""
+        """Return our statistics beside the published ones."""
         headings = ("buckets", "chi-square", "published", "p", "limit 0.05", "limit 0.01")
         yield Table(
             [Column(heading) for heading in headings],
@@ -57,7 +62,7 @@ class UniformityReport:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The document."""
+        """Return the JSON document of this command."""
         return {
             "format": "rabbit-chx/uniformity",
             "format_version": 1,
@@ -84,7 +89,7 @@ class UniformityReport:
 @sample_options(default_pattern=_README_PATTERN)
 @output_option
 def uniformity(*, sample: AskedSample, output: str) -> Outcome:
-    """Test how evenly keys fall into 2 to 20 buckets, beside the figures that the plugin publishes.
+    """Test how evenly keys fall into 2 to 20 buckets, and compare with the figures that the plugin publishes.
 
     Without a sample the keys are 0 to 99999, as in the example of the plugin's README.
     """

@@ -1,4 +1,4 @@
-"""``rabbit-chx verify``: the mirror held against a live broker."""
+"""``rabbit-chx verify``: the mirror compared with a live broker."""
 
 from __future__ import annotations
 
@@ -67,17 +67,17 @@ def verify(
     sample: AskedSample,
     output: str,
 ) -> Outcome:
-    """Hold the mirror against the broker, message by message; the queues of EXCHANGE are not touched.
+    """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not touched.
 
-    A copy of EXCHANGE with the same ring is made in a temporary vhost, the sample (10,000 keys if none is given) is
-    published there, consumed and compared, and the vhost removed, after Ctrl-C too. A key is what EXCHANGE hashes: the
-    routing key, or the text in its hash-header, or its hash-property.
+    The command makes a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample there (10,000
+    keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A key is what EXCHANGE
+    hashes: the routing key, the text of its hash-header, or its hash-property.
 
-    With --passive nothing is published: real traffic is compared, and the ring inferred from it.
+    With --passive nothing is published. The command compares real traffic, and infers the ring from it.
 
-    The ring is read by --ring-via, and held against the bindings too: holes, buckets of what is not bound, and
-    bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the bindings,
-    and a copy of it proves nothing about EXCHANGE (exit code 3).
+    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding and
+    bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the bindings, and
+    a copy of it proves nothing about EXCHANGE (exit code 3).
     """
     if passive and sample.given:
         raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")

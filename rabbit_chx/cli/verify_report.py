@@ -1,4 +1,4 @@
-"""What ``rabbit-chx verify`` has found, as text and as JSON."""
+"""The result of ``rabbit-chx verify``, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Difference:
 
     Attributes:
         key: what was hashed.
-        predicted: where the mirror says.
-        found: where it was.
+        predicted: the destination by the mirror.
+        found: the destination on the broker.
     """
 
     key: str
@@ -54,11 +54,11 @@ class ScratchReport:
     """A comparison with a scratch copy.
 
     Attributes:
-        exchange: what was copied.
+        exchange: the exchange that was copied.
         ring: its ring.
         findings: what is wrong with the ring.
         found: how many messages came to each destination.
-        predicted: how many the mirror said.
+        predicted: how many messages the mirror predicted for each destination.
         differences: the messages that were elsewhere.
     """
 
@@ -71,7 +71,7 @@ class ScratchReport:
 
     @property
     def guess(self) -> str | None:
-        """What an assumed ring leaves open; None where it was read."""
+        """What an assumed ring leaves open; None where the ring was read."""
         if self.ring.provenance != "assumed":
             return None
         return (
@@ -87,7 +87,7 @@ class ScratchReport:
         return PARTLY if self.guess or not self.found else DONE
 
     def blocks(self) -> Iterator[Block]:
-        """What was compared, where the messages were, and those that were elsewhere."""
+        """Return what was compared, where the messages were, and which were elsewhere."""
         compared = sum(self.found.values())
         copied = "with a copy in a vhost of its own, now removed"
         yield Facts(
@@ -110,7 +110,7 @@ class ScratchReport:
             yield _differences((one.key, outcome_text(one.predicted), place_text(one.found)) for one in shown)
 
     def as_json(self) -> dict[str, Any]:
-        """The document."""
+        """Return the JSON document of this command."""
         compared = sum(self.found.values())
         return _document("scratch", self.exchange, self.ring, self.findings, compared) | {
             "mismatches": len(self.differences),
@@ -134,11 +134,11 @@ class PassiveReport:
     """A comparison with real traffic.
 
     Attributes:
-        exchange: what was watched.
-        ring: the ring that its traffic was held against.
+        exchange: the exchange that was watched.
+        ring: the ring that its traffic was compared with.
         findings: what is wrong with that ring.
         compared: how many messages were seen.
-        misrouted: those that were elsewhere.
+        misrouted: the messages that were elsewhere.
         inferred: what the traffic says of the ring.
     """
 
@@ -151,7 +151,7 @@ class PassiveReport:
 
     @property
     def guess(self) -> str | None:
-        """What an assumed ring leaves open; None where it was read, or the traffic says all of it."""
+        """What an assumed ring leaves open; None where the ring was read, or the traffic proves all of it."""
         proven = self.inferred.complete and self.inferred.ring(self.ring.release) == self.ring
         if self.ring.provenance != "assumed" or self.misrouted or proven:
             return None
@@ -165,7 +165,7 @@ class PassiveReport:
         return PARTLY if self.guess or not self.compared else DONE
 
     def blocks(self) -> Iterator[Block]:
-        """What was compared, those that were elsewhere, and the inferred ring."""
+        """Return what was compared, which messages were elsewhere, and the inferred ring."""
         yield Facts(
             [
                 *_about(self.exchange, self.ring),
@@ -185,7 +185,9 @@ class PassiveReport:
                 (one.observation.key, place_text(one.predicted), self._queues(one)) for one in shown
             )
         if not self.compared:
-            yield Line("Nothing was published to the exchange meanwhile over this node: nothing is proven.")
+            yield Line(
+                "Nothing was published to the exchange over this node in that time: nothing is proven."
+            )
             return
         columns = [Column("destination", numeric=False), Column("buckets that are proven", numeric=False)]
         ranges = bucket_ranges(sorted(self.inferred.proven.items()))
@@ -193,7 +195,7 @@ class PassiveReport:
 
     @property
     def unbound(self) -> list[Place]:
-        """What has buckets and no binding: a queue that is gone may be among it, and its messages with it."""
+        """Destinations that have buckets and no binding; one may be a queue that no longer exists and loses its messages."""
         bound = {destination for destination, _ in self.exchange.bindings}
         return [place for place in dict.fromkeys(self.inferred.proven.values()) if place not in bound]
 
@@ -204,7 +206,7 @@ class PassiveReport:
             texts.append(f"{len(found.unknown):,} unknown")
         if found.contradicted:
             texts.append(
-                f"{len(found.contradicted):,} contradicted: the ring changed meanwhile, or is larger"
+                f"{len(found.contradicted):,} contradicted: the ring changed during the trace, or is larger"
             )
         if len(found.candidates) != found.expected:
             texts.append(
@@ -217,7 +219,7 @@ class PassiveReport:
         return ", ".join(sorted(one.observation.queues)) or "(nowhere)"
 
     def as_json(self) -> dict[str, Any]:
-        """The document."""
+        """Return the JSON document of this command."""
         found = self.inferred
         return _document("passive", self.exchange, self.ring, self.findings, self.compared) | {
             "mismatches": len(self.misrouted),

@@ -42,7 +42,7 @@ def test_stdin_is_not_for_two(
     stdin(RING.to_json())
     code, _, errors = ran(*arguments)
     assert code == 2
-    assert "stdin is to be the ring and the keys at once: give one of them as a file" in errors
+    assert "stdin cannot be both the ring and the keys: give one of them as a file" in errors
 
 
 def test_stdin_is_streamed_as_lines_and_as_documents() -> None:
