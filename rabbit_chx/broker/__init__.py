@@ -1,4 +1,4 @@
-"""Everything else that talks to a live broker."""
+"""What talks to a live broker, apart from publishing: declaring, reading rings, tracing, the management API."""
 
 from __future__ import annotations
 

@@ -12,14 +12,17 @@ __all__ = ["aio_pika_arguments"]
 
 
 def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
-    """Arguments for `aio_pika.connect` and `aio_pika.connect_robust`.
+    """Return the arguments for `aio_pika.connect` and `aio_pika.connect_robust`.
 
-    aio-pika's own URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so the URL does not
-    go there. What aio-pika (aiormq 7.2) has no way to follow is an error here, instead of being ignored.
+    aio-pika's own URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the
+    URL. A setting that aio-pika (aiormq 7.2) does not support is an error here; aio-pika would ignore it.
+
+    Args:
+        target: an AMQP URI, or the settings of a connection.
 
     Raises:
-        UriError: the URL cannot be followed.
-        InputError: aio-pika cannot follow a setting, or the TLS files cannot be used.
+        UriError: the URL is malformed, or has a parameter that is not supported.
+        InputError: aio-pika does not support a setting, or the TLS files cannot be used.
 
     Example::
 

@@ -1,7 +1,7 @@
-"""What is left to bind of a ring that is wanted, by what an exchange has already: pure, without I/O.
+"""Which bindings of a wanted ring an exchange still lacks. No I/O.
 
-A binding can only go to the end of a ring. So what is there must be how the wanted ring begins; anything else is
-refused before something is changed.
+A new binding adds buckets at the end of the ring only. So the ring that exists must be the beginning of the wanted
+one. Anything else is refused before something is changed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Declared:
     """What `Broker.declare` did.
 
     Attributes:
-        created: what was not there before: the exchange as an ExchangeRef, queues by their names.
-        bound: ``(destination, binding key)`` of the bindings that were asked of the broker, in that order.
-        ring: the ring afterwards: ``read`` where it was compared, ``replayed`` on an exchange that was created here,
-            else ``assumed``.
+        created: what did not exist before: the exchange as an ExchangeRef, queues by their names.
+        bound: ``(destination, binding key)`` of each binding that was made, in that order.
+        ring: the ring afterwards. Its provenance is ``read`` where a ring source compared it, ``replayed`` on an
+            exchange that was created here, and ``assumed`` otherwise.
     """
 
     created: tuple[Destination, ...]
@@ -42,10 +42,14 @@ class Declared:
 
 
 def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
-    """The ring that bindings make on a fresh exchange.
+    """Return the ring that bindings make on a fresh exchange.
+
+    Args:
+        bindings: the bindings, in bind order.
+        release: the broker's release.
 
     Raises:
-        InputError: the broker would refuse a binding, or a destination has two of them.
+        InputError: the broker would refuse a binding, or a destination has two bindings.
     """
     ring = HashRing.from_bindings(bindings, release)
     keys: dict[Destination, str] = {}
@@ -59,10 +63,15 @@ def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
 
 
 def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Binding, ...]:
-    """The bindings of the wanted ring that come after the ring that was read.
+    """Return the bindings of the wanted ring that come after the ring that was read.
+
+    Args:
+        exchange: the exchange's name, for errors.
+        wanted: the ring to have in the end.
+        live: the ring that was read.
 
     Raises:
-        MismatchError: the wanted ring does not begin so.
+        MismatchError: the wanted ring does not begin with the ring that was read.
     """
     bindings = wanted.bindings or ()
     ends = [0, *accumulate(weight_of(*binding) for binding in bindings)]
@@ -78,10 +87,15 @@ def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Bindi
 
 
 def left_by_bindings(exchange: str, wanted: HashRing, live: Sequence[Binding]) -> tuple[Binding, ...]:
-    """The bindings of the wanted ring that come after those that the exchange has; their order cannot be known.
+    """Return the bindings of the wanted ring that come after the listed ones, whose order no API tells.
+
+    Args:
+        exchange: the exchange's name, for errors.
+        wanted: the ring to have in the end.
+        live: the bindings that the exchange has, in any order.
 
     Raises:
-        MismatchError: the exchange has others than the first of the wanted ones.
+        MismatchError: the exchange has other bindings than the first of the wanted ones.
     """
     bindings = wanted.bindings or ()
     if sorted(live, key=order_of_binding) == sorted(bindings[: len(live)], key=order_of_binding):

@@ -37,21 +37,21 @@ __all__ = ["Broker"]
 
 
 class Broker:
-    """A live broker: declare rings, and read them. Not to be used from two threads at once.
+    """A live broker: declare rings, and read them. Do not use one from two threads at once.
 
     Use it in a ``with`` block, or call `open` and `close`.
 
     Args:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
-        management_url: the management API, ``http[s]://user:password@host:15672``, for what AMQP alone cannot tell:
+        management_url: the management API, ``http[s]://user:password@host:15672``. It tells what AMQP cannot:
             bindings, the exchange's arguments, the metadata store.
         ring_source: how to read the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command prefix
             of a :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a broker on
             this machine).
 
     Raises:
-        UriError: the URL cannot be followed.
-        InputError: the management URL or the ring source cannot be used.
+        UriError: the URL is malformed, or has a parameter that is not supported.
+        InputError: the management URL is malformed, or the ring source is neither a prefix nor a source.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Broker:
         return f"Broker({self._settings.masked_url!r}{management})"
 
     def open(self) -> Self:
-        """Connect, unless it is connected.
+        """Connect, unless it is connected; return itself.
 
         Raises:
             BrokerRefusedError: the broker refuses the login or the vhost.
-            UnreachableError: nobody answers there.
+            UnreachableError: nothing answers at the address.
         """
         if self._connection is None:
             self._connection = PikaConnection(self._settings)
@@ -101,9 +101,9 @@ class Broker:
 
     @property
     def release(self) -> Release:
-        """The version that the broker says it is, and its metadata store.
+        """The broker's version and metadata store.
 
-        Without a management URL the store is that version's default and marked as not known.
+        Without a management URL the store is the default of that version, marked as not known.
         """
         version = self._connected.server_version
         if self._release is None:
@@ -122,34 +122,36 @@ class Broker:
     ) -> Declared:
         """Declare an x-consistent-hash exchange and its durable queues, and bind them in the given order.
 
-        What exists is not changed. All of it is looked at before anything is created; then the bindings are made
-        one after another, so that a fresh exchange gets its buckets in their order. Exchanges as destinations must
-        exist.
+        What exists is not changed. Everything is checked before anything is created. Then the bindings are made one
+        after another, so that a fresh exchange gets its buckets in their order. Exchanges as destinations must exist.
 
-        Where the exchange exists already, it must have what is asked for, or what that begins with; the rest is then
-        bound at its end. With a ring source the whole ring is compared. With a management URL the bindings are, whose
-        order it cannot tell, and the arguments that decide about routing. With neither, nobody can tell what is bound:
-        a second binding of a queue with another weight would be ignored or add buckets, by release. So that is refused
-        unless `allow_existing` says that the exchange is known to have nothing but these bindings.
+        An exchange that exists must have what is asked for, or its beginning; the rest is then bound at the end. A
+        ring source compares the whole ring. A management URL compares the bindings, without their order, and the
+        arguments that decide about routing. Without both the call is refused, since a second binding of a queue would
+        be ignored or add buckets, depending on the release. `allow_existing` permits it: it says that the exchange has
+        no other bindings than these.
         The broker itself compares type and durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server
         v4.3.6, rabbit_exchange.erl, ``assert_args_equivalence/2``).
 
         Args:
-            exchange: its name.
+            exchange: the exchange's name.
             bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an int or the
                 binding key's text.
-            durable: whether the exchange outlives a restart.
-            arguments: of the exchange, such as ``{"hash-header": "tenant"}``.
-            queue_arguments: of all the queues, such as ``{"x-queue-type": "quorum"}``.
+            durable: whether the exchange survives a restart of the broker.
+            arguments: the exchange's arguments, such as ``{"hash-header": "tenant"}``.
+            queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``.
             allow_existing: whether to bind to an exchange that exists and cannot be compared.
 
+        Returns:
+            What was created and bound, and the ring afterwards.
+
         Raises:
-            MismatchError: something exists and is of another type, durability or with other arguments; or the exchange
-                has another ring, or other bindings, than asked for.
+            MismatchError: something exists with another type, durability or arguments; or the exchange has another
+                ring, or other bindings, than asked for.
             NotFoundError: a destination exchange does not exist.
-            AccessRefusedError: the user may not do it.
+            AccessRefusedError: the user lacks a permission.
             RingSourceError: the ring of an exchange that exists could not be read.
-            InputError: a name, weight or argument that the broker or AMQP would not take; or the exchange exists, and
+            InputError: the broker or AMQP would not accept a name, weight or argument; or the exchange exists, and
                 nothing tells what is bound to it.
         """
         check_name("exchange", exchange)
@@ -182,14 +184,14 @@ class Broker:
     def _compared(
         self, exchange: str, wanted: HashRing, arguments: Mapping[str, Any] | None, *, allow_existing: bool
     ) -> tuple[tuple[Binding, ...], HashRing]:
-        """What is left to bind to an exchange that exists, and its ring so far."""
+        """Return what is left to bind to an exchange that exists, and its ring so far."""
         left, ring = wanted.bindings or (), wanted.with_release(wanted.release)
         if self._management is not None:
             live = self._live(self._management, exchange)
             if HashedOn.from_arguments(live.arguments) != HashedOn.from_arguments(arguments):
                 raise MismatchError(
                     f"exchange {exchange!r} has the arguments {dict(live.arguments)}, not {dict(arguments or {})}, and so "
-                    "hashes something else: delete it and declare it anew, or declare what is there",
+                    "hashes something else: delete it and declare it again, or declare what is there",
                     exchange=exchange,
                 )
             left = left_by_bindings(exchange, wanted, live.bindings)
@@ -211,18 +213,18 @@ class Broker:
         return left, ring
 
     def _read_again(self, exchange: str, wanted: HashRing) -> HashRing:
-        """The ring after bindings were added to it."""
+        """Read the ring after bindings were added to it."""
         ring = self.ring(exchange)
         if ring != wanted:
             raise MismatchError(
-                f"exchange {exchange!r} was bound, and has now the ring {ring!r}, not {wanted!r}: a destination had a "
-                "binding without buckets, or somebody else binds; compare its bindings, and bind anew what differs",
+                f"exchange {exchange!r} was bound, and now has the ring {ring!r}, not {wanted!r}: a destination had a "
+                "binding without buckets, or another client binds; compare its bindings, and bind again what differs",
                 exchange=exchange,
             )
         return ring
 
     def _live(self, management: Management, exchange: str) -> LiveExchange:
-        """An exchange that AMQP has seen, as the management API shows it."""
+        """Read an exchange that exists, as AMQP has told, from the management API."""
         try:
             return read_exchange(management, self._settings.vhost, exchange)
         except NotFoundError:
@@ -233,12 +235,15 @@ class Broker:
             ) from None
 
     def ring(self, exchange: str) -> HashRing:
-        """The ring of an exchange: read by the ring source, else assumed from the bindings of the management API.
+        """Return the ring of an exchange: read by the ring source, else assumed from the bindings of the management API.
+
+        Args:
+            exchange: the exchange's name.
 
         Raises:
             InputError: there is neither a ring source nor a management URL.
             NotFoundError: there is no such exchange.
-            MismatchError: it is of another type.
+            MismatchError: the exchange is of another type.
             RingSourceError: the ring could not be read.
         """
         check_name("exchange", exchange)
@@ -292,7 +297,7 @@ def _bind(exchange: str, destination: Destination, key: str) -> QueueBind | Exch
 
 
 def _refuse_ghosts(exchange: str, ring: HashRing, missing: Sequence[ExchangeDeclare | QueueDeclare]) -> None:
-    """A queue that is not there and has buckets of a ring that was read: its messages are lost now."""
+    """Refuse a ring that was read if a queue that does not exist has buckets in it: their messages are lost."""
     if ring.provenance != "read":
         return
     for one in missing:

@@ -1,8 +1,8 @@
 """The firehose tracer: real traffic of an exchange, message by message, and its ring inferred from that.
 
-While it is on, the broker makes a message to ``amq.rabbitmq.trace`` of each that is published in the vhost and of each
-that is delivered there, bodies included. It is switched per vhost, on the node whose management API is asked, so in a
-cluster only what is published over that node is seen.
+While the tracer is on, the broker copies each message that is published or delivered in the vhost, body included, to
+``amq.rabbitmq.trace``. It is on for one vhost, on the node whose management API is asked. In a cluster it shows only
+what is published over that node.
 """
 
 from __future__ import annotations
@@ -38,12 +38,19 @@ _OFF_PAUSE_S = 1.0
 
 @contextmanager
 def tracing(management: Management, vhost: str) -> Iterator[bool]:
-    """Have the tracer on for a block; off again whatever ends it, unless it was on before. Gives whether it was.
+    """Switch the tracer on for a block. It is off again whatever ends the block, unless it was on before.
+
+    Args:
+        management: the broker's HTTP API; its user needs the tag administrator.
+        vhost: the vhost to trace.
+
+    Yields:
+        Whether the tracer was on before.
 
     Raises:
-        AccessRefusedError: the user may not switch it: that takes the tag administrator.
-        BrokerRefusedError: it is not off at the end, or the vhost's metadata changed.
-        UnreachableError: nobody answers there.
+        AccessRefusedError: the user lacks the tag administrator.
+        BrokerRefusedError: the tracer is still on at the end, or the vhost's metadata changed.
+        UnreachableError: nothing answers at the address.
     """
     found = management.request("GET", "vhosts", vhost)
     if found.get("tracing"):
@@ -89,18 +96,24 @@ def trace_exchange(
     messages: int,
     seen: Callable[[int], None] = lambda _: None,
 ) -> list[Observation]:
-    """Trace what is published to an exchange, for a time or a number of messages, whichever ends first.
+    """Trace what is published to an exchange, for a time in seconds or a number of messages, whichever ends first.
 
-    Only messages that name this exchange are seen, not those that come to it over another one. Our queue is
-    exclusive and holds at most 20,000 messages: what we do not take in time is dropped, oldest first.
+    The trace has only messages that name this exchange, not messages that come to it over another exchange. The queue
+    of the trace is exclusive and holds at most 20,000 messages; the broker drops the oldest above that.
 
     Args:
-        settings: AMQP; the user needs to read ``amq.rabbitmq.trace`` and to declare a queue.
-        management: its user needs the tag administrator.
-        exchange: which.
-        seconds: the longest time.
+        settings: the AMQP connection; its user must read ``amq.rabbitmq.trace`` and declare a queue.
+        management: the broker's HTTP API; its user needs the tag administrator.
+        exchange: the exchange to trace.
+        seconds: the longest time, in seconds.
         messages: the most messages.
-        seen: called now and then with the number of messages so far.
+        seen: called several times a second with the number of messages so far.
+
+    Raises:
+        AccessRefusedError: a user lacks a permission or the tag administrator.
+        BrokerRefusedError: the tracer is still on at the end, or the vhost's metadata changed.
+        RingSourceError: a message on ``amq.rabbitmq.trace`` is not one of the tracer.
+        UnreachableError: nothing answers at the address.
     """
     observer = Observer(exchange.release, exchange.arguments)
     found: list[Observation] = []
@@ -133,16 +146,16 @@ def _binding_key(exchange: str) -> str:
 
 
 class TracedRing:
-    """Infers the ring from real traffic; it needs AMQP and the management API, and enough traffic.
+    """A ring source that infers the ring from real traffic. It needs AMQP, the management API and enough traffic.
 
     Args:
         url: the AMQP URI.
         management_url: ``http[s]://user:password@host:port``; the user needs the tag administrator.
-        seconds: how long to trace at most.
-        messages: how many messages to take at most.
+        seconds: the longest time to trace, in seconds.
+        messages: the most messages to trace.
 
     Raises:
-        InputError: a URL cannot be read.
+        InputError: a URL is malformed.
     """
 
     def __init__(self, url: str, management_url: str, *, seconds: float = 60, messages: int = 10_000) -> None:
@@ -152,7 +165,7 @@ class TracedRing:
         self._messages = messages
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """The ring, if the traffic proves each bucket; see :meth:`RingSource.read`."""
+        """Return the ring if the traffic proves each bucket; see :meth:`RingSource.read`."""
         live = read_exchange(self._management, vhost, exchange)
         settings = replace(self._settings, vhost=vhost)
         observations = trace_exchange(
@@ -164,10 +177,15 @@ class TracedRing:
 def infer_live_ring(
     management: Management, exchange: LiveExchange, observations: list[Observation]
 ) -> InferredRing:
-    """What observations say of an exchange's ring; its bucket count comes from its bindings.
+    """Return what observations say of an exchange's ring; its bucket count comes from its bindings.
+
+    Args:
+        management: the broker's HTTP API.
+        exchange: the exchange that was traced.
+        observations: what was traced.
 
     Raises:
-        EmptyRingError: nothing is bound.
+        EmptyRingError: nothing is bound to the exchange.
     """
     expected = exchange.assumed_ring.bucket_count
     if not expected:

@@ -1,4 +1,4 @@
-"""An exchange as the management API shows it: arguments, bindings, and what lies behind its destinations."""
+"""An exchange as the management API shows it: arguments, bindings, and the queues that its messages can reach."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class LiveExchange:
     """An x-consistent-hash exchange.
 
     Attributes:
-        vhost: where it is.
-        name: its name.
-        arguments: those that decide about routing: ``hash-header`` or ``hash-property``.
-        bindings: ``(destination, binding key)``, in no order that means something.
-        alternate: its alternate exchange, by argument or policy.
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+        arguments: the arguments that decide about routing: ``hash-header`` or ``hash-property``.
+        bindings: ``(destination, binding key)`` pairs; their order means nothing.
+        alternate: the alternate exchange, by argument or policy; None where there is none.
         release: the broker's release.
     """
 
@@ -46,12 +46,12 @@ class LiveExchange:
 
     @property
     def assumed_ring(self) -> HashRing:
-        """The ring if it had been bound in the order in which the bindings are listed."""
+        """The ring that the bindings would make in the order in which they are listed."""
         return HashRing.from_bindings(self.bindings, self.release, "assumed")
 
 
 def read_release(management: Management) -> Release:
-    """The broker's version, and its metadata store by its feature flags (none has ``khepri_db`` before 3.13)."""
+    """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since 3.13)."""
     version = str(management.request("GET", "overview")["rabbitmq_version"])
     flags = {flag["name"]: flag["state"] for flag in management.request("GET", "feature-flags")}
     if "khepri_db" not in flags:
@@ -60,13 +60,18 @@ def read_release(management: Management) -> Release:
 
 
 def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange:
-    """What the management API knows of an exchange.
+    """Read an x-consistent-hash exchange from the management API.
+
+    Args:
+        management: the broker's HTTP API.
+        vhost: the exchange's vhost.
+        name: the exchange's name.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
-        MismatchError: it is of another type.
-        BrokerRefusedError: the user may not read it.
-        UnreachableError: nobody answers there.
+        MismatchError: the exchange is of another type.
+        BrokerRefusedError: the user lacks a permission.
+        UnreachableError: nothing answers at the address.
     """
     try:
         found = management.request("GET", "exchanges", vhost, name)
@@ -97,7 +102,11 @@ def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange
 
 
 def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
-    """The true ring by a ring source; without one, the ring that is assumed from the bindings.
+    """Return the true ring by a ring source; without a source, the ring that is assumed from the bindings.
+
+    Args:
+        exchange: the exchange.
+        source: how to read the ring, or None.
 
     Raises:
         RingSourceError: the ring could not be read.
@@ -108,7 +117,7 @@ def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
 
 
 def read_reach(management: Management, exchange: LiveExchange) -> Reach:
-    """Which queues a message to the exchange can come to, over other exchanges too."""
+    """Read which queues a message to the exchange can reach, over other exchanges too."""
     destinations = dict.fromkeys(destination for destination, _ in exchange.bindings)
     if exchange.alternate is None and not any(isinstance(one, ExchangeRef) for one in destinations):
         return Reach(destinations)

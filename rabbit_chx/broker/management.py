@@ -1,4 +1,4 @@
-"""The management plugin's HTTP API, as far as it is needed. It follows no redirect, so no password strays."""
+"""The management plugin's HTTP API, as far as it is needed. It follows no redirect, so a password goes nowhere else."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ class Management:
         self.masked_url = f"{parts.scheme}://{quote(user)}:***@{shown_host}" + (f":{port}" if port else "")
 
     def request(self, method: str, *path: str, body: object = None) -> Any:  # noqa: ANN401  # JSON
-        """One request below ``/api``; the decoded answer, or None where it is empty.
+        """Make one request below ``/api`` and return the decoded answer; None where the answer is empty.
 
         Args:
             method: GET, PUT, POST or DELETE.
-            path: the segments of the path, not yet quoted; a vhost is just ``"/"``.
-            body: to be sent as JSON.
+            path: the segments of the path, not yet quoted; the default vhost is ``"/"``.
+            body: what to send as JSON; None for no body.
 
         Raises:
-            AccessRefusedError: the user is refused.
+            AccessRefusedError: the broker refuses the user, or the user lacks a permission.
             NotFoundError: there is no such object.
-            BrokerRefusedError: any other answer that is no success.
-            UnreachableError: nobody answers there in time.
+            BrokerRefusedError: the answer is any other than success.
+            UnreachableError: nothing answers at the address in time.
         """
         target = f"{self._prefix}/api/" + "/".join(quote(segment, safe="") for segment in path)
         connection = self._connect(self._host, self._port, timeout=self._timeout_s)

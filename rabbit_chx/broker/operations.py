@@ -1,7 +1,7 @@
-"""What is asked of a broker over AMQP, and in which order: without I/O, so that every client can run it.
+"""Operations on a broker over AMQP and their order. No I/O, so that every client can run them.
 
-A sequence is a generator: it yields an operation, is sent None or the :class:`Refusal` that the broker answered
-with, and returns or raises at the end. An adapter for a client performs one operation at a time.
+A sequence is a generator. It yields an operation, and gets None, or the :class:`Refusal` that the broker answered.
+At the end it returns or raises. An adapter for a client performs one operation at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Arguments: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ExchangeDeclare:
-    """Declare an exchange; passive: only ask whether it is there, of whatever type."""
+    """Declare an exchange; a passive one asks only whether an exchange of that name exists, of any type."""
 
     exchange: str
     type: str = CHX
@@ -50,7 +50,7 @@ class ExchangeDeclare:
 
 @dataclass(frozen=True, slots=True)
 class QueueDeclare:
-    """Declare a queue; passive: only ask whether it is there."""
+    """Declare a queue; a passive one asks only whether a queue of that name exists."""
 
     queue: str
     durable: bool = True
@@ -81,7 +81,7 @@ Operation: TypeAlias = ExchangeDeclare | QueueDeclare | QueueBind | ExchangeBind
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The broker closed the channel or the connection instead of doing it."""
+    """The broker closed the channel or the connection in place of an answer."""
 
     reply_code: int
     reply_text: str
@@ -92,10 +92,14 @@ OperationSequence: TypeAlias = Generator[Operation, Refusal | None, _T]
 
 
 def check_name(kind: str, name: str) -> None:
-    """Refuse names that do not reach the broker as they are.
+    """Refuse names that do not reach the broker unchanged.
 
-    RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``); pika then
-    waits for ever for an answer that bears the name it asked for.
+    RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``). pika then
+    waits for ever for an answer with the name that it asked for.
+
+    Args:
+        kind: ``exchange`` or ``queue``, for errors.
+        name: the name.
 
     Raises:
         InputError: the name is empty, longer than 255 bytes, or has a line break.
@@ -111,18 +115,21 @@ def look_at(
     queues: Iterable[QueueDeclare],
     bindings: Iterable[QueueBind | ExchangeBind],
 ) -> OperationSequence[tuple[ExchangeDeclare | QueueDeclare, ...]]:
-    """What is missing of an exchange and its queues; nothing is changed.
+    """Find what is missing of an exchange and its queues; change nothing.
 
-    What exists is compared by declaring it once more, which changes nothing on an equal one and is refused on another.
+    What exists is declared once more. The broker accepts that for an equal one and refuses it for a different one.
 
     Args:
         where: the broker's address without password, for errors.
-        exchange: what it should be.
-        queues: what they should be.
-        bindings: whose destination exchanges must be there.
+        exchange: the exchange as it should be.
+        queues: the queues as they should be.
+        bindings: bindings whose destination exchanges must exist.
+
+    Returns:
+        The declarations of what does not exist.
 
     Raises:
-        RabbitChxError: what the broker refused, by :func:`refused`.
+        RabbitChxError: the broker refuses an operation; see :func:`refused`.
     """
     missing: list[ExchangeDeclare | QueueDeclare] = []
     things: tuple[ExchangeDeclare | QueueDeclare, ...] = (exchange, *queues)
@@ -139,10 +146,14 @@ def look_at(
 
 
 def perform(where: str, operations: Iterable[Operation]) -> OperationSequence[None]:
-    """One operation after the other.
+    """Perform one operation after the other.
+
+    Args:
+        where: the broker's address without password, for errors.
+        operations: the operations, in order.
 
     Raises:
-        RabbitChxError: what the broker refused, by :func:`refused`.
+        RabbitChxError: the broker refuses an operation; see :func:`refused`.
     """
     for operation in operations:
         _accept(where, operation, (yield operation))
@@ -154,17 +165,21 @@ def declare_ring(
     queues: Iterable[QueueDeclare],
     bindings: Iterable[QueueBind | ExchangeBind],
 ) -> OperationSequence[None]:
-    """Look at everything, then create what is missing, and bind all in the given order; see `look_at`."""
+    """Check everything, then create what is missing and make all bindings in the given order; see `look_at`."""
     bindings = tuple(bindings)
     missing = yield from look_at(where, exchange, queues, bindings)
     yield from perform(where, (*missing, *bindings))
 
 
 def check_exchange(where: str, exchange: str) -> OperationSequence[None]:
-    """Ask whether an exchange is there, of whatever type.
+    """Check that an exchange exists, of any type.
+
+    Args:
+        where: the broker's address without password, for errors.
+        exchange: the exchange's name.
 
     Raises:
-        NotFoundError: it is not.
+        NotFoundError: there is no such exchange.
     """
     operation = ExchangeDeclare(exchange, passive=True)
     _accept(where, operation, (yield operation))
@@ -176,7 +191,7 @@ def _accept(where: str, operation: Operation, refusal: Refusal | None) -> None:
 
 
 def refused(where: str, operation: Operation, refusal: Refusal) -> RabbitChxError:
-    """The error for an operation that the broker refused; its message has the broker's own words."""
+    """Return the error for an operation that the broker refused; its message has the broker's own words."""
     exchange = None if isinstance(operation, QueueDeclare) else operation.exchange
     queue = operation.queue if isinstance(operation, QueueDeclare | QueueBind) else None
     return error_for(refusal.reply_code, refusal.reply_text, where=where, exchange=exchange, queue=queue)

@@ -1,4 +1,4 @@
-"""The adapter for pika: opens a connection, runs operations one at a time, and never waits without an end."""
+"""The adapter for pika: it opens a connection and runs one operation at a time. Every wait has a time limit."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _T = TypeVar("_T")
 
 
 class PikaConnection:
-    """One connection to a broker; not to be shared between threads.
+    """One connection to a broker. Do not share it between threads.
 
-    Heartbeats are off unless the settings ask for them: between two calls nobody would answer them, and the broker
-    would close a connection that is merely idle. Every call has its own time limit instead.
+    Heartbeats are off unless the settings ask for them. pika answers them only within a call, so the broker would
+    close a connection that is merely idle. In their place every call has a time limit.
 
     Args:
-        settings: where to, and how.
-        reply_timeout_s: seconds that the broker may take for each answer.
+        settings: the settings of the connection.
+        reply_timeout_s: how many seconds the broker may take for each answer.
 
     Raises:
-        AccessRefusedError: user, password or vhost permission is refused.
+        AccessRefusedError: the broker refuses the user, the password or the vhost.
         NotFoundError: there is no such vhost.
-        BrokerTimeoutError: somebody is there, but the connection was not open in time.
-        UnreachableError: nobody answers there, or not in AMQP, or TLS cannot be agreed on.
+        BrokerTimeoutError: the connection was not open in time.
+        UnreachableError: nothing answers at the address, or not in AMQP, or TLS cannot be agreed on.
         InputError: the TLS files cannot be used.
     """
 
@@ -74,12 +74,15 @@ class PikaConnection:
     def run(self, steps: OperationSequence[_T]) -> _T:
         """Perform a sequence of operations.
 
+        Args:
+            steps: the sequence.
+
         Returns:
             What the sequence returns.
 
         Raises:
-            RabbitChxError: what the sequence makes of a refusal.
-            ConnectionLostError: the connection ended meanwhile.
+            RabbitChxError: the broker refuses an operation; the sequence decides which error that is.
+            ConnectionLostError: the connection ended.
             BrokerTimeoutError: an answer did not come in time; the connection is closed.
         """
         refusal: Refusal | None = None
@@ -92,13 +95,14 @@ class PikaConnection:
 
     @contextlib.contextmanager
     def channel(self, *, raw_headers: bool = False) -> Iterator[BlockingChannel]:
-        """A channel for what no operation stands for, such as consuming; pika's errors come out of the block as ours.
+        """Open a channel for what is not an operation, such as consuming; pika's errors leave the block as ours.
 
         Args:
-            raw_headers: give each message's properties an attribute ``raw``: their bytes, as the broker sent them.
+            raw_headers: whether each message's properties get an attribute ``raw``: their bytes, as the broker sent
+                them.
 
         Raises:
-            RabbitChxError: the broker refused something.
+            RabbitChxError: the broker refuses something.
             ConnectionLostError: the connection ended.
         """
         if raw_headers:
@@ -113,14 +117,14 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             error = ConnectionLostError(
-                f"{self._where}: the connection was lost ({said_by(cause)}): connect anew"
+                f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
             )
         else:
             return
         raise error
 
     def process(self, seconds: float) -> None:
-        """Wait so long, in seconds, or until something has come; callbacks of consumers run in here."""
+        """Wait for at most so many seconds, or until something has come; callbacks of consumers run in here."""
         limit: Any = seconds  # pika's stubs know whole seconds only
         self._connection.process_data_events(time_limit=limit)
 
@@ -136,7 +140,7 @@ class PikaConnection:
         if not isinstance(operation, QueueBind | ExchangeBind):
             _check_arguments(operation)
         if not self._connection.is_open:
-            raise ConnectionLostError(f"{self._where}: the connection was lost before: connect anew")
+            raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
         try:
             if self._channel is None:
                 self._channel = self._connection.channel()
@@ -149,7 +153,7 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             raise ConnectionLostError(
-                f"{self._where}: the connection was lost ({said_by(cause)}): connect anew"
+                f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
             ) from None
         return None
 
@@ -173,7 +177,7 @@ def _call(channel: BlockingChannel, operation: Operation) -> None:
 
 @contextlib.contextmanager
 def _unlogged_answers_of_absence(operation: Operation) -> Iterator[None]:
-    """Hides that pika warns of every 404, but which to a passive declare is simply the answer."""
+    """Hide pika's warning of a 404, which to a passive declare is simply the answer."""
     if isinstance(operation, QueueBind | ExchangeBind) or not operation.passive:
         yield
         return
@@ -201,8 +205,8 @@ def _check_arguments(operation: ExchangeDeclare | QueueDeclare) -> None:
 class _BoundedConnection(pika.BlockingConnection):
     """A BlockingConnection whose waits end.
 
-    pika's own calls wait for an answer for ever, as long as heartbeats come. All of them wait in `_flush_output`;
-    ending the stream from a timer is how pika itself ends a connection that stays blocked.
+    pika's own calls wait for an answer for ever, as long as heartbeats come. All of them wait in `_flush_output`. A
+    timer ends the stream, as pika itself does with a connection that stays blocked.
     """
 
     _impl: Any
@@ -217,7 +221,7 @@ class _BoundedConnection(pika.BlockingConnection):
         return str((self._impl.server_properties or {}).get("version", "unknown"))
 
     def keep_raw_properties(self) -> None:
-        """Keep what pika's reader loses: it makes one Python type of several, and takes the last of equal names."""
+        """Keep what pika's reader loses: it maps several types to one, and takes the last of equal names."""
         impl, read_frame = self._impl, self._impl._read_frame  # noqa: SLF001
 
         def read_and_keep() -> Any:  # noqa: ANN401
@@ -239,7 +243,7 @@ class _BoundedConnection(pika.BlockingConnection):
 
     def _give_up(self) -> None:
         error = BrokerTimeoutError(
-            f"{self._where}: no answer within {self.reply_timeout_s:g} s: the broker is there and does not go on; "
+            f"{self._where}: no answer within {self.reply_timeout_s:g} s: the broker is there, but does not go on; "
             "look at its log and alarms"
         )
         self._impl._terminate_stream(error)  # noqa: SLF001

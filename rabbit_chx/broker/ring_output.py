@@ -1,7 +1,8 @@
-"""What the broker's tools print of a ring, read back: names as they are, whatever text they hold.
+"""Reading rings from the output of the broker's tools. Names are read unchanged, whatever text they contain.
 
-Three forms are read: of :func:`eval_expression`, and of ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` with
-and without ``--formatter json``. The first says the most: the kinds of destinations and the number of the next bucket.
+There are three forms: the output of :func:`eval_expression`, and that of ``rabbitmq-diagnostics
+consistent_hash_exchange_ring_state`` with and without ``--formatter json``. The first says the most: also the kind of
+each destination and the number of the next bucket.
 """
 
 from __future__ import annotations
@@ -38,25 +39,29 @@ class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple take
     """The destination of bucket 0, 1 and so on, None at a hole: a tuple.
 
     Attributes:
-        next_bucket: the number that the broker gives the next bucket, which is how many there are here, holes at
-            the end included; None where the output does not tell.
+        next_bucket: the number of the next bucket that the broker makes. It is the length of this tuple, holes at the
+            end included; None where the output does not tell it.
     """
 
     next_bucket: int | None
 
     def __new__(cls, buckets: Iterable[Destination | None] = (), next_bucket: int | None = None) -> Self:
-        """The buckets, and the number of the next."""
+        """Make the tuple of the buckets, with the number of the next one."""
         made = super().__new__(cls, buckets)
         made.next_bucket = next_bucket
         return made
 
 
 def eval_expression(vhost: str, exchange: str) -> str:
-    """An Erlang expression for ``rabbitmqctl eval`` that prints the ring, with kinds, in characters that cannot break.
+    """Return an Erlang expression for ``rabbitmqctl eval`` that prints the ring, with kinds, in plain ASCII.
 
     Mirrors rabbitmq-server v4.3.6, rabbit_exchange_type_consistent_hash.erl, ``ring_state/2`` and the record
     ``chx_hash_ring``, as they are since 3.8.5. Names go in as lists of bytes and come out as whole numbers (with a 1
-    before the first byte), so that no quotes, line breaks, alphabets or locales are in the way.
+    before the first byte). So quotes, line breaks, alphabets and locales do not matter.
+
+    Args:
+        vhost: the exchange's vhost.
+        exchange: the exchange's name.
     """
     arguments = ", ".join(f"<<{','.join(map(str, name.encode()))}>>" for name in (vhost, exchange))
     return (
@@ -70,11 +75,16 @@ def eval_expression(vhost: str, exchange: str) -> str:
 
 
 def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
-    """The ring that the eval expression printed.
+    """Read the ring from the output of the eval expression.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchange: the exchange that was asked for.
 
     Raises:
         NotFoundError: there was no x-consistent-hash exchange of that name.
-        RingSourceError: this is something else, or the ring of another exchange.
+        RingSourceError: the text is not such output, or is the ring of another exchange.
     """
     if _NOT_FOUND.fullmatch(text):
         _fail_not_found(vhost, exchange)
@@ -92,11 +102,16 @@ def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
 
 
 def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
-    """The ring in output of any of the three forms.
+    """Read the ring from output of any of the three forms.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchange: the exchange that was asked for.
 
     Raises:
         NotFoundError: there was no x-consistent-hash exchange of that name.
-        RingSourceError: this is something else, or the ring of another exchange.
+        RingSourceError: the text is not such output, or is the ring of another exchange.
     """
     try:
         document = json.loads(text.encode())
@@ -130,7 +145,7 @@ def _read_json(document: Any, text: str, vhost: str, exchange: str) -> Buckets: 
 
 
 def _vhost_in(ring: dict[str, Any]) -> str | None:
-    """The vhost by the message, ``... for exchange 'x' in vhost '/'``: no field has it."""
+    """Return the vhost from the message ``... for exchange 'x' in vhost '/'``: it is in no field."""
     start = f"Consistent hashing ring state for exchange '{ring.get('exchange')}' in vhost '"
     message = ring.get("message")
     return message[len(start) : -1] if isinstance(message, str) and message.startswith(start) else None

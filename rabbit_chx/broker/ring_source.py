@@ -1,8 +1,9 @@
 """Ways to read the true ring of an exchange, bucket by bucket.
 
-AMQP and the management API do not show it. The broker's own tools do: ``rabbitmqctl eval`` can say everything, on every
-release since 3.8.5. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` says less: it crashes where an exchange
-is a destination, prints names by the broker's locale, and not the number of the next bucket. So only saved output of it is read.
+AMQP and the management API do not show it. The broker's own tools do. ``rabbitmqctl eval`` tells everything, on every
+release since 3.8.5. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` tells less: it crashes where an
+exchange is a destination, it prints names by the broker's locale, and it omits the number of the next bucket. So only
+its saved output is read.
 """
 
 from __future__ import annotations
@@ -29,20 +30,32 @@ class RingSource(Protocol):
     """A way to read the true ring."""
 
     def read(self, vhost: str, exchange: str) -> tuple[Destination | None, ...]:
-        """The destination of bucket 0, 1 and so on; None at a hole. :class:`Buckets` also tell the next bucket's number.
+        """Return the destination of bucket 0, 1 and so on; None at a hole.
+
+        :class:`Buckets` also tell the number of the next bucket.
+
+        Args:
+            vhost: the exchange's vhost.
+            exchange: the exchange's name.
 
         Raises:
             NotFoundError: there is no x-consistent-hash exchange of that name.
-            RingSourceError: it could not be read.
+            RingSourceError: the ring could not be read.
         """
 
 
 def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> HashRing:
-    """The ring that a source reads, under the rules of a release.
+    """Return the ring that a source reads, under the rules of a release.
+
+    Args:
+        source: how to read the ring.
+        vhost: the exchange's vhost.
+        exchange: the exchange's name.
+        release: the release whose rules apply.
 
     Raises:
         NotFoundError: there is no x-consistent-hash exchange of that name.
-        RingSourceError: it could not be read.
+        RingSourceError: the ring could not be read.
     """
     buckets = source.read(vhost, exchange)
     next_bucket = buckets.next_bucket if isinstance(buckets, Buckets) else None
@@ -50,12 +63,15 @@ def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> 
 
 
 class DiagnosticsRing:
-    """Asks the broker's command line tool, ``rabbitmqctl eval``.
+    """A ring source that asks the broker's command line tool, ``rabbitmqctl eval``.
 
     Args:
-        prefix: what stands before the tool: nothing on the broker's own machine, ``docker exec NAME``,
-            ``kubectl exec POD --``, ``ssh HOST``, ``sudo -u rabbitmq``. Text is split as a shell does; no shell runs.
-        timeout_s: seconds that the command may take.
+        prefix: the command prefix that reaches the tool: ``docker exec NAME``, ``kubectl exec POD --``, ``ssh HOST``,
+            ``sudo -u rabbitmq``; empty on the broker's own machine. Text is split as a shell does; no shell runs.
+        timeout_s: how many seconds the command may take.
+
+    Raises:
+        InputError: the prefix is a text that a shell could not split.
     """
 
     def __init__(self, prefix: str | Sequence[str] = (), timeout_s: float = 30.0) -> None:
@@ -66,7 +82,7 @@ class DiagnosticsRing:
         return f"{type(self).__name__}({shlex.join(self._prefix)!r})"
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """The ring as it is now; see :meth:`RingSource.read`."""
+        """Return the ring as it is now; see :meth:`RingSource.read`."""
         done = self._run("rabbitmqctl", "-q", "eval", eval_expression(vhost, exchange))
         if done.returncode != 0:
             self._fail(done)
@@ -90,7 +106,7 @@ class DiagnosticsRing:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            problem = f"gave no answer within {self._timeout_s:g} s: look whether the broker runs"
+            problem = f"gave no answer within {self._timeout_s:g} s: check that the broker runs"
         except (OSError, ValueError) as cause:
             problem = f"could not be started ({cause}): {self._remedy}"
         raise RingSourceError(f"the ring was not read: {self._named(command[0])} {problem}")
@@ -125,13 +141,13 @@ def _words(prefix: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class SavedRing:
-    """Output that was saved before: of the eval expression, or of the diagnostics command, as text or JSON.
+    """A ring source of saved output: of the eval expression, or of the diagnostics command as text or JSON.
 
-    The diagnostics command prints names by the locale of its process, so decode its output by that one; output of the
-    eval expression is ASCII. Where the output names the exchange or the vhost, another one is refused.
+    The diagnostics command prints names by the locale of its process, so decode its output by that locale. Output of
+    the eval expression is ASCII. Where the output names the exchange or the vhost, any other one is refused.
 
     Args:
-        text: the output.
+        text: the saved output.
     """
 
     def __init__(self, text: str) -> None:
@@ -140,6 +156,10 @@ class SavedRing:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], encoding: str = "utf-8") -> SavedRing:
         """Read the output from a file.
+
+        Args:
+            path: the file.
+            encoding: the encoding of the file.
 
         Raises:
             RingSourceError: the file cannot be read.
@@ -152,5 +172,5 @@ class SavedRing:
             ) from None
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """The ring as it was saved; see :meth:`RingSource.read`."""
+        """Return the ring as it was saved; see :meth:`RingSource.read`."""
         return read_saved(self._text, vhost, exchange)

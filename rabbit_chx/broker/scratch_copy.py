@@ -1,6 +1,6 @@
-"""A copy of a ring in a vhost of its own, and where the broker puts messages that are published to it.
+"""A copy of a ring in a vhost of its own, and where the broker puts messages that are published to the copy.
 
-Names decide nothing about routing, so the copy has names of its own: one queue for each run of buckets.
+Names do not matter for routing. So the copy has names of its own: one queue for each run of buckets.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class CopiedRun:
     """Buckets in a row that have one destination.
 
     Attributes:
-        name: of the queue of the copy, and of the exchange before it where the destination is one.
-        place: the destination that it stands for; None for a hole.
+        name: the name of the queue in the copy, and of the exchange before it where the destination is an exchange.
+        place: the destination that the queue represents; None for a hole.
         weight: the number of buckets.
     """
 
@@ -54,17 +54,25 @@ class CopiedRun:
 
 @dataclass(frozen=True, slots=True)
 class ScratchMessage:
-    """A message to be published, without its body."""
+    """A message to publish, without its body.
+
+    Attributes:
+        routing_key: the routing key.
+        properties: the properties; None for none.
+    """
 
     routing_key: str = ""
     properties: pika.BasicProperties | None = None
 
 
 def copied_runs(ring: HashRing) -> list[CopiedRun]:
-    """The runs of the buckets that routing counts: behind a hole the numbers of the last ones are never drawn.
+    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers.
+
+    Args:
+        ring: the ring to copy.
 
     Raises:
-        EmptyRingError: there are none.
+        EmptyRingError: the ring has no buckets.
     """
     if not ring.bucket_count:
         raise EmptyRingError(
@@ -82,13 +90,13 @@ def copied_runs(ring: HashRing) -> list[CopiedRun]:
 def declare_copy(
     connection: PikaConnection, where: str, runs: Sequence[CopiedRun], arguments: Mapping[str, str]
 ) -> None:
-    """Declare an exchange with such a ring; it is deleted with its vhost.
+    """Declare an exchange with these runs as its ring; it is deleted with its vhost.
 
     Args:
-        connection: to the vhost of the copy.
+        connection: a connection to the vhost of the copy.
         where: the broker's address without password, for errors.
-        runs: of the ring, in its order.
-        arguments: of the exchange.
+        runs: the runs of the ring, in its order.
+        arguments: the exchange's arguments.
     """
     for run in runs:
         if isinstance(run.place, ExchangeRef):
@@ -114,16 +122,16 @@ def route_on_copy(
     messages: Sequence[ScratchMessage],
     seen: Callable[[int], None] = lambda _: None,
 ) -> list[CopiedRun]:
-    """Publish messages to the copy, consume them all, and say where each one was.
+    """Publish messages to the copy, consume them all, and return the run that each one came to.
 
     Args:
-        connection: to the vhost of the copy.
-        runs: of the ring.
-        messages: what to publish.
-        seen: called now and then with the number of messages that have come.
+        connection: a connection to the vhost of the copy.
+        runs: the runs of the ring, as they were declared.
+        messages: the messages to publish.
+        seen: called from time to time with the number of messages that have come.
 
     Raises:
-        BrokerTimeoutError: for 30 s nothing has come, and not all is there.
+        BrokerTimeoutError: no message came for 30 s, and some are missing.
     """
     found: dict[int, CopiedRun] = {}
 

@@ -1,4 +1,4 @@
-"""A vhost that exists for as long as a block runs, and goes whatever ends the block."""
+"""A vhost that exists while a block runs, and is deleted whatever ends the block."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ _REMOVAL_PAUSE_S = 0.5
 
 @contextmanager
 def scratch_vhost(management: Management, user: str | None = None) -> Iterator[str]:
-    """The name of a fresh vhost; it goes with all that is in it, also where the block is interrupted.
+    """Create a vhost for a block; it is deleted with all that is in it, also where the block is interrupted.
 
     Args:
         management: the broker's HTTP API, with a user who may create vhosts.
-        user: who shall have all permissions in it besides the one who creates it.
+        user: a further user who gets all permissions in the vhost; None for none.
+
+    Yields:
+        The name of the vhost.
 
     Raises:
         AccessRefusedError: the user may not create vhosts.
         BrokerRefusedError: the broker refuses the vhost or the permissions.
-        UnreachableError: nobody answers there.
+        UnreachableError: nothing answers at the address.
     """
     name = f"rabbit_chx-{secrets.token_hex(4)}"
     try:
@@ -63,7 +66,7 @@ def _remove(management: Management, name: str, *, may_still_appear: bool) -> Non
             if last:
                 raise UnreachableError(
                     f"the temporary vhost {name!r} is left ({error}): run rabbitmqctl delete_vhost {name}"
-                ) from error  # what ended the block, if anything, stands behind it
+                ) from error  # the error that ended the block, if any, is in the chain
         else:
             return
         time.sleep(_REMOVAL_PAUSE_S)

@@ -1,4 +1,4 @@
-"""What the firehose tracer says of a message that was published. No I/O.
+"""A published message, as the firehose tracer describes it. No I/O.
 
 Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_trace.erl``, ``msg_to_table/1`` and ``tap_in/6``, v3.8.0 to v4.3.6.
 """
@@ -29,11 +29,11 @@ class TracedMessage:
     """A message as the broker routed it.
 
     Attributes:
-        exchange: what it was published to.
-        routing_key: its bytes.
-        headers: its header table, with the types of the wire, without BCC.
-        properties: message_id, correlation_id and timestamp, as far as it has them.
-        queues: those that it was given to.
+        exchange: the exchange that the message was published to.
+        routing_key: the routing key.
+        headers: the header table, with the types of the wire, without BCC.
+        properties: message_id, correlation_id and timestamp, where the message has them.
+        queues: the queues that the broker routed the message to.
     """
 
     exchange: str
@@ -44,13 +44,13 @@ class TracedMessage:
 
     @classmethod
     def from_trace(cls, raw: bytes) -> TracedMessage:
-        """The message that a message of ``amq.rabbitmq.trace`` tells of.
+        """Return the message that a message of ``amq.rabbitmq.trace`` describes.
 
         Args:
-            raw: the bytes of the properties of the latter.
+            raw: the properties of the message of ``amq.rabbitmq.trace``, as bytes.
 
         Raises:
-            RingSourceError: the tracer does not write so.
+            RingSourceError: the properties are not those that the tracer writes.
         """
         trace = dict(headers_in(raw))
         try:
@@ -70,11 +70,11 @@ class TracedMessage:
 
 
 class Observer:
-    """Makes traced messages observations: computes the seed of each by the rules of a release.
+    """Turns traced messages into observations: it computes the seed of each by the rules of a release.
 
     Args:
-        release: the broker's.
-        arguments: of the exchange.
+        release: the broker's release.
+        arguments: the exchange's arguments.
     """
 
     def __init__(self, release: Release, arguments: Mapping[str, Any]) -> None:
@@ -84,7 +84,7 @@ class Observer:
         )
 
     def observe(self, message: TracedMessage) -> Observation:
-        """The message's key, seed and queues."""
+        """Return the message's key, seed and queues."""
         try:
             seed = self._exchange.explain(message.routing_key, message.headers, message.properties).seed
         except ChannelClosedError:

@@ -1,4 +1,4 @@
-"""What a result is made of when people read it: lines, facts and tables. A renderer decides how they look."""
+"""The parts of a result that people read: lines, facts and tables. A renderer decides how they look."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ __all__ = ["Block", "Facts", "Line", "Lines", "Report", "Table"]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sentence or two, broken where they are too long."""
+    """A sentence or two; a renderer breaks them into lines."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines to be taken as they are: they are never broken, and may be shown as they come."""
+    """Lines that a renderer never breaks, and may show one by one as they come."""
 
     texts: Iterable[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names and what they are."""
+    """Names and their values."""
 
     pairs: Sequence[tuple[str, str]]
 
@@ -42,7 +42,7 @@ class Table:
         columns: headings, left to right.
         rows: cells, as many per row as there are columns.
         total: cells of a last row, set apart.
-        narrow: a table that says the same in less width, for where this one does not fit.
+        narrow: a table that says the same in less width, for where this one does not fit; None for none.
     """
 
     columns: Sequence[Column]
@@ -58,7 +58,7 @@ class Report(Protocol):
     """A result that can be shown: to people as blocks, to programs as JSON."""
 
     def blocks(self) -> Iterable[Block]:
-        """What people read, in order."""
+        """Return what people read, in order."""
 
     def as_json(self) -> dict[str, Any]:
-        """What programs read: JSON's own types only."""
+        """Return what programs read, in JSON's own types."""

@@ -24,28 +24,28 @@ class Record(Protocol):
     """One of many results that are shown as they come."""
 
     def as_line(self) -> str:
-        """What people and line tools read: tabs between fields."""
+        """Return what people and line tools read, with tabs between the fields."""
 
     def as_json(self) -> dict[str, Any]:
-        """What programs read: JSON's own types only."""
+        """Return what programs read, in JSON's own types."""
 
 
 class Output(Protocol):
     """A renderer with its stream."""
 
     def show(self, report: Report) -> None:
-        """Writes a whole result."""
+        """Write a whole result."""
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Writes results, one on each line, and does not keep them back."""
+        """Write results, one on each line, without holding them back."""
 
 
 class ConsoleOutput:
     """For people: as wide as the terminal, or without limit where the output goes elsewhere.
 
     Args:
-        stream: stdout if None.
-        width: columns; found out if None.
+        stream: where to write; None for stdout.
+        width: the width in columns; None for that of the terminal.
     """
 
     def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
@@ -56,7 +56,7 @@ class ConsoleOutput:
         self._width = width
 
     def show(self, report: Report) -> None:
-        """Writes the blocks as they come, with an empty line between them."""
+        """Write the blocks as they come, with an empty line between them."""
         written = False
         for block in report.blocks():
             gap = "\n" if written else ""
@@ -66,7 +66,7 @@ class ConsoleOutput:
                 gap, written = "", True
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Writes a line for each."""
+        """Write a line for each record."""
         for record in records:
             self._stream.write(f"{record.as_line()}\n")
         self._stream.flush()
@@ -103,10 +103,10 @@ class ConsoleOutput:
 class JsonOutput:
     """For programs: one JSON document, or one on each line where results are shown as they come.
 
-    Characters are escaped where the stream cannot have them all.
+    Characters are escaped where the stream is not UTF-8.
 
     Args:
-        stream: stdout if None.
+        stream: where to write; None for stdout.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -114,18 +114,18 @@ class JsonOutput:
         self._ascii = codecs.lookup(self._stream.encoding or "utf-8").name != "utf-8"
 
     def show(self, report: Report) -> None:
-        """Writes the document, indented."""
+        """Write the document, indented."""
         self._stream.write(f"{json.dumps(report.as_json(), indent=2, ensure_ascii=self._ascii)}\n")
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Writes a document on each line."""
+        """Write a document on each line."""
         for record in records:
             self._stream.write(f"{json.dumps(record.as_json(), ensure_ascii=self._ascii)}\n")
         self._stream.flush()
 
 
 def _wrapped(text: str, width: int, margin: int = 0) -> str:
-    """Breaks lines between words; a word that is too long stays whole."""
+    """Break lines between words; a word that is too long stays whole."""
     lines = [
         wrapped
         for line in text.splitlines()

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line now and then elsewhere. It goes to stderr."""
+"""Progress of long work, on stderr: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SHORT_S = 1.0
 
 
 class CountProgress:
-    """Shows a count that rises to a known total, asking for it now and then in a thread of its own.
+    """Shows a count that rises to a known total. A thread of its own asks for the count.
 
     Args:
-        what: what is being done.
+        what: what is done.
         total: the count at which it is done.
-        count: called in the thread; the count now. After it has raised, it is not asked again.
+        count: returns the count. The thread calls it, until it raises.
     """
 
     def __init__(self, what: str, total: int, count: Callable[[], int]) -> None:
@@ -89,10 +89,10 @@ class CountProgress:
 
 @contextmanager
 def sign_of_life(what: str) -> Iterator[None]:
-    """On a terminal, shows that a block is at work and for how long, unless it is short; elsewhere nothing.
+    """Show on a terminal that a block is at work and for how long, if it takes more than a second.
 
     Args:
-        what: what is being worked on.
+        what: what the block works on.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield

@@ -1,4 +1,4 @@
-"""Tables for a terminal, plain where the output goes elsewhere."""
+"""Tables as text, for a terminal or a file."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ if TYPE_CHECKING:
 __all__ = ["WIDE", "Column", "printable", "render_table", "table_width"]
 
 _ASCII_HEAD = "    \n    \n -- \n    \n    \n    \n    \n    \n"
-"""As rich's SIMPLE_HEAD, for where there is no line to draw."""
+"""As rich's SIMPLE_HEAD, where the output has no character for the line."""
 
-WIDE = 100_000  # for what is no terminal: nothing is cut or broken
+WIDE = 100_000  # columns of what is not a terminal, so that nothing is cut or broken
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its heading, and whether it holds numbers."""
+    """A column.
+
+    Attributes:
+        heading: the text above the column.
+        numeric: whether the cells are numbers, which are aligned to the right and never folded.
+    """
 
     heading: str
     numeric: bool = True
@@ -37,14 +42,14 @@ def render_table(
     width: int = WIDE,
     encoding: str = "utf-8",
 ) -> str:
-    """A table as text; whole numbers get thousands separators.
+    """Return a table as text; whole numbers get thousands separators.
 
     Args:
-        columns: headings, left to right.
-        rows: cells, as many per row as there are columns.
-        total: cells of a last row, set apart.
-        width: into how many characters it has to fit; text is folded for it, numbers are not.
-        encoding: that of the output; what it lacks is escaped.
+        columns: the columns, left to right.
+        rows: the cells of each row, one for each column.
+        total: the cells of a last row, set apart; empty for none.
+        width: the width in characters to fit into; text is folded, numbers are not.
+        encoding: the encoding of the output; characters that it lacks are escaped.
     """
     console = _console(max(width, table_width(columns, [], total, encoding)))
     with console.capture() as capture:
@@ -58,7 +63,7 @@ def table_width(
     total: Sequence[object] = (),
     encoding: str = "utf-8",
 ) -> int:
-    """How many characters wide the table is where nothing is folded."""
+    """Return the width of the table in characters where nothing is folded; see `render_table`."""
     return _console(WIDE).measure(_table(columns, rows, total, encoding)).maximum
 
 
@@ -99,11 +104,11 @@ def _cell(value: object, encoding: str) -> str:
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    """The text with control characters escaped, as a name may hold what would drive the terminal.
+    """Return the text with control characters escaped, since a name may contain what would drive the terminal.
 
     Args:
-        text: any.
-        encoding: that of the output; what it lacks is escaped too, before anything is measured.
+        text: any text.
+        encoding: the encoding of the output; characters that it lacks are escaped too.
     """
     if not text.isprintable():
         text = "".join(

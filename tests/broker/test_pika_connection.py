@@ -108,7 +108,7 @@ def test_a_connection_that_is_cut(proxy: Callable[..., Any], vhost_url: str) -> 
     connection.run(check_exchange("here", "amq.direct"))
     way.cut()
 
-    with pytest.raises(ConnectionLostError, match="connect anew"):
+    with pytest.raises(ConnectionLostError, match="connect again"):
         connection.run(check_exchange("here", "amq.direct"))
     connection.close()
     connection.close()
@@ -120,6 +120,6 @@ def test_after_the_connection_is_gone(vhost_url: str, proxy: Callable[..., Any])
         way.cut()
         with pytest.raises(ConnectionLostError):
             broker.declare("x", BINDINGS)
-        with pytest.raises(ConnectionLostError, match="the connection was lost before: connect anew"):
+        with pytest.raises(ConnectionLostError, match="the connection was lost before: connect again"):
             broker.declare("x", BINDINGS)
         assert broker.release.version
