@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.transport import tls_context
+from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.errors import InputError
 
 __all__ = ["aio_pika_arguments"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import ssl
 from typing import Any
 
 import pika
@@ -12,7 +10,8 @@ from pika import exceptions as pika_errors
 from pika.adapters.utils import connection_workflow
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.transport import tls_context
+from rabbit_chx.connection.failures import unreachable
+from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -105,7 +104,11 @@ def opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitC
             f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: "
             "check host, port and firewall"
         )
-    return UnreachableError(f"{settings.masked_url}: {_what_went_wrong(cause, said)}")
+    if isinstance(cause, pika_errors.IncompatibleProtocolError | pika_errors.StreamLostError):
+        return UnreachableError(
+            f"{settings.masked_url}: no AMQP 0-9-1 is spoken there ({said}): check the port"
+        )
+    return unreachable(settings, cause, said)
 
 
 def _vhost_error(settings: ConnectionSettings, said: str) -> RabbitChxError:
@@ -120,21 +123,6 @@ def _vhost_error(settings: ConnectionSettings, said: str) -> RabbitChxError:
         "check the user's permissions on it",
         reply_code=530,
     )
-
-
-def _what_went_wrong(cause: BaseException, said: str) -> str:
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return (
-            f"the broker's certificate is not accepted ({cause.verify_message}): "
-            "give its CA with cacertfile, or its name with server_name_indication"
-        )
-    if isinstance(cause, ssl.SSLError):
-        return f"TLS cannot be agreed on ({said}): is it a TLS port?"
-    if isinstance(cause, socket.gaierror):
-        return f"the host name cannot be resolved ({said}): check the host in the URL"
-    if isinstance(cause, pika_errors.IncompatibleProtocolError | pika_errors.StreamLostError):
-        return f"no AMQP 0-9-1 is spoken there ({said}): check the port"
-    return f"nobody answers there ({said}): check host and port, and that the broker runs"
 
 
 def said_by(cause: BaseException) -> str:

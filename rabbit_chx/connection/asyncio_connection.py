@@ -1,4 +1,12 @@
-"""The same connection on asyncio: drives a `Session` over an `asyncio.Transport`, TLS or not."""
+"""The same connection on asyncio: drives a `Session` over an `asyncio.Transport`, TLS or not.
+
+How it works. The event loop receives whenever bytes come and gives them to the session at once, also between two turns. So
+a *turn* only hands what is queued to the transport and waits until something moves: an answer, room in the transport, or the
+end. With `until_open` it sleeps on while more messages than that are open. Heartbeats are a timer of the event loop.
+
+An *interruption* is a cancelled task here. It arrives at an await, never between the socket and the ledger, so the
+connection and its counts stay whole, and the next task goes on with both.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +17,19 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-from rabbit_chx.connection.session import Phase, Session, broken_handshake, closed, no_handshake
-from rabbit_chx.connection.transport import bytes_not_taken, lost, no_answer, no_tls, server_name, tls_context
+from rabbit_chx.connection.failures import (
+    broken_handshake,
+    closed_connection,
+    failed_tls,
+    late_handshake,
+    lost_connection,
+    silence,
+    unreachable,
+)
+from rabbit_chx.connection.link import Link
+from rabbit_chx.connection.session import Phase, Session
+from rabbit_chx.connection.tls import server_name, tls_context
+from rabbit_chx.connection.transport import bytes_not_taken
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:
@@ -25,19 +44,22 @@ _GOODBYE_S = 5.0
 _NEXT_ADDRESS_S = 0.25
 
 
-class AsyncConnection(asyncio.Protocol):
-    """An open connection with a confirming channel; made by `open`.
+class AsyncConnection(asyncio.Protocol, Link):
+    """An open connection with a confirming channel; made by `connect`.
+
+    Args:
+        settings: the address to connect to, and how.
 
     Attributes:
         session: the protocol's side.
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self.session = Session(settings)
-        self._where = settings.masked_url
+        super().__init__(settings.masked_url)
+        self.session = Session(settings, self)
         self._transport: asyncio.Transport | None = None
         self._moved = asyncio.Event()  # something came, may go, or has ended
-        self._enough: int | None = None
+        self._until_open: int | None = None
         self._gone = asyncio.Event()
         self._full = False  # the transport asks us to wait
         self._written = 0
@@ -48,8 +70,11 @@ class AsyncConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def open(cls, settings: ConnectionSettings) -> Self:
-        """Connect.
+    async def connect(cls, settings: ConnectionSettings) -> Self:
+        """Open a connection.
+
+        Args:
+            settings: the address to connect to, and how.
 
         Raises:
             UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
@@ -64,9 +89,9 @@ class AsyncConnection(asyncio.Protocol):
             if isinstance(cause, RabbitChxError):
                 raise
             connected = connection._transport is not None
-            raise (no_handshake(settings) if connected else no_answer(settings, cause)) from None
+            raise (late_handshake(settings) if connected else unreachable(settings, cause)) from None
         finally:
-            if connection.session.phase is not Phase.READY or connection.session.failure is not None:
+            if connection.session.phase is not Phase.READY or connection.failure is not None:
                 connection._abort()
         connection._beat()
         return connection
@@ -83,12 +108,12 @@ class AsyncConnection(asyncio.Protocol):
             )
         except (ssl.SSLError, ConnectionError) as cause:
             if settings.tls and not isinstance(cause, ConnectionRefusedError):
-                raise no_tls(settings, cause) from None
-            raise no_answer(settings, cause) from None
+                raise failed_tls(settings, cause) from None
+            raise unreachable(settings, cause) from None
         except (OSError, UnicodeError) as cause:
             if isinstance(cause, TimeoutError):
                 raise
-            raise no_answer(settings, cause) from None
+            raise unreachable(settings, cause) from None
 
     async def _until_ready(self, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
@@ -102,45 +127,46 @@ class AsyncConnection(asyncio.Protocol):
     @property
     def backlog(self) -> bool:
         """Whether bytes wait for the socket to take them."""
-        return self._full or bool(self.session.output)
+        return self._full or bool(self.output)
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that the socket has taken, heartbeats left out."""
+        """Bytes that the socket has taken, without heartbeats."""
         waiting = self._transport.get_write_buffer_size() if self._transport else 0
         self._taken = max(self._taken, self._written - waiting)
         return self._taken
 
     @property
     def bytes_under_way(self) -> int:
-        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
+        """Bytes that the socket has taken and the peer has not, without heartbeats; 0 where the system does not tell."""
         if self._transport is None:
             return 0
         return max(0, bytes_not_taken(self._transport.get_extra_info("socket")) - self._heartbeat_bytes)
 
-    async def turn(self, wait_s: float, enough: int | None = None) -> None:
-        """Write what is to be written, and wait until something moves.
+    async def turn(self, longest_wait_s: float, until_open: int | None = None) -> None:
+        """Send, and wait until something moves.
 
         Args:
-            wait_s: seconds at most.
-            enough: answers count as moving when no more messages than this are open; None for any.
+            longest_wait_s: seconds to wait at most.
+            until_open: wait, within that time, until no more messages than this are open or the broker refuses one;
+                None for anything that comes.
 
         Raises:
-            RabbitChxError: the connection cannot go on, or the broker refused something.
+            RabbitChxError: the connection cannot go on, or the broker closed it.
         """
         self._write()
-        if self.session.failure is None:
+        if self.failure is None:
             self._moved.clear()
-            self._enough = enough
-            if wait_s:
+            self._until_open = until_open
+            if longest_wait_s:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):
+                    async with asyncio.timeout(longest_wait_s):
                         await self._moved.wait()
             else:
                 await asyncio.sleep(0)
             self._write()
-        if self.session.failure is not None:
-            raise self.session.failure
+        if self.failure is not None:
+            raise self.failure
 
     async def close(self) -> None:
         """Say goodbye and close the socket; bounded, and may be called again."""
@@ -148,19 +174,19 @@ class AsyncConnection(asyncio.Protocol):
             return
         self._closed = True
         try:
-            if not isinstance(self.session.failure, UnreachableError):
+            if not isinstance(self.failure, UnreachableError):
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_GOODBYE_S):
                         await self._say_goodbye()
         finally:
             self._abort()
-            self.session.failure = self.session.failure or closed(self._where)
+            self.failure = self.failure or closed_connection(self.where)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await self._gone.wait()
 
     async def _say_goodbye(self) -> None:
-        self._enough = None
+        self._until_open = None
         self.session.close()
         while self.session.phase is not Phase.CLOSED and not self._gone.is_set():
             self._write()
@@ -171,39 +197,39 @@ class AsyncConnection(asyncio.Protocol):
     # -- what the event loop does
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to speak."""
+        """Send the protocol header."""
         assert isinstance(transport, asyncio.Transport)  # noqa: S101  # so it is for TCP and TLS
         self._transport = transport
         self._write()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came."""
+        """Give received bytes to the session."""
         self._last_received = time.monotonic()
         self.session.receive(data)
         self._write()
-        if self._enough is None or self.session.has_news(self._enough):
+        if self.failure is not None or self._until_open is None or self.has_news(self._until_open):
             self._moved.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take down that it is over."""
-        self.session.failure = self.session.failure or lost(self._where, exc)
+        """Keep why the connection ended, and wake whoever waits."""
+        self.failure = self.failure or lost_connection(self.where, exc)
         if self._timer is not None:
             self._timer.cancel()
         self._gone.set()
         self._moved.set()
 
     def pause_writing(self) -> None:
-        """Wait until the socket has taken more."""
+        """Keep what is queued until the socket has taken more."""
         self._full = True
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Resume writing."""
         self._full = False
         self._write()
         self._moved.set()
 
     def _write(self) -> None:
-        output = self.session.output
+        output = self.output
         while output and not self._full and self._transport is not None:
             data = output.popleft()
             if data is HEARTBEAT_FRAME:  # a sign of life is no progress
@@ -215,15 +241,14 @@ class AsyncConnection(asyncio.Protocol):
             self._last_sent = time.monotonic()
 
     def _beat(self) -> None:
-        """Show signs of life, and look for them."""
+        """Send a heartbeat where it is time for one, and see whether the broker sends its own."""
         session = self.session
-        if not session.heartbeat_s or session.failure is not None or self._transport is None:
+        if not session.heartbeat_s or self.failure is not None or self._transport is None:
             return
         now = time.monotonic()
-        try:
-            session.look_alive(now - self._last_received)
-        except ConnectionLostError as cause:
-            session.failure = cause
+        silence_s = now - self._last_received
+        if silence_s > session.longest_silence_s:
+            self.failure = silence(self.where, silence_s)
             self._abort()
             self._moved.set()
             return

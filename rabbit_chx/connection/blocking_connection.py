@@ -1,4 +1,16 @@
-"""The one socket loop: drives a `Session` over a `Transport`."""
+"""The blocking socket loop: drives a `Session` over a `Transport`.
+
+How it works. A *turn* is one round: send what is queued, wait for the socket for a bounded time, give what came to the
+session, and see whether the broker is alive. With `until_open` a turn goes on while more messages than that are open, so
+that a caller who waits for room is not woken for every ack. The caller's own thread does all of this; nothing moves between
+two turns, but for heartbeats: a thread of the connection takes a turn now and then while the caller is elsewhere. Both hold the
+same lock, and the thread lets the caller go first.
+
+A fault is kept in `Link.failure` and raised by this turn and each later one, so that no caller goes on over a connection that
+has ended. An *interruption* (Ctrl-C, or what another signal's handler raises) may come anywhere: between the socket and the
+ledger too, where bytes have been taken in and not yet counted. The counts can then be too low and never too high. So the
+connection is given up for good, and whoever asks reads the counts as they are.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +21,18 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-from rabbit_chx.connection.link import InterruptedLinkError
-from rabbit_chx.connection.session import Phase, Session, broken_handshake, closed, no_handshake
+from rabbit_chx.connection.failures import (
+    broken_handshake,
+    closed_connection,
+    interruption,
+    late_handshake,
+    missing_reply,
+    silence,
+)
+from rabbit_chx.connection.link import Link
+from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.connection.transport import Transport
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
@@ -28,28 +48,31 @@ _REPLY_S = 60.0
 _LONGEST_WAIT_S = 1.0
 
 
-class Connection:
+class Connection(Link):
     """An open connection with a confirming channel.
 
     A thread keeps the heartbeats going while the caller is busy elsewhere, waiting for its input for example.
 
     Args:
-        settings: where to, and how.
-        lock: held by whoever touches the session; the thread waits its turn.
+        settings: the address to connect to, and how.
+        lock: held by whoever uses the connection; its thread waits for it. None for a lock of its own.
 
     Attributes:
         session: the protocol's side.
-        bytes_sent: bytes that the socket has taken, heartbeats left out.
+        backlog: whether bytes wait for the socket to take them.
+        bytes_sent: bytes that the socket has taken, without heartbeats.
 
     Raises:
         UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
         BrokerRefusedError: the broker answers, and refuses user, vhost or mechanism.
     """
 
+    backlog = False
+    bytes_sent = 0
+
     def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
-        self._where = settings.masked_url
-        self.session = Session(settings)
-        self.bytes_sent = 0
+        super().__init__(settings.masked_url)
+        self.session = Session(settings, self)
         self._heartbeat_bytes = 0  # sent since the last other byte
         self._out: deque[memoryview] = deque()
         self._lock = lock or threading.RLock()
@@ -70,7 +93,7 @@ class Connection:
         while self.session.phase is not Phase.READY:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise no_handshake(settings)
+                raise late_handshake(settings)
             try:
                 self.turn(left)
             except ConnectionLostError as cause:
@@ -79,50 +102,47 @@ class Connection:
     # -- what the caller does
 
     @property
-    def backlog(self) -> bool:
-        """Whether bytes wait for the socket to take them."""
-        return bool(self._out)
-
-    @property
     def bytes_under_way(self) -> int:
-        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
+        """Bytes that the socket has taken and the peer has not, without heartbeats; 0 where the system does not tell."""
         return max(0, self._transport.bytes_not_taken - self._heartbeat_bytes)
 
-    def turn(self, longest_wait_s: float, enough: int | None = None) -> None:
-        """Write, wait for the socket, read, and see whether the connection lives.
+    def turn(self, longest_wait_s: float, until_open: int | None = None) -> None:
+        """Send, wait for the socket, receive, and see whether the broker is alive.
 
         Args:
-            longest_wait_s: seconds; it may be less.
-            enough: go on as long as more messages than this are open; None for one round.
+            longest_wait_s: seconds to wait at most; the turn may be shorter.
+            until_open: go on, within that time, until no more messages than this are open or the broker refuses one;
+                None for one round.
 
         Raises:
-            RabbitChxError: it does not, or the broker refused something.
+            RabbitChxError: the connection cannot go on, or the broker closed it.
         """
-        session = self.session
-        if session.failure is None:
+        if self.failure is None:
             try:
                 self._keep_heart_beating()
-                wait_s = min(longest_wait_s, (session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
+                wait_s = min(longest_wait_s, (self.session.heartbeat_s or 60) / 4, _LONGEST_WAIT_S)
                 self._exchange(wait_s)
-                if enough is not None:
-                    self._go_on(wait_s, enough)
-                self._look_alive()
+                deadline = time.monotonic() + wait_s
+                while until_open is not None and self.failure is None and not self.has_news(until_open):
+                    if time.monotonic() > deadline:
+                        break
+                    self._exchange(wait_s)
+                silence_s = time.monotonic() - self._last_received
+                if silence_s > self.session.longest_silence_s:
+                    self.failure = self.failure or silence(self.where, silence_s)
             except RabbitChxError as cause:
-                session.failure = session.failure or cause
+                self.failure = self.failure or cause
             except BaseException as cause:
-                # Ctrl-C may have come between the socket and the ledger: the counts hold, the connection does not.
-                session.failure = InterruptedLinkError(
-                    f"{self._where}: given up after an interruption ({type(cause).__name__}): open a new one"
-                )
+                self.failure = interruption(self.where, cause)
                 raise
-        if session.failure is not None:
-            raise session.failure
+        if self.failure is not None:
+            raise self.failure
 
     def request(self, method: Method) -> Method:
         """Send a method and wait for its answer.
 
         Raises:
-            RabbitChxError: the broker refused, or the connection cannot go on.
+            RabbitChxError: the broker refuses it, or the connection cannot go on.
         """
         with self._lock:
             session = self.session
@@ -131,9 +151,7 @@ class Connection:
             while session.reply is None:
                 self.turn(_LONGEST_WAIT_S)
                 if time.monotonic() > deadline:
-                    raise BrokerTimeoutError(
-                        f"{self._where}: no answer to {method.name} within {_REPLY_S:g} s: look at the broker's log"
-                    )
+                    raise missing_reply(self.where, method.name, _REPLY_S)
             return session.reply
 
     def close(self) -> None:
@@ -143,20 +161,20 @@ class Connection:
         self._closed.set()
         with self._lock:
             try:
-                if not isinstance(self.session.failure, UnreachableError):
+                if not isinstance(self.failure, UnreachableError):
                     self._say_goodbye()
             except RabbitChxError as cause:
-                _log.debug("%s: closing: %s", self._where, cause)
+                _log.debug("%s: closing: %s", self.where, cause)
             finally:
                 self._transport.close()
-                self.session.failure = self.session.failure or closed(self._where)
+                self.failure = self.failure or closed_connection(self.where)
         if self._keeper.is_alive():
             self._keeper.join(_GOODBYE_S)
 
     def _say_goodbye(self) -> None:
         self.session.close()
         deadline = time.monotonic() + _GOODBYE_S
-        while self._out or self.session.output or self.session.phase is not Phase.CLOSED:
+        while self._out or self.output or self.session.phase is not Phase.CLOSED:
             left = deadline - time.monotonic()
             if left <= 0:
                 return
@@ -165,7 +183,7 @@ class Connection:
     # -- the loop
 
     def _exchange(self, wait_s: float) -> None:
-        if self._out or self.session.output:
+        if self._out or self.output:
             self._send()
         if wait_s and self._out:
             self._transport.wait(wait_s)
@@ -173,16 +191,11 @@ class Connection:
         if data := self._transport.receive(wait_s):
             self._last_received = time.monotonic()
             self.session.receive(data)
-            if self.session.output:
+            if self.output:
                 self._send()
 
-    def _go_on(self, wait_s: float, enough: int) -> None:
-        deadline = time.monotonic() + wait_s
-        while not self.session.has_news(enough) and time.monotonic() <= deadline:
-            self._exchange(wait_s)
-
     def _send(self) -> None:
-        out, output = self._out, self.session.output
+        out, output = self._out, self.output
         while output:
             out.append(memoryview(output.popleft()))
         while out:
@@ -199,14 +212,12 @@ class Connection:
                 out.popleft()
             else:
                 out[0] = out[0][sent:]
+        self.backlog = bool(out)
 
     def _keep_heart_beating(self) -> None:
         heartbeat_s = self.session.heartbeat_s
         if heartbeat_s and not self._out and time.monotonic() - self._last_sent > heartbeat_s / 2:
             self.session.heartbeat()
-
-    def _look_alive(self) -> None:
-        self.session.look_alive(time.monotonic() - self._last_received)
 
     def _keep_alive(self) -> None:
         while not self._closed.wait(self.session.heartbeat_s / 4):
@@ -215,8 +226,8 @@ class Connection:
             try:
                 if not self._closed.is_set():
                     self.turn(0)
-            except Exception as cause:  # noqa: BLE001  # it is kept in the session; the caller meets it next
-                _log.debug("%s: no more heartbeats: %s", self._where, cause)
+            except Exception as cause:  # noqa: BLE001  # it is kept as the failure, which the caller meets next
+                _log.debug("%s: no more heartbeats: %s", self.where, cause)
                 return
             finally:
                 self._lock.release()

@@ -23,7 +23,7 @@ class Part(NamedTuple, Generic[What]):
     """Some messages of a batch.
 
     Attributes:
-        batch: what `Ledger.publish` was given for it.
+        batch: what `Ledger.enter` was given for it.
         places: which of its messages, from 0, in order.
     """
 
@@ -43,16 +43,20 @@ class Ledger(Generic[What]):
 
     Attributes:
         sent: messages published so far; the last delivery tag.
-        nacked: messages that the broker refused.
+        answered: messages that the broker acked or nacked.
+        nacked: messages that the broker nacked: it refused them.
+        open: messages that are not answered yet.
         open_bytes: bytes on the wire of the batches that have an open message.
-        refused: the nacked messages that nobody has taken out of this list yet.
+        refused: the nacked messages that `take_refused` has not taken yet.
     """
 
-    __slots__ = ("_ahead", "_batches", "_low", "nacked", "open_bytes", "refused", "sent")
+    __slots__ = ("_ahead", "_batches", "_low", "answered", "nacked", "open", "open_bytes", "refused", "sent")
 
     def __init__(self) -> None:
         self.sent = 0
+        self.answered = 0
         self.nacked = 0
+        self.open = 0
         self.open_bytes = 0
         self._low = 0  # every tag up to this one is answered
         self._ahead: set[int] = set()  # answered tags above it
@@ -60,32 +64,38 @@ class Ledger(Generic[What]):
         self.refused: list[Part[What]] = []
 
     @property
-    def answered(self) -> int:
-        """Messages that were acked or nacked."""
-        return self._low + len(self._ahead)
-
-    @property
     def acked(self) -> int:
-        """Messages that were acked. The broker acks what it returned, too."""
+        """Messages that the broker acked. It acks what it returned, too."""
         return self.answered - self.nacked
 
-    @property
-    def open(self) -> int:
-        """Messages that are not answered yet."""
-        return self.sent - self._low - len(self._ahead)
+    def enter(self, messages: int, size: int, what: What) -> None:
+        """Enter a batch that is published now.
 
-    def publish(self, messages: int, size: int, what: What) -> None:
-        """Take down a batch of so many messages and bytes; `what` stands for it in the answers."""
+        Args:
+            messages: how many messages it has.
+            size: their bytes on the wire.
+            what: what stands for the batch in `take_refused` and `left`.
+        """
         self.sent += messages
+        self.open += messages
         self.open_bytes += size
         self._batches.append(_Batch(self.sent, messages, size, what))
 
+    def has_news(self, until_open: int) -> bool:
+        """Whether no more than so many messages are open, or the broker refused one."""
+        return self.open <= until_open or bool(self.refused)
+
+    def take_refused(self) -> list[Part[What]]:
+        """Return the nacked messages that were not taken yet, by batch."""
+        refused, self.refused = self.refused, []
+        return refused
+
     def left(self) -> list[Part[What]]:
-        """The messages that are not answered, by batch, oldest first."""
+        """Return the messages that are not answered, by batch, oldest first."""
         return list(self._open_through(self.sent))
 
     def ack(self, tag: int, *, multiple: bool) -> None:
-        """Take down a basic.ack.
+        """Enter a basic.ack.
 
         Raises:
             ValueError: the tag was never published.
@@ -97,9 +107,10 @@ class Ledger(Generic[What]):
             self._raise_low(tag)
         elif tag > self._low:
             self._ahead.add(tag)
+            self._raise_low(self._low)
 
     def ack_each(self, tags: list[int]) -> None:
-        """Take down a basic.ack of each single tag.
+        """Enter a basic.ack of each single tag.
 
         Raises:
             ValueError: one of them was never published.
@@ -111,7 +122,7 @@ class Ledger(Generic[What]):
             self._raise_low(low)
 
     def nack(self, tag: int, *, multiple: bool) -> None:
-        """Take down a basic.nack.
+        """Enter a basic.nack.
 
         Raises:
             ValueError: the tag was never published.
@@ -134,7 +145,7 @@ class Ledger(Generic[What]):
             raise ValueError(f"the broker confirmed delivery tag {tag}, but only {self.sent} were published")
 
     def _open_through(self, tag: int, after: int = 0) -> Iterator[Part[What]]:
-        """The open messages above the tag `after`, up to `tag`, by batch."""
+        """Yield the open messages above the tag `after`, up to `tag`, by batch."""
         after = max(after, self._low)
         for batch in self._batches:
             first = batch.last - batch.messages + 1
@@ -157,11 +168,14 @@ class Ledger(Generic[What]):
         self._raise_low(tag)
 
     def _raise_low(self, tag: int) -> None:
+        """Let every tag up to this one be answered, and those that follow it and are ahead."""
         ahead = self._ahead
         while tag + 1 in ahead:
             tag += 1
             ahead.remove(tag)
         self._low = tag
+        self.answered = tag + len(ahead)
+        self.open = self.sent - self.answered
         batches = self._batches
         while batches and batches[0].last <= tag:
             self.open_bytes -= batches.popleft().size

@@ -1,40 +1,74 @@
-"""A connection as its users see it, whoever moves its bytes, and two ways in which it fails them."""
+"""A connection as those who publish over it see it.
+
+Three sides share a `Link`. The `Session` writes down what the broker says: answers, returned messages, blocks, and why
+the connection ends. The loop, which is a subclass, takes `output` to the socket and counts the bytes. The delivery reads
+all of it and calls `publish`. What they share are plain attributes: reading one costs nothing.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
+from rabbit_chx.amqp.frames import FRAME_MAX
+from rabbit_chx.connection.ledger import Ledger
 
 if TYPE_CHECKING:
-    from rabbit_chx.connection.session import Session
+    from rabbit_chx.amqp.frames import Return
+    from rabbit_chx.errors import RabbitChxError
 
-__all__ = ["InterruptedLinkError", "Link", "StallError"]
+__all__ = ["Link"]
 
 
-class Link(Protocol):
-    """A connection, whoever moves its bytes."""
+class Link(Ledger[Any], ABC):
+    """The ledger of a connection's messages, and how the connection fares.
+
+    Args:
+        where: the broker's address without its password.
+
+    Attributes:
+        where: the broker's address without its password.
+        output: whole frames, to be sent in this order.
+        failure: why the connection cannot go on, or None.
+        blocked: the broker's reason for asking publishers to wait, or None.
+        returned: how many messages came back as unroutable; the broker acks them, too.
+        samples: the first few of them.
+        frame_max: the largest frame that was agreed on, in bytes.
+    """
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.output: deque[bytes] = deque()
+        self.failure: RabbitChxError | None = None
+        self.blocked: str | None = None
+        self.returned = 0
+        self.samples: list[Return] = []
+        self.frame_max = FRAME_MAX
+
+    def publish(self, wire: bytes, messages: int, what: object = None) -> None:
+        """Queue encoded messages.
+
+        Args:
+            wire: the messages as they go over the wire.
+            messages: how many they are.
+            what: what stands for them in the answers: in `take_refused` and `left`.
+        """
+        self.enter(messages, len(wire), what)
+        self.output.append(wire)
 
     @property
-    def session(self) -> Session:
-        """The protocol's side."""
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes that the socket has taken, heartbeats left out."""
-
-    @property
+    @abstractmethod
     def backlog(self) -> bool:
         """Whether bytes wait for the socket to take them."""
 
     @property
+    @abstractmethod
+    def bytes_sent(self) -> int:
+        """Bytes that the socket has taken, without heartbeats."""
+
+    @property
+    @abstractmethod
     def bytes_under_way(self) -> int:
-        """Bytes that the socket has taken and the peer's has not, heartbeats left out; 0 where no one can tell."""
-
-
-class StallError(BrokerTimeoutError):
-    """The broker answers nothing, and has not said that it blocks us."""
-
-
-class InterruptedLinkError(ConnectionLostError):
-    """Ctrl-C or the like came while the connection was at work."""
+        """Bytes that the socket has taken and the peer has not, without heartbeats; 0 where the system does not tell."""

@@ -1,10 +1,19 @@
-"""One AMQP connection with one confirming channel, as bytes in and bytes out. No socket, no clock."""
+"""One AMQP connection with one confirming channel, as bytes in and bytes out. No socket, no clock.
+
+How it works. The loop that owns the socket calls `Session.receive` with whatever bytes came, and sends what it finds in
+`Link.output`. So a session only reacts. Opening is a chain: start, tune, open-ok, channel open-ok and confirm select-ok
+each queue the next method, and the last of them makes the phase READY. From then on nearly all that comes are acks and
+nacks of one fixed size: `_consume_confirms` reads a whole run of them at once into the link's ledger. Every other frame
+takes the slow way, through pamqp and one handler for each method. A fault (a channel or connection that the broker closes,
+or bytes that are not AMQP) is not raised here. It is kept as `Link.failure`, so that the answers before it in the same bytes
+still count; the loop raises it.
+"""
 
 from __future__ import annotations
 
+import math
 import platform
 import struct
-from collections import deque
 from enum import Enum, auto
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
@@ -21,22 +30,16 @@ from rabbit_chx.amqp.frames import (
     METHOD_FRAME,
     METHOD_NACK,
     METHOD_RETURN,
-    Return,
     confirm_head,
     next_frame,
     parse_return,
 )
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.ledger import Ledger
-from rabbit_chx.connection.methods import ConnectionOpen
+from rabbit_chx.connection.failures import nonsense
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    InputError,
     RabbitChxError,
-    UnreachableError,
 )
 
 if TYPE_CHECKING:
@@ -46,8 +49,9 @@ if TYPE_CHECKING:
     from pamqp.base import Frame as Method
 
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.connection.link import Link
 
-__all__ = ["CHANNEL", "Phase", "Session", "broken_handshake", "closed", "no_handshake"]
+__all__ = ["CHANNEL", "Phase", "Session"]
 
 CHANNEL = 1
 _SAMPLES = 10
@@ -68,35 +72,26 @@ class Phase(Enum):
 class Session:
     """The protocol's side of a publishing connection.
 
-    Give it what the socket received with `receive`, and send what stands in `output`.
+    Args:
+        settings: how to log in, and what to agree on.
+        link: where to queue frames, and to write down what the broker says.
 
     Attributes:
-        where: the broker's address without password.
-        output: whole frames, to be sent in this order.
+        link: the same.
         phase: how far the connection is.
-        ledger: what the broker has answered for.
-        failure: why the session cannot go on, or None.
-        blocked: the broker's reason for asking publishers to wait, or None.
-        returned: messages that came back as unroutable.
-        samples: the first few of them.
-        frame_max: largest frame, in bytes, as negotiated.
-        heartbeat_s: seconds, as negotiated; 0 is none.
+        heartbeat_s: seconds between heartbeats, as agreed on; 0 is none.
+        longest_silence_s: seconds without a byte from the broker after which the connection is taken as lost.
         server: the broker's properties (version, product, ...).
     """
 
-    def __init__(self, settings: ConnectionSettings) -> None:
-        self.output: deque[bytes] = deque([header.ProtocolHeader().marshal()])
+    def __init__(self, settings: ConnectionSettings, link: Link) -> None:
         self.phase = Phase.OPENING
-        self.ledger: Ledger[Any] = Ledger()
-        self.failure: RabbitChxError | None = None
-        self.blocked: str | None = None
-        self.returned = 0
-        self.samples: list[Return] = []
-        self.frame_max = FRAME_MAX
         self.heartbeat_s = 0
+        self.longest_silence_s = math.inf
         self.server: dict[str, Any] = {}
         self._settings = settings
-        self.where = settings.masked_url
+        self.link = link
+        link.output.append(header.ProtocolHeader().marshal())
         self._rest = b""
         self._reply: Method | None = None
         self._handlers: dict[str, Callable[[Any], None]] = {
@@ -116,11 +111,6 @@ class Session:
 
     # -- what the caller does
 
-    def publish(self, wire: bytes, messages: int, what: object = None) -> None:
-        """Queue encoded messages and take them down in the ledger, where `what` stands for them."""
-        self.ledger.publish(messages, len(wire), what)
-        self.output.append(wire)
-
     def request(self, method: Method) -> None:
         """Send a method whose answer `reply` will hold."""
         self._reply = None
@@ -133,26 +123,7 @@ class Session:
 
     def heartbeat(self) -> None:
         """Queue a heartbeat."""
-        self.output.append(HEARTBEAT_FRAME)
-
-    def look_alive(self, silence_s: float) -> None:
-        """See whether the broker shows signs of life.
-
-        Args:
-            silence_s: seconds since something came from it.
-
-        Raises:
-            ConnectionLostError: it has missed two heartbeats.
-        """
-        if self.heartbeat_s and silence_s > 2 * self.heartbeat_s:
-            raise ConnectionLostError(
-                f"{self.where}: the broker has sent nothing, not even a heartbeat, for {silence_s:.0f} s: "
-                "the connection is taken as lost; look whether broker and network are up"
-            )
-
-    def has_news(self, enough: int) -> bool:
-        """Whether there is something to decide: a refusal, a failure, or no more than `enough` messages that are open."""
-        return self.ledger.open <= enough or bool(self.ledger.refused) or self.failure is not None
+        self.link.output.append(HEARTBEAT_FRAME)
 
     def close(self) -> None:
         """Queue the goodbye; the phase becomes CLOSED when the broker has answered it."""
@@ -167,9 +138,7 @@ class Session:
         try:
             self._rest = buffer[self._consume(buffer) :]
         except (ValueError, TypeError, IndexError, struct.error, PAMQPException) as cause:
-            self._fail(
-                ConnectionLostError(f"{self.where}: what the broker sent cannot be understood: {cause}")
-            )
+            self._fail(nonsense(self.link.where, cause))
 
     # -- frames
 
@@ -182,7 +151,7 @@ class Session:
                 return at
             if buffer.startswith(b"AMQP", at) and len(buffer) - at >= 8:
                 raise ValueError(f"it speaks another protocol version, {buffer[at + 4 : at + 8].hex('.')}")
-            found = next_frame(buffer, at, self.frame_max)
+            found = next_frame(buffer, at, self.link.frame_max)
             if found is None:
                 return at
             if found.type == METHOD_FRAME:
@@ -194,7 +163,7 @@ class Session:
         """Handle the run of acks and nacks that begins at `at`; where it ends."""
         size = CONFIRM.size
         whole = (len(buffer) - at) // size * size
-        ledger = self.ledger
+        ledger = self.link
         singles: list[int] = []
         for head, tag, tail in CONFIRM.iter_unpack(memoryview(buffer)[at : at + whole]):
             if head == _ACK and tail == _SINGLE:
@@ -223,11 +192,11 @@ class Session:
             self._reply = method  # type: ignore[assignment]  # a method frame always holds a method
 
     def _send(self, method: Method, channel: int) -> None:
-        self.output.append(frame.marshal(method, channel))
+        self.link.output.append(frame.marshal(method, channel))
 
     def _fail(self, error: RabbitChxError) -> None:
-        if self.failure is None:
-            self.failure = error
+        if self.link.failure is None:
+            self.link.failure = error
 
     # -- opening
 
@@ -239,7 +208,7 @@ class Session:
             wanted = " or ".join(self._settings.auth_mechanisms)
             self._fail(
                 AccessRefusedError(
-                    f"{self.where}: the broker offers the auth mechanisms {', '.join(offered)}, not {wanted}: "
+                    f"{self.link.where}: the broker offers the auth mechanisms {', '.join(offered)}, not {wanted}: "
                     "change auth_mechanism in the URL, or the broker's auth_mechanisms"
                 )
             )
@@ -267,7 +236,7 @@ class Session:
     def _on_secure(self, _method: commands.Connection.Secure) -> None:
         self._fail(
             BrokerRefusedError(
-                f"{self.where}: the broker asks for a further login step, which is not supported"
+                f"{self.link.where}: the broker asks for a further login step, which is not supported"
             )
         )
 
@@ -277,10 +246,12 @@ class Session:
             self.heartbeat_s = method.heartbeat
         else:  # AMQP 0-9-1, connection.tune-ok: the client decides; 0 is none
             self.heartbeat_s = min(wanted, method.heartbeat) if wanted and method.heartbeat else wanted
-        self.frame_max = min(filter(None, (method.frame_max, self._settings.frame_max, FRAME_MAX)))
+        if self.heartbeat_s:
+            self.longest_silence_s = 2 * self.heartbeat_s
+        self.link.frame_max = min(filter(None, (method.frame_max, self._settings.frame_max, FRAME_MAX)))
         channel_max = min(filter(None, (method.channel_max, self._settings.channel_max)), default=0)
-        self._send(commands.Connection.TuneOk(channel_max, self.frame_max, self.heartbeat_s), 0)
-        self._send(ConnectionOpen(self._settings.vhost), 0)
+        self._send(commands.Connection.TuneOk(channel_max, self.link.frame_max, self.heartbeat_s), 0)
+        self._send(_OpenAnyVhost(self._settings.vhost), 0)
 
     def _on_open_ok(self, _method: commands.Connection.OpenOk) -> None:
         self._send(commands.Channel.Open(), CHANNEL)
@@ -295,15 +266,15 @@ class Session:
 
     def _on_return(self, payload: bytes) -> None:
         returned = parse_return(payload)
-        self.returned += 1
-        if len(self.samples) < _SAMPLES:
-            self.samples.append(returned)
+        self.link.returned += 1
+        if len(self.link.samples) < _SAMPLES:
+            self.link.samples.append(returned)
 
     def _on_blocked(self, method: commands.Connection.Blocked) -> None:
-        self.blocked = method.reason or "no reason given"
+        self.link.blocked = method.reason or "no reason given"
 
     def _on_unblocked(self, _method: commands.Connection.Unblocked) -> None:
-        self.blocked = None
+        self.link.blocked = None
 
     def _on_flow(self, method: commands.Channel.Flow) -> None:
         # RabbitMQ throttles by not reading from the socket and never sends this; AMQP demands the answer.
@@ -313,34 +284,22 @@ class Session:
 
     def _on_channel_close(self, method: commands.Channel.Close) -> None:
         self._send(commands.Channel.CloseOk(), CHANNEL)
-        self._fail(error_for(method.reply_code or 0, method.reply_text, where=self.where))
+        self._fail(error_for(method.reply_code or 0, method.reply_text, where=self.link.where))
 
     def _on_connection_close(self, method: commands.Connection.Close) -> None:
         self._send(commands.Connection.CloseOk(), 0)
         self.phase = Phase.CLOSED
-        self._fail(error_for(method.reply_code or 0, method.reply_text, where=self.where))
+        self._fail(error_for(method.reply_code or 0, method.reply_text, where=self.link.where))
 
     def _on_connection_close_ok(self, _method: commands.Connection.CloseOk) -> None:
         self.phase = Phase.CLOSED
 
 
-def no_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
-    """The error for a session that did not become READY in time."""
-    return BrokerTimeoutError(
-        f"{settings.masked_url}: the broker did not finish the AMQP handshake within "
-        f"{settings.connection_timeout_s:g} s: is it an AMQP port, and is the broker overloaded?"
-    )
+class _OpenAnyVhost(commands.Connection.Open):
+    """connection.open without pamqp's own rule for the names of vhosts, which RabbitMQ does not have."""
 
-
-def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
-    """The error for a connection that ended before the session was READY."""
-    tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
-    return UnreachableError(f"{cause}; is AMQP 0-9-1 spoken there? Check the port{tls}")
-
-
-def closed(where: str) -> InputError:
-    """The error for what is asked of a connection after its `close`."""
-    return InputError(f"{where}: the connection is closed: open a new one")
+    def validate(self) -> None:
+        """Accept any name; the broker checks it."""
 
 
 def _version() -> str:

@@ -11,12 +11,13 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, UnreachableError
+from rabbit_chx.connection.failures import failed_tls, lost_connection, unreachable
+from rabbit_chx.connection.tls import server_name, tls_context
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 
-__all__ = ["Transport", "bytes_not_taken", "lost", "no_answer", "no_tls", "server_name", "tls_context"]
+__all__ = ["Transport", "bytes_not_taken"]
 
 _RECEIVE_BYTES = 1 << 18
 _INT = struct.Struct("i")
@@ -37,31 +38,6 @@ def bytes_not_taken(sock: socket.socket) -> int:
     except (OSError, ValueError):  # it is closed
         return 0
     return int(queued)
-
-
-def tls_context(tls: TlsSettings) -> ssl.SSLContext:
-    """The `ssl.SSLContext` for these settings; reads the certificate files.
-
-    Raises:
-        InputError: a file is missing, unreadable, or no certificate or key.
-    """
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file)
-    except OSError as cause:  # ssl.SSLError is one
-        raise InputError(f"the CA certificates in {tls.ca_file!r} cannot be used: {cause}") from None
-    if not (tls.verify and tls.check_server_name):
-        context.check_hostname = False
-    if not tls.verify:
-        context.verify_mode = ssl.CERT_NONE
-    if tls.cert_file is not None:
-        password = tls.key_password.reveal() if tls.key_password else None
-        try:
-            context.load_cert_chain(tls.cert_file, tls.key_file, password=password or "")
-        except OSError as cause:
-            raise InputError(
-                f"the client certificate {tls.cert_file!r} with the key {tls.key_file!r} cannot be used: {cause}"
-            ) from None
-    return context
 
 
 class Transport:
@@ -114,9 +90,9 @@ class Transport:
         except OSError as cause:
             if isinstance(cause, TimeoutError) and cause.errno is None:
                 return b""  # with an errno it is the network's ETIMEDOUT
-            raise lost(self._where, cause) from None
+            raise lost_connection(self._where, cause) from None
         if not data:
-            raise lost(self._where)
+            raise lost_connection(self._where)
         return data
 
     def send(self, data: memoryview) -> int:
@@ -131,7 +107,7 @@ class Transport:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return 0
         except OSError as cause:
-            raise lost(self._where, cause) from None
+            raise lost_connection(self._where, cause) from None
 
     @property
     def bytes_not_taken(self) -> int:
@@ -166,7 +142,7 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
                 sock.close()
         else:
             return sock
-    raise no_answer(settings, problem)
+    raise unreachable(settings, problem)
 
 
 def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any, ...]]:
@@ -184,9 +160,9 @@ def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any,
     resolver.start()
     resolver.join(max(deadline - time.monotonic(), 0.001))
     if problems:
-        raise no_answer(settings, problems[0])
+        raise unreachable(settings, problems[0])
     if not found:
-        raise no_answer(settings, socket.gaierror("the resolver has not answered in time"))
+        raise unreachable(settings, socket.gaierror("the resolver has not answered in time"))
     return found
 
 
@@ -201,46 +177,4 @@ def _wrap(
     try:
         return context.wrap_socket(sock, server_hostname=server_name(settings, tls))
     except OSError as cause:
-        raise no_tls(settings, cause) from None
-
-
-def server_name(settings: ConnectionSettings, tls: TlsSettings) -> str | None:
-    """The name to ask for and to find in the certificate; None for neither."""
-    return (tls.server_name or settings.host) if tls.check_server_name else None
-
-
-def lost(where: str, cause: Exception | None = None) -> ConnectionLostError:
-    """The error for a connection that ended; without a cause, the broker's side closed it."""
-    why = cause or "the broker's side closed it; look at its log"
-    return ConnectionLostError(f"{where}: the connection was lost: {why}")
-
-
-def no_answer(settings: ConnectionSettings, cause: Exception | None) -> UnreachableError:
-    """The error for a connection that could not be opened."""
-    where = settings.masked_url
-    if isinstance(cause, (socket.gaierror, UnicodeError)):
-        return UnreachableError(
-            f"{where}: the host name cannot be resolved ({cause}): check the host in the URL"
-        )
-    if isinstance(cause, TimeoutError):
-        return BrokerTimeoutError(
-            f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
-        )
-    return UnreachableError(
-        f"{where}: nobody answers there ({cause}): check host and port, and that the broker runs"
-    )
-
-
-def no_tls(settings: ConnectionSettings, cause: OSError) -> UnreachableError:
-    """The error for a TLS handshake that failed."""
-    where = settings.masked_url
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return UnreachableError(
-            f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
-            "give its CA with cacertfile, or its name with server_name_indication"
-        )
-    if isinstance(cause, TimeoutError):
-        return BrokerTimeoutError(
-            f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
-        )
-    return UnreachableError(f"{where}: TLS cannot be agreed on ({cause}): is it a TLS port?")
+        raise failed_tls(settings, cause) from None

@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing.drivers import Open, Turn
-from rabbit_chx.publishing.publisher_base import BulkPublisher, columns_of
+from rabbit_chx.publishing.batches import Columns
+from rabbit_chx.publishing.drivers import AsyncDriver
+from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterable, Mapping
+    from collections.abc import AsyncIterable, Iterable
     from types import TracebackType
     from typing import Self
 
-    from rabbit_chx.publishing.drivers import Step, Steps
+    from rabbit_chx.publishing.batches import AnyColumn, AnyProperties
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.tally import Tally
 
 __all__ = ["AsyncPublisher"]
 
 
-class AsyncPublisher(BulkPublisher):
+class AsyncPublisher(PublisherBase):
     """`Publisher` on asyncio: the same arguments and the same guarantees.
 
-    It connects in ``async with``, or when it is first used. Several tasks may use one at a time: each of their batches
-    waits for the window in turn, `report` and `flush` concern the rows of all of them, and `publish_many` returns the
-    report that counts the last of its rows, whichever task flushed them.
+    The constructor does not connect: ``async with`` does, or the first use. Several tasks may use one publisher at a time.
+    Their batches take turns, `report` and `flush` concern the rows of all tasks, and `publish_many` returns the report that
+    counts the last of its rows, whichever task flushed them.
 
     A call that is cancelled leaves the publisher usable and its counts true: ``report.rows`` says how many rows were
     handed over before, these stay on their way, and the next `flush` waits for them.
 
-    Args: those of `BulkPublisher`.
+    Args:
+        url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
+        exchange: the exchange to publish to; it must exist.
+        max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
+            network take rate times round trip.
+        max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
+        mandatory: whether the broker returns messages that no queue takes; else they are lost without notice.
+        persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).
+        content_type: the content type of every message.
+        properties: other properties of every message, by name (``app_id``, ``headers``, ...).
+        on_unroutable: ``"raise"``, or ``"report"`` to only count returned messages.
+        confirm_timeout_s: the longest time without a confirm and without a byte on its way, in seconds. After it the
+            connection is replaced, once; the second time is an error.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once.
+        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
+            message starts this time again. 0 does not reconnect.
+        max_reconnects: a further bound: failed attempts in a row. An attempt tries each URL once. None for no such bound;
+            0 does not reconnect.
+        retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
+        nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
+        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
+        keep_order: whether a refused message is an error at once, so that no later one overtakes it. This holds for first
+            copies; docs/publishing.md says how a later copy may arrive behind newer messages.
+        progress: called with the report so far, at most four times a second, after each reconnect, and last with the
+            report that ends a flush or is in an error. What it raises ends the call of the publisher.
+        connection_name: the name that the management UI shows for the connection.
+
+    Attributes:
+        exchange: the exchange's name.
 
     Raises:
-        InputError: an argument cannot be.
+        InputError: an argument cannot be used.
 
     Example::
 
@@ -44,13 +71,12 @@ class AsyncPublisher(BulkPublisher):
             report = await publisher.publish_many(keys, bodies)
     """
 
-    def _begin(self) -> None:
-        self._lock = asyncio.Lock()
-        self._connection: AsyncConnection | None = None
+    def _start(self) -> None:
+        self._driver = AsyncDriver()
 
     async def __aenter__(self) -> Self:
         try:
-            await self._run(self._delivery.opening())
+            await self._driver.run(self._delivery.opening())
         except BaseException:
             await self.close()
             raise
@@ -70,20 +96,13 @@ class AsyncPublisher(BulkPublisher):
 
     async def publish_many(
         self,
-        keys: Iterable[str | bytes] | AsyncIterable[str | bytes],
-        bodies: Iterable[str | bytes] | AsyncIterable[str | bytes],
+        keys: AnyColumn,
+        bodies: AnyColumn,
         *,
-        properties: Mapping[str, Iterable[Any] | AsyncIterable[Any]] | None = None,
+        properties: AnyProperties | None = None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None = None,
     ) -> PublishReport:
-        """Publish rows and wait until the broker has answered for every one.
-
-        Args:
-            keys: routing keys: a list, an Arrow array, or any iterable, async or not, of str (UTF-8) or bytes.
-            bodies: as many bodies, likewise.
-            properties: by property name (``message_id``, ``headers``, ...) a column of as many values;
-                None stands for the publisher's own value, or for none.
-            exchanges: as many exchange names; None stands for the publisher's own exchange.
+        """Publish as `Publisher.publish_many`, where a column may be an async iterable as well.
 
         Returns:
             The counts of these rows (and of those sent before with `send`, or by other tasks, and not flushed).
@@ -101,36 +120,43 @@ class AsyncPublisher(BulkPublisher):
 
     async def send(
         self,
-        keys: Iterable[str | bytes] | AsyncIterable[str | bytes],
-        bodies: Iterable[str | bytes] | AsyncIterable[str | bytes],
+        keys: AnyColumn,
+        bodies: AnyColumn,
         *,
-        properties: Mapping[str, Iterable[Any] | AsyncIterable[Any]] | None = None,
+        properties: AnyProperties | None = None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None = None,
     ) -> None:
-        """Hand rows to the connection, as fast as the window allows; `flush` waits for their confirms.
-
-        Args: those of `publish_many`.
+        """Hand over as `Publisher.send`, where a column may be an async iterable as well.
 
         Raises:
-            PublishError: a row that AMQP cannot carry, or the connection cannot go on.
+            PublishError: AMQP cannot carry a row, or the connection cannot go on.
         """
         await self._hand_over(keys, bodies, properties, exchanges)
 
     async def _hand_over(
-        self, keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
+        self,
+        keys: AnyColumn,
+        bodies: AnyColumn,
+        properties: AnyProperties | None,
+        exchanges: Iterable[str | None] | AsyncIterable[str | None] | None,
     ) -> list[Tally]:
-        """`send`; the tallies that count these rows, oldest first: more than one where other tasks flush meanwhile."""
+        """Do `send`.
+
+        Returns:
+            The tallies that count these rows, oldest first. They are several where other tasks flush between two batches.
+        """
         tallies: list[Tally] = []
         try:
-            columns = columns_of(keys, bodies, properties, exchanges)
-            async with contextlib.aclosing(self._async_batches(columns)) as batches:
+            columns = Columns.of(keys, bodies, properties, exchanges)
+            coming = columns.async_batches(self._defaults, self._batch_rows, self._delivery.tally.rows)
+            async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
-                    await self._run(self._delivery.handing_over(rows))
+                    await self._driver.run(self._delivery.handing_over(rows))
                     if self._delivery.tally not in tallies[-1:]:
                         tallies.append(self._delivery.tally)
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
-                await self._run(self._delivery.draining())
+                await self._driver.run(self._delivery.draining())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
             raise self._error(cause) from cause
@@ -143,7 +169,7 @@ class AsyncPublisher(BulkPublisher):
             PublishError: not every row is confirmed.
         """
         try:
-            await self._run(self._delivery.draining())
+            await self._driver.run(self._delivery.draining())
         except RabbitChxError as cause:
             raise self._error(cause) from cause
         return self._finished()
@@ -151,37 +177,4 @@ class AsyncPublisher(BulkPublisher):
     async def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived."""
         self._delivery.close()
-        if self._connection is not None:
-            await self._connection.close()
-
-    async def _run(self, steps: Steps[None]) -> None:
-        """Do what the operation asks for, step by step."""
-        async with self._lock:
-            with contextlib.closing(steps):
-                try:
-                    step = next(steps)
-                    while True:
-                        try:
-                            answer = await self._do(step)
-                        except RabbitChxError as cause:
-                            step = steps.throw(cause)
-                        else:
-                            step = steps.send(answer)
-                except StopIteration:
-                    return
-
-    async def _do(self, step: Step) -> AsyncConnection | None:
-        if isinstance(step, Turn):
-            assert self._connection is not None  # noqa: S101  # the delivery has opened it
-            await self._connection.turn(step.wait_s, step.enough)
-        elif isinstance(step, Open):
-            if self._connection is not None:
-                await self._connection.close()
-            self._connection = await AsyncConnection.open(step.settings)
-            if self._delivery.failure is not None:  # another task has closed us meanwhile
-                await self._connection.close()
-                raise self._delivery.failure
-            return self._connection
-        else:
-            await asyncio.sleep(step.seconds)
-        return None
+        await self._driver.close()

@@ -1,19 +1,45 @@
-"""Rows, in whatever form they come, in batches that the window can hold."""
+"""Columns, in whatever form they are given, as batches of rows that the window can hold.
+
+A batch has half a window of rows (500 at most), and about 256 KiB of bodies. Columns that can be sliced, such as lists and
+Arrow arrays, are sliced. Others are read row by row; a batch of theirs goes early where its rows come slowly.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing.properties import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Batch", "async_batches", "batches"]
+    from rabbit_chx.publishing.rows import RowDefaults, Rows
+
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "AnyColumn",
+    "AnyProperties",
+    "Batch",
+    "Column",
+    "Columns",
+    "PropertyColumns",
+    "async_batches",
+    "batches",
+]
+
+#: What a publisher takes as a column of keys or bodies, and as columns of properties by name.
+Column: TypeAlias = Iterable[str | bytes]
+PropertyColumns: TypeAlias = Mapping[str, Iterable[Any]]
+#: The same for the publisher on asyncio, where a column may be an async iterable as well.
+AnyColumn: TypeAlias = Iterable[str | bytes] | AsyncIterable[str | bytes]
+AnyProperties: TypeAlias = Mapping[str, Iterable[Any] | AsyncIterable[Any]]
 
 BATCH_ROWS = 500
 BATCH_BYTES = 256 << 10
@@ -26,13 +52,66 @@ Batch: TypeAlias = tuple[Sequence[Any], ...]
 _BODIES = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Messages as a publisher was given them; made by `of`.
+
+    Attributes:
+        by_name: ``keys``, ``bodies`` and whatever else is given, in this order.
+    """
+
+    by_name: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls, keys: object, bodies: object, properties: Mapping[str, object] | None, exchanges: object
+    ) -> Columns:
+        """Return the columns that are given; None is no column.
+
+        Raises:
+            InputError: a name is not the name of a message property.
+        """
+        by_name = {"keys": keys, "bodies": bodies}
+        if exchanges is not None:
+            by_name["exchanges"] = exchanges
+        for name, values in (properties or {}).items():
+            check_name(name)
+            by_name[name] = values
+        return cls(by_name)
+
+    def batches(self, defaults: RowDefaults, rows: int, first_row: int) -> Iterator[Rows]:
+        """Yield the messages as batches of rows that AMQP can carry.
+
+        Args:
+            defaults: what a row has where its columns do not say otherwise.
+            rows: the most rows of a batch.
+            first_row: the number of the first row, for errors.
+
+        Raises:
+            RowError: AMQP cannot carry a value; the message names the row.
+            InputError: the columns differ in length, or one is a single text.
+        """
+        for batch in batches(self.by_name, rows):
+            yield defaults.rows(dict(zip(self.by_name, batch, strict=True)), first_row)
+            first_row += len(batch[0])
+
+    async def async_batches(
+        self, defaults: RowDefaults, rows: int, first_row: int
+    ) -> AsyncGenerator[Rows, None]:
+        """Yield as `batches`, where a column may be an async iterable as well."""
+        async with aclosing(async_batches(self.by_name, rows)) as coming:
+            async for batch in coming:
+                yield defaults.rows(dict(zip(self.by_name, batch, strict=True)), first_row)
+                first_row += len(batch[0])
+
+
 def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batch]:
-    """Rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time.
+    """Yield the same rows of all columns: at most `rows` of them, and about 256 KiB of bodies at a time.
 
     Args:
         columns: ``keys``, ``bodies`` and whatever else, in this order. Each is a list, an Arrow array, or any iterable,
             all of equal length.
-        rows: most rows of a batch.
+        rows: the most rows of a batch.
 
     Raises:
         InputError: the columns differ in length, or one is a single text.
@@ -52,7 +131,7 @@ def batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> Iterator[Batc
 
 
 async def async_batches(columns: Mapping[str, Any], rows: int = BATCH_ROWS) -> AsyncGenerator[Batch, None]:
-    """`batches`, where a column may be an async iterable as well."""
+    """Yield as `batches`, where a column may be an async iterable as well."""
     if not any(isinstance(values, AsyncIterable) for values in columns.values()):
         for batch in batches(columns, rows):
             yield batch
@@ -70,9 +149,8 @@ def _check_column(name: str, values: object, is_iterable: bool) -> None:  # noqa
 
 
 def _can_be_sliced(values: Any) -> bool:  # noqa: ANN401
-    return isinstance(values, (list, tuple)) or _is_arrow(
-        values
-    )  # a deque, for one, is a Sequence and has no slices
+    # A deque, for one, is a Sequence and has no slices.
+    return isinstance(values, (list, tuple)) or _is_arrow(values)
 
 
 def _is_arrow(values: Any) -> bool:  # noqa: ANN401

@@ -1,24 +1,34 @@
-"""What becomes of rows over all connections: which are sent, which once more, and when to give up.
+"""What becomes of rows over all connections: which are sent, which are sent again, and when to give up.
 
-No socket and no clock here: an operation is a generator that yields `Step` by step what is to be done, so that the
-blocking and the asyncio publisher run the very same decisions.
+How it works. There is no socket and no clock here. An operation (`opening`, `handing_over`, `draining`) is a generator of
+steps, which a driver does: so the blocking and the asyncio publisher make the same decisions.
+
+*Window.* A batch is sent when it fits beside the rows that are open: sent and not answered, or refused and waiting.
+*Turn.* An operation that has to wait yields one turn of the connection after the other until it is done. `Patience` looks at
+the connection after each turn, and raises where nothing moves or the broker blocks for too long.
+*Retry.* The broker refuses single messages (basic.nack). They leave the ledger, wait in `_refused`, and are sent again on the
+same connection; a row that is refused too often is counted as nacked, and then the operation ends with an error.
+*Outage.* Any error of a turn ends the connection. Where another one may do better, the rows that are still in its ledger
+move to `_unsent`, and are sent first on the next connection, in their order. An `Outage` lasts until the broker answers for
+a message again, and bounds how long to try. An error that ends it is kept as `failure`, and every later operation raises it.
+*Interruption.* An operation that is closed between two steps leaves all of this whole, and the next one goes on from there
+(a cancelled task). Ctrl-C may come anywhere: then `interrupted` ends everything, and only the report remains.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.replies import may_pass
-from rabbit_chx.connection.link import InterruptedLinkError, StallError
-from rabbit_chx.connection.session import closed
-from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, RabbitChxError, UnreachableError
-from rabbit_chx.publishing.drivers import Open, Sleep, Turn
+from rabbit_chx.connection.failures import closed_connection, interruption
+from rabbit_chx.errors import RabbitChxError, UnreachableError
+from rabbit_chx.publishing.drivers import Close, Open, Sleep, Turn
 from rabbit_chx.publishing.outage import Outage
 from rabbit_chx.publishing.patience import Patience
-from rabbit_chx.publishing.publish_report import NACK
-from rabbit_chx.publishing.refusals import Refused, Sent
+from rabbit_chx.publishing.refusals import Refused, Sent, refusal
 from rabbit_chx.publishing.tally import Tally
 
 if TYPE_CHECKING:
@@ -26,7 +36,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.connection.link import Link
-    from rabbit_chx.errors import PublishError
     from rabbit_chx.publishing.drivers import Steps
     from rabbit_chx.publishing.encoder import Encoder
     from rabbit_chx.publishing.limits import Limits, Retries
@@ -44,22 +53,18 @@ _LONG_TURN_S = _PROGRESS_EVERY_S  # so that progress is told in time
 class Delivery:
     """Rows on their way to the broker.
 
-    Whoever runs the steps throws what went wrong in one of them into the generator. An operation that is
-    closed before its end leaves everything in order, and the next one goes on from there.
-
     Args:
-        targets: where to connect, in this order.
-        encoder: makes the encoder for a connection's largest frame.
+        targets: the brokers to connect to; each attempt begins with the one after the last.
+        encoder: returns the encoder for a connection's largest frame, in bytes.
         limits: the bounds of the window and of the waits.
         retries: how often to try again.
-        clock: seconds that only go forward.
-        chance: random numbers from 0 to 1.
-        progress: is told now and then how far it is; None for nobody.
+        clock: returns seconds that only go forward.
+        chance: returns random numbers from 0 to 1.
+        progress: is called now and then with the report so far; None for nobody.
 
     Attributes:
         failure: why nothing can be sent any more, or None.
-        tally: the counts.
-        objection: what `progress` raised last, or None.
+        tally: the counts of the next report.
     """
 
     def __init__(
@@ -75,7 +80,6 @@ class Delivery:
     ) -> None:
         self.failure: RabbitChxError | None = None
         self.tally = Tally()
-        self.objection: BaseException | None = None
         self._targets = targets
         self._target = 0
         self._encoder_for = encoder
@@ -91,15 +95,16 @@ class Delivery:
         self._unsent: list[Sent] = []  # open when their connection was lost, oldest first
         self._refused = Refused()
         self._acked = 0  # on connections that are lost
+        self._objection: BaseException | None = None  # what `progress` raised last
         self._outage: Outage | None = None  # the last one; it is over once the broker answers
 
     # -- operations
 
-    def opening(self) -> Steps[None]:
+    def opening(self) -> Steps:
         """Open the first connection.
 
         Raises:
-            RabbitChxError: none of the targets can be had, and another attempt is not wanted, or would not help.
+            RabbitChxError: no target could be connected to, and another attempt is not wanted or would not help.
         """
         began = self._clock()
         try:
@@ -110,180 +115,165 @@ class Delivery:
             self._outage = Outage(self._retries, cause, began)
             yield from self._reconnect(self._outage)
 
-    def handing_over(self, rows: Rows) -> Steps[None]:
+    def handing_over(self, rows: Rows) -> Steps:
         """Queue rows as soon as the window has room for them.
 
         Raises:
             RabbitChxError: the connection cannot go on, or the broker refuses messages for good.
         """
+        tally, messages = self.tally, len(rows.keys)
         wire, encoder = b"", None
-        tally = self.tally
-
-        def room() -> bool:
-            nonlocal wire, encoder
-            if encoder is not self._encoder:
-                encoder = self._encoder
-                wire = encoder.encode(rows) if encoder else b""
-            return bool(tally.nacked) or self._has_room(len(rows), len(wire))
-
-        yield from self._until(room, self._limits.max_in_flight - len(rows))
+        while encoder is None or encoder is not self._encoder:  # a new connection may want smaller frames
+            yield from self._until(self._is_connected, 0)
+            encoder = self._encoder
+            wire = encoder.encode(rows) if encoder else b""
+            room = partial(self._has_room, messages, len(wire), encoder)
+            yield from self._until(room, self._limits.max_in_flight - messages)
         if tally.nacked:
-            raise self.refusal()
+            raise refusal(self.report)
         assert self._link is not None  # noqa: S101  # there is room on it
-        tally.begin(len(rows), self._clock())
-        self._link.session.publish(wire, len(rows), Sent(rows))
-        yield from self._turn(0)
+        tally.begin(messages, self._clock())
+        self._link.publish(wire, messages, Sent(rows))
+        try:
+            yield Turn(0)
+        except RabbitChxError as cause:
+            yield from self._recover(cause)
         self._tell()
 
-    def draining(self) -> Steps[None]:
+    def draining(self) -> Steps:
         """Wait until every row is answered.
 
         Raises:
             RabbitChxError: the connection cannot go on.
         """
-        yield from self._until(lambda: not self._open_rows(), 0)
+        yield from self._until(self._is_drained, 0)
 
     def close(self) -> None:
-        """Nothing is sent any more."""
-        self.failure = self.failure or closed(self.where)
+        """Send nothing any more."""
+        self.failure = self.failure or closed_connection(self.where)
 
     def interrupted(self, cause: BaseException) -> None:
-        """Ctrl-C or the like came in the middle of something: nothing is sent any more, lest the counts go wrong."""
-        self.failure = self.failure or InterruptedLinkError(
-            f"{self.where}: given up after an interruption ({type(cause).__name__}): open a new one"
-        )
+        """Send nothing any more, since Ctrl-C or the like came in the middle of something; not for what `progress` raised."""
+        if cause is not self._objection:
+            self.failure = self.failure or interruption(self.where, cause)
 
     @property
     def where(self) -> str:
-        """The address in use without its password."""
+        """The address in use, without its password."""
         return self._targets[self._target].masked_url
 
     @property
     def report(self) -> PublishReport:
-        """What has become of the rows since `start_anew`, as known now."""
+        """What has become of the rows since the last `end`, as known now."""
         return self.tally.report(self._link, self._clock())
 
-    def refusal(self) -> BrokerRefusedError:
-        """The error for rows that were refused for good."""
-        key = next((sample.key for sample in self.report.samples if sample.code == NACK), "")
-        return BrokerRefusedError(
-            "the broker refused messages (basic.nack): a queue is full and its overflow is reject-publish, or it has no "
-            f"majority of its nodes; one of them has the key {key!r}"
-        )
+    def end(self) -> Tally:
+        """Return the counts of these rows with their last report, and begin new ones.
 
-    def give_up_refused(self) -> None:
-        """Send nothing again that the broker has refused."""
-        for sent in self._refused.take_all():
-            self.tally.refuse(sent.rows)
-
-    def end(self, report: PublishReport, error: PublishError | None) -> None:
-        """This was the last report of these rows; what comes from now on goes into the next."""
-        self.tally.final, self.tally.error = report, error
+        Rows that the broker refused and that still wait are given up.
+        """
+        tally = self.tally
+        if self._refused.rows:
+            self._give_up_refused()
+        tally.final = tally.report(self._link, self._clock())
         self.tally = Tally()
         self.tally.take_up(self._link)
-        if self._progress is None or not report.rows:
-            return
-        try:
-            self._progress(report)
-        except Exception:
-            if error is None:
-                raise
-            _log.exception("progress failed, too")  # raised, it would hide the error
+        return tally
 
-    # -- the window
+    # -- what a wait is for
 
-    def _has_room(self, messages: int, size: int) -> bool:
-        link = self._link
-        if self.failure is not None or link is None or link.session.failure is not None:
+    def _is_connected(self) -> bool:
+        return self._link is not None
+
+    def _has_room(self, messages: int, size: int, encoder: Encoder | None) -> bool:
+        """Whether there is room for a batch, or no more need to wait for it."""
+        if self.tally.nacked or self._encoder is not encoder:
+            return True  # it ends with an error, or has to be encoded again
+        link, limits, refused = self._link, self._limits, self._refused
+        if link is None or self.failure is not None or link.failure is not None:
             return False
-        session, limits = link.session, self._limits
-        if link.backlog or session.blocked is not None:
+        if link.backlog or link.blocked is not None:
             return False
-        open_ = session.ledger.open + len(self._refused)
+        open_ = link.open + refused.rows
         return not open_ or (
             open_ + messages <= limits.max_in_flight
-            and session.ledger.open_bytes + self._refused.body_bytes + size <= limits.max_in_flight_bytes
+            and link.open_bytes + refused.body_bytes + size <= limits.max_in_flight_bytes
         )
 
-    def _open_rows(self) -> int:
-        here = self._link.session.ledger.open if self._link else 0
-        return here + len(self._refused) + sum(len(sent.rows) for sent in self._unsent)
+    def _is_drained(self) -> bool:
+        open_ = self._link.open if self._link else 0
+        return not open_ and not self._refused.rows and not self._unsent
 
     # -- waiting
 
-    def _until(self, done: Callable[[], bool], enough: int) -> Steps[None]:
-        """Go on until `done`, as long as something moves.
+    def _until(self, done: Callable[[], bool], until_open: int) -> Steps:
+        """Take one turn after the other until something is done.
 
         Args:
             done: whether it is.
-            enough: it cannot be while more rows than this are open.
+            until_open: it cannot be done while more rows than this are open.
 
         Raises:
-            RabbitChxError: nothing does, and no retry is left.
+            RabbitChxError: nothing moves, and no retry is left.
         """
-        patience = Patience(self._limits, self._clock())
-        while True:
-            link = self._link
-            if self._refused or (link is not None and link.session.ledger.refused):
-                self._settle(self._clock())
-            if done():
-                return
+        patience: Patience | None = None
+        while not self._is_over(done):
             if self.failure is not None:
                 raise self.failure
+            link = self._link
             if link is None:
                 yield from self._reconnect(self._outage) if self._outage else self.opening()
                 continue
             try:
-                yield self._next_turn(enough)
-                self.tally.blocked_s += patience.look(link, self._clock())
+                yield self._next_turn(link, until_open)
+                if patience is not None or not self._is_over(done):  # mostly the first turn is enough
+                    patience = patience or Patience(self._limits, self._clock())
+                    self.tally.blocked_s += patience.look(link, self._clock())
             except RabbitChxError as cause:
                 yield from self._recover(cause)
-            if self._progress is not None:
-                self._tell()
+            self._tell()
 
-    def _turn(self, wait_s: float) -> Steps[None]:
-        try:
-            yield Turn(wait_s)
-        except RabbitChxError as cause:
-            yield from self._recover(cause)
+    def _is_over(self, done: Callable[[], bool]) -> bool:
+        link = self._link
+        if link is not None and (link.refused or self._refused.rows):
+            self._settle(link, self._clock())
+        return done()
 
-    def _next_turn(self, enough: int) -> Turn:
-        if not self._refused:
-            return Turn(_LONG_TURN_S, enough)
+    def _next_turn(self, link: Link, until_open: int) -> Turn:
+        if not self._refused.rows:
+            return Turn(_LONG_TURN_S, until_open)
         wait_s = _LONG_TURN_S
-        if self._link is not None and self._link.session.blocked is None:  # else none is sent, be it due
+        if link.blocked is None:  # a broker that blocks us gets no retries, even if they are due
             wait_s = min(wait_s, self._refused.seconds_left(self._clock()))
-        return Turn(wait_s, enough - len(self._refused))
+        return Turn(wait_s, until_open - self._refused.rows)
 
     def _tell(self, *, at_once: bool = False) -> None:
+        if self._progress is None:
+            return
         now = self._clock()
-        if self._progress is not None and (at_once or now >= self._next_progress):
+        if at_once or now >= self._next_progress:
             self._next_progress = now + _PROGRESS_EVERY_S
             try:
                 self._progress(self.report)
             except BaseException as cause:
-                self.objection = cause
+                self._objection = cause
                 raise
 
     # -- messages that the broker refused
 
-    def _settle(self, now: float) -> None:
+    def _settle(self, link: Link, now: float) -> None:
         """Take up what was refused, and send again what is due."""
-        link = self._link
-        if link is None:
-            return
-        if link.session.ledger.refused:
+        if link.refused:
             self._take_up_refused(link, now)
-        if self._refused and link.session.failure is None and link.session.blocked is None:
+        if self._refused.rows and link.failure is None and link.blocked is None:
             for sent in self._refused.take_due(now):
                 self.tally.retried += len(sent.rows)
-                self._publish(sent)
+                self._publish(link, sent)
 
     def _take_up_refused(self, link: Link, now: float) -> None:
-        parts, link.session.ledger.refused = link.session.ledger.refused, []
         retries = self._retries
-        acked = self._acked + link.session.ledger.acked
-        for batch, places in parts:
+        acked = self._acked + link.acked
+        for batch, places in link.take_refused():
             rows = batch.rows.pick(places)
             refusals = batch.refusals if acked == batch.acked else 0  # the broker goes on, if slowly
             if retries.keep_order or refusals >= retries.nack_retries:
@@ -292,29 +282,32 @@ class Delivery:
                 due = now + retries.delay_s(refusals, self._chance())
                 self._refused.add(Sent(rows, refusals + 1, due, acked))
         if self.tally.nacked:
-            self.give_up_refused()  # the rows end with an error anyhow
+            self._give_up_refused()  # the rows end with an error anyhow
 
-    def _publish(self, sent: Sent) -> None:
-        assert self._link is not None  # noqa: S101  # it was adopted
-        assert self._encoder is not None  # noqa: S101
-        self._link.session.publish(self._encoder.encode(sent.rows), len(sent.rows), sent)
+    def _give_up_refused(self) -> None:
+        for sent in self._refused.take_all():
+            self.tally.refuse(sent.rows)
+
+    def _publish(self, link: Link, sent: Sent) -> None:
+        assert self._encoder is not None  # noqa: S101  # it came with the link
+        link.publish(self._encoder.encode(sent.rows), len(sent.rows), sent)
 
     # -- connections that were lost
 
-    def _recover(self, cause: RabbitChxError) -> Steps[None]:
+    def _recover(self, cause: RabbitChxError) -> Steps:
         """Go on over a new connection.
 
         Raises:
-            RabbitChxError: a new one would not help, or cannot be had.
+            RabbitChxError: a new one would not help, or could not be opened.
         """
         link = self._link
         if link is not None:
-            link.session.failure = link.session.failure or cause
-            self._settle(self._clock())
-            if link.session.ledger.answered or not link.session.ledger.open:
+            link.failure = link.failure or cause
+            self._settle(link, self._clock())
+            if link.answered or not link.open:
                 self._outage = None  # the last one was over
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
-        if not self._is_worth_a_new_connection(cause, outage):
+        if not outage.may_be_cured(cause):
             self.failure = outage.ended_by(cause)
             raise self.failure
         if link is not None:
@@ -324,26 +317,14 @@ class Delivery:
         )
         yield from self._reconnect(outage)
 
-    def _is_worth_a_new_connection(self, cause: RabbitChxError, outage: Outage) -> bool:
-        if not self._retries.reconnects or isinstance(cause, InterruptedLinkError):
-            return False
-        if isinstance(cause, StallError):
-            outage.stalls += 1
-            return outage.stalls == 1
-        if isinstance(cause, BrokerTimeoutError):
-            return False  # it has blocked us for too long; another connection would be blocked as well
-        return may_pass(cause)
-
     def _put_back(self, link: Link) -> None:
         """Take the open rows off the lost connection."""
-        self._unsent += [
-            replace(sent, rows=sent.rows.pick(places)) for sent, places in link.session.ledger.left()
-        ]
-        self._acked += link.session.ledger.acked
+        self._unsent += [replace(sent, rows=sent.rows.pick(places)) for sent, places in link.left()]
+        self._acked += link.acked
         self.tally.leave(link)
         self._link = None
 
-    def _reconnect(self, outage: Outage) -> Steps[None]:
+    def _reconnect(self, outage: Outage) -> Steps:
         """Try to connect until it succeeds.
 
         Raises:
@@ -366,31 +347,42 @@ class Delivery:
         self.failure = outage.given_up(self._clock())
         raise self.failure
 
-    def _connect(self, first: int) -> Steps[None]:
+    def _connect(self, first: int) -> Steps:
         """Try each target once.
 
         Args:
             first: the number of the one to begin with.
 
         Raises:
-            RabbitChxError: one refuses for good, or none can be had.
+            RabbitChxError: one refuses for good, or none could be connected to.
         """
         problems: list[RabbitChxError] = []
         for i in range(len(self._targets)):
             target = (first + i) % len(self._targets)
             try:
-                link = yield Open(self._targets[target])
+                yield from self._open(target)
             except RabbitChxError as cause:
                 if not may_pass(cause):
                     raise
                 problems.append(cause)
             else:
-                self._target = target
-                self._adopt(link)
                 return
         if len(problems) == 1:
             raise problems[0]
         raise UnreachableError("; ".join(map(str, problems)))
+
+    def _open(self, target: int) -> Steps:
+        """Connect to this target.
+
+        Raises:
+            RabbitChxError: it is not reachable or refuses, or `close` was called in the meantime.
+        """
+        link = yield Open(self._targets[target])
+        if self.failure is not None:  # a signal handler or another task has closed us
+            yield Close()
+            raise self.failure
+        self._target = target
+        self._adopt(link)
 
     def _adopt(self, link: Link) -> None:
         """Go on over this connection, the open rows of the last one first."""
@@ -398,10 +390,10 @@ class Delivery:
         self.tally.take_up(link)
         if self._encoder is not None:  # it is not the first
             self.tally.reconnects += 1
-        if link.session.frame_max != self._frame_max:
-            self._frame_max = link.session.frame_max
+        if link.frame_max != self._frame_max:
+            self._frame_max = link.frame_max
             self._encoder = self._encoder_for(self._frame_max)
         unsent, self._unsent = self._unsent, []
         for sent in unsent:
             self.tally.republished += len(sent.rows)
-            self._publish(sent)
+            self._publish(link, sent)

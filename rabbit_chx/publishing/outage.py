@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import ConnectionLostError, RabbitChxError
+from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.connection.failures import InterruptedLinkError, StallError
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.limits import Retries
@@ -13,32 +15,44 @@ __all__ = ["Outage"]
 
 
 class Outage:
-    """What is known of one, and how long it is worth going on.
+    """One outage, and how long it is worth going on.
 
     Args:
         retries: the bounds.
-        cause: why the connection was lost, or could not be opened.
-        began: when, in seconds of a clock that only goes forward.
+        cause: why the connection was lost or could not be opened.
+        began: when it began, in seconds of a clock that only goes forward.
 
     Attributes:
-        attempts: to connect, so far.
-        stalls: connections on which nothing moved.
-        last: what the last attempt failed with.
+        attempts: the attempts to connect, so far.
+        last: the error of the last attempt.
     """
 
     def __init__(self, retries: Retries, cause: RabbitChxError, began: float) -> None:
         self.attempts = 0
-        self.stalls = 0
+        self._stalls = 0  # connections on which nothing moved
         self.last = cause
         self._retries = retries
         self._cause = cause
         self._began = began
 
+    def may_be_cured(self, cause: RabbitChxError) -> bool:
+        """Whether a new connection may do better than the one that failed with this."""
+        if not self._retries.reconnects or isinstance(cause, InterruptedLinkError):
+            return False
+        if isinstance(cause, StallError):
+            self._stalls += 1
+            return self._stalls == 1
+        if isinstance(cause, BrokerTimeoutError):
+            return (
+                False  # the broker has blocked us for too long; another connection would be blocked as well
+            )
+        return may_pass(cause)
+
     def wait_s(self, now: float, chance: float) -> float | None:
-        """Seconds to wait before the next attempt; None where none is left.
+        """Return the seconds to wait before the next attempt; None where no attempt is left.
 
         Args:
-            now: the time.
+            now: the time, in seconds of the same clock.
             chance: a random number from 0 to 1.
         """
         most = self._retries.max_reconnects
@@ -48,7 +62,7 @@ class Outage:
         return min(self._retries.delay_s(self.attempts, chance), left_s)
 
     def given_up(self, now: float) -> RabbitChxError:
-        """The error for an outage that took too long; `wait_s` has returned None."""
+        """Return the error for an outage that took too long; `wait_s` has returned None."""
         if not self.attempts:
             return self._cause
         return ConnectionLostError(
@@ -57,7 +71,7 @@ class Outage:
         )
 
     def ended_by(self, cause: RabbitChxError) -> RabbitChxError:
-        """The error for an outage that `cause` ends, since no further attempt would do better; it tells the first, too."""
+        """Return the error for an outage that `cause` ends; it names the first cause, too."""
         if cause is self._cause:
             return cause
         return type(cause)(

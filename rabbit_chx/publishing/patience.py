@@ -1,16 +1,15 @@
-"""How long a wait may last: as long as something moves, and the broker does not block us for too long."""
+"""How long a wait may last: as long as something moves and the broker does not block us for too long."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING
 
-from rabbit_chx.connection.link import StallError
+from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
 
 if TYPE_CHECKING:
     from rabbit_chx.connection.link import Link
-    from rabbit_chx.connection.session import Session
     from rabbit_chx.publishing.limits import Limits
 
 __all__ = ["Patience"]
@@ -19,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 
 class Patience:
-    """Watches one wait. No clock: whoever waits tells the time.
+    """The watch over one wait. It has no clock: its caller tells it the time.
 
     Args:
         limits: how long is too long.
-        now: seconds of a clock that only goes forward.
+        now: when the wait began, in seconds of a clock that only goes forward.
     """
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -35,11 +34,11 @@ class Patience:
         self._looked_at = now
 
     def look(self, link: Link, now: float) -> float:
-        """See whether to go on waiting.
+        """Check whether to go on waiting.
 
         Args:
-            link: the connection that is waited for.
-            now: the time.
+            link: the connection whose answers are awaited.
+            now: the time, in seconds of the same clock.
 
         Returns:
             Seconds since the last look for which the broker has blocked us.
@@ -48,19 +47,17 @@ class Patience:
             StallError: messages are open, and nothing has moved for `Limits.confirm_timeout_s`.
             BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`.
         """
-        session = link.session
-        if session.blocked is not None:
-            return self._stay_blocked(session, session.blocked, now)
-        ledger = session.ledger
-        progress = (link, link.bytes_sent, ledger.answered)
-        if progress != self._progress or not (ledger.open or link.backlog):
+        if link.blocked is not None:
+            return self._stay_blocked(link, link.blocked, now)
+        progress = (link, link.bytes_sent, link.answered)
+        if progress != self._progress or not (link.open or link.backlog):
             self._progress, self._moved, self._under_way = progress, now, None
         elif self._is_under_way(link):
             self._moved = now
         elif now - self._moved >= self._limits.confirm_timeout_s:
             raise StallError(
-                f"{session.where}: the broker has answered nothing for {now - self._moved:.0f} s, and "
-                f"{ledger.open} messages are open: look at its alarms and log, "
+                f"{link.where}: the broker has answered nothing for {now - self._moved:.0f} s, and "
+                f"{link.open} messages are open: look at its alarms and log, "
                 "or raise the confirm timeout"
             )
         if self._blocked_since is None:
@@ -73,14 +70,14 @@ class Patience:
         before, self._under_way = self._under_way, link.bytes_under_way
         return before is not None and self._under_way < before
 
-    def _stay_blocked(self, session: Session, reason: str, now: float) -> float:
+    def _stay_blocked(self, link: Link, reason: str, now: float) -> float:
         if self._blocked_since is None:
             self._blocked_since = self._looked_at = now
-            _log.warning("%s: the broker blocks publishers: %s", session.where, reason)
+            _log.warning("%s: the broker blocks publishers: %s", link.where, reason)
         self._moved = now
         if now - self._blocked_since >= self._limits.blocked_timeout_s:
             raise BrokerTimeoutError(
-                f"{session.where}: the broker has blocked publishers ({reason}) "
+                f"{link.where}: the broker has blocked publishers ({reason}) "
                 f"for {now - self._blocked_since:.0f} s: clear its alarm, or raise the blocked timeout"
             )
         seconds, self._looked_at = now - self._looked_at, now

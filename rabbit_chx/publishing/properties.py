@@ -19,7 +19,7 @@ from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing.rows import as_bytes
 
-__all__ = ["PROPERTY_NAMES", "Properties"]
+__all__ = ["PROPERTY_NAMES", "Properties", "check_name"]
 
 _LENGTHS = tuple(bytes((n,)) for n in range(256))
 _Encode: TypeAlias = Callable[[Sequence[Any], str, int], list[bytes]]
@@ -29,10 +29,13 @@ class Properties:
     """Writes the properties of messages.
 
     Args:
-        constants: what every message has unless its row says otherwise, by property name.
+        constants: the properties of every message whose row does not say otherwise, by name.
+
+    Attributes:
+        constant: flags and values of a message whose row says nothing.
 
     Raises:
-        InputError: there is no such property, or AMQP cannot carry the value.
+        InputError: a name is not the name of a message property, or AMQP cannot carry the value.
     """
 
     def __init__(self, constants: Mapping[str, Any]) -> None:
@@ -47,25 +50,23 @@ class Properties:
                 raise InputError(str(cause).removeprefix("row 0: the ")) from None
         present = [name for name in _KINDS if name in self._constants]
         flags = sum(_KINDS[name].flag for name in present)
-        #: Flags and values of a message whose row says nothing.
         self.constant = flags.to_bytes(2, "big") + b"".join(self._constants[name] for name in present)
         if len(self.constant) > MAX_PROPERTIES:
             raise InputError(_too_long(self.constant))
 
     def of_rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> list[bytes]:
-        """Flags and values of each row.
+        """Return the flags and values of each row.
 
         Args:
-            columns: by property name, one entry per row; None stands for the constant, if there is one.
-            first_row: number of the first of these rows, for errors.
+            columns: by property name, one entry for each row; None is the constant, if there is one.
+            first_row: the number of the first of these rows, for errors.
 
         Raises:
             RowError: AMQP cannot carry a value.
         """
         rows = len(next(iter(columns.values())))
-        parts: list[
-            bytes | Sequence[bytes]
-        ] = []  # in the order of the wire: the same for all rows, or one for each
+        # In the order of the wire: one part for all rows, or one for each.
+        parts: list[bytes | Sequence[bytes]] = []
         fixed = 0
         open_flags: list[tuple[int, Sequence[bytes]]] = []  # of the columns in which a row has nothing
         for name, kind in _KINDS.items():
@@ -104,10 +105,10 @@ class Properties:
 
 
 def check_name(name: str) -> None:
-    """Refuse what is no property's name.
+    """Check the name of a message property.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not the name of a message property.
     """
     if name not in _KINDS:
         near = difflib.get_close_matches(str(name), _KINDS, n=1)
@@ -123,7 +124,7 @@ def _too_long(properties: bytes) -> str:
 
 
 def _joined(parts: list[bytes | Sequence[bytes]], rows: int) -> list[bytes]:
-    """One text per row; neighbours that are the same for all rows are joined once."""
+    """Join the parts of each row; neighbours that are the same for all rows are joined once."""
     merged: list[bytes | Sequence[bytes]] = []
     for part in parts:
         if merged and isinstance(part, bytes) and isinstance(merged[-1], bytes):
@@ -172,7 +173,7 @@ def _whole(least: int, most: int, size: int) -> _Encode:
 
 
 def _as_int(value: object) -> int | None:
-    """A whole number of any type, such as NumPy's; None for what is none."""
+    """Return a whole number of any type, such as NumPy's, as an int; None where it is not a whole number."""
     if isinstance(value, bool):
         return None
     try:
@@ -228,5 +229,5 @@ _ENCODERS: dict[str, _Encode] = {
 }
 #: In the order of the wire.
 _KINDS = {name: _Kind(flag, _ENCODERS[name]) for name, flag in PROPERTY_FLAGS.items() if name in _ENCODERS}
-#: What a message may carry beside key and body.
+#: The properties that a message may have beside key and body.
 PROPERTY_NAMES: tuple[str, ...] = tuple(_KINDS)

@@ -3,40 +3,67 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
-from rabbit_chx.publishing.drivers import Open, Turn
-from rabbit_chx.publishing.publisher_base import BulkPublisher, columns_of
+from rabbit_chx.publishing.batches import Columns
+from rabbit_chx.publishing.drivers import Driver
+from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
-    from rabbit_chx.publishing.drivers import Step, Steps
+    from rabbit_chx.publishing.batches import Column, PropertyColumns
     from rabbit_chx.publishing.publish_report import PublishReport
 
 __all__ = ["Publisher"]
 
 
-class Publisher(BulkPublisher):
+class Publisher(PublisherBase):
     r"""Publishes many messages over one connection, and knows of each whether the broker has it.
 
-    Every message is confirmed by the broker; by default it is persistent, and `mandatory`, so that one
-    that no queue would take is counted and not lost in silence (an alternate exchange of the exchange
-    takes such messages instead, and they count as confirmed). Delivery is at least once: what is not
-    answered when the connection is lost is sent again over a new one. Leaving the ``with`` block waits for what
-    was sent. Not to be used by two threads at a time.
+    Every message is confirmed by the broker. By default it is persistent, and `mandatory`: a message that no queue takes
+    is counted and not lost in silence. (An alternate exchange of the exchange takes such messages instead, and they count as
+    confirmed.) Delivery is at least once: what is not answered when the connection is lost is sent again over a new one.
 
-    Args: those of `BulkPublisher`.
+    The constructor connects. Leaving the ``with`` block waits for what was sent. Two threads must not use one publisher at
+    the same time.
+
+    Args:
+        url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
+        exchange: the exchange to publish to; it must exist.
+        max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
+            network take rate times round trip.
+        max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
+        mandatory: whether the broker returns messages that no queue takes; else they are lost without notice.
+        persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).
+        content_type: the content type of every message.
+        properties: other properties of every message, by name (``app_id``, ``headers``, ...).
+        on_unroutable: ``"raise"``, or ``"report"`` to only count returned messages.
+        confirm_timeout_s: the longest time without a confirm and without a byte on its way, in seconds. After it the
+            connection is replaced, once; the second time is an error.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once.
+        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
+            message starts this time again. 0 does not reconnect.
+        max_reconnects: a further bound: failed attempts in a row. An attempt tries each URL once. None for no such bound;
+            0 does not reconnect.
+        retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
+        nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
+        backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
+        keep_order: whether a refused message is an error at once, so that no later one overtakes it. This holds for first
+            copies; docs/publishing.md says how a later copy may arrive behind newer messages.
+        progress: called with the report so far, at most four times a second, after each reconnect, and last with the
+            report that ends a flush or is in an error. What it raises ends the call of the publisher.
+        connection_name: the name that the management UI shows for the connection.
+
+    Attributes:
+        exchange: the exchange's name.
 
     Raises:
-        InputError: an argument cannot be.
-        UnreachableError: nobody answers there.
+        InputError: an argument cannot be used.
+        UnreachableError: nobody answers at any of the URLs.
         BrokerRefusedError: the broker refuses user, password or vhost.
 
     Example::
@@ -54,10 +81,9 @@ class Publisher(BulkPublisher):
             publisher.publish_many(keys, bodies)
     """
 
-    def _begin(self) -> None:
-        self._lock = threading.RLock()
-        self._connection: Connection | None = None
-        self._run(self._delivery.opening())
+    def _start(self) -> None:
+        self._driver = Driver(self._delivery.interrupted)
+        self._driver.run(self._delivery.opening())
 
     def __enter__(self) -> Self:
         return self
@@ -76,20 +102,20 @@ class Publisher(BulkPublisher):
 
     def publish_many(
         self,
-        keys: Iterable[str | bytes],
-        bodies: Iterable[str | bytes],
+        keys: Column,
+        bodies: Column,
         *,
-        properties: Mapping[str, Iterable[Any]] | None = None,
+        properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> PublishReport:
         """Publish rows and wait until the broker has answered for every one.
 
         Args:
             keys: routing keys: a list, an Arrow array, or any iterable of str (UTF-8) or bytes.
-            bodies: as many bodies, likewise.
-            properties: by property name (``message_id``, ``headers``, ...) a column of as many values;
-                None stands for the publisher's own value, or for none.
-            exchanges: as many exchange names; None stands for the publisher's own exchange.
+            bodies: one body for each key, in the same forms.
+            properties: by property name (``message_id``, ``headers``, ...) a column with one value for each key;
+                None is the publisher's own value, or nothing.
+            exchanges: one exchange name for each key; None is the publisher's own exchange.
 
         Returns:
             The counts of these rows (and of those sent before with `send` and not flushed).
@@ -102,26 +128,30 @@ class Publisher(BulkPublisher):
 
     def send(
         self,
-        keys: Iterable[str | bytes],
-        bodies: Iterable[str | bytes],
+        keys: Column,
+        bodies: Column,
         *,
-        properties: Mapping[str, Iterable[Any]] | None = None,
+        properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> None:
         """Hand rows to the connection, as fast as the window allows; `flush` waits for their confirms.
 
-        Args: those of `publish_many`.
+        Args:
+            keys: routing keys, as in `publish_many`.
+            bodies: one body for each key.
+            properties: by property name a column with one value for each key.
+            exchanges: one exchange name for each key.
 
         Raises:
-            PublishError: a row that AMQP cannot carry, or the connection cannot go on.
+            PublishError: AMQP cannot carry a row, or the connection cannot go on.
         """
         try:
-            columns = columns_of(keys, bodies, properties, exchanges)
-            for rows in self._batches(columns):
-                self._run(self._delivery.handing_over(rows))
+            columns = Columns.of(keys, bodies, properties, exchanges)
+            for rows in columns.batches(self._defaults, self._batch_rows, self._delivery.tally.rows):
+                self._driver.run(self._delivery.handing_over(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
-                self._run(self._delivery.draining())
+                self._driver.run(self._delivery.draining())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
             raise self._error(cause) from cause
@@ -133,7 +163,7 @@ class Publisher(BulkPublisher):
             PublishError: not every row is confirmed.
         """
         try:
-            self._run(self._delivery.draining())
+            self._driver.run(self._delivery.draining())
         except RabbitChxError as cause:
             raise self._error(cause) from cause
         return self._finished()
@@ -141,42 +171,4 @@ class Publisher(BulkPublisher):
     def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived."""
         self._delivery.close()
-        if self._connection is not None:
-            self._connection.close()
-
-    def _run(self, steps: Steps[None]) -> None:
-        """Do what the operation asks for, step by step."""
-        with self._lock, contextlib.closing(steps):
-            try:
-                step = next(steps)
-                while True:
-                    try:
-                        answer = self._do(step)
-                    except RabbitChxError as cause:
-                        step = steps.throw(cause)
-                    else:
-                        step = steps.send(answer)
-            except StopIteration:
-                return
-            except RabbitChxError:
-                raise
-            except BaseException as cause:  # Ctrl-C, or what another signal's handler raised
-                if cause is not self._delivery.objection:
-                    self._delivery.interrupted(cause)
-                raise
-
-    def _do(self, step: Step) -> Connection | None:
-        if isinstance(step, Turn):
-            assert self._connection is not None  # noqa: S101  # the delivery has opened it
-            self._connection.turn(step.wait_s, step.enough)
-        elif isinstance(step, Open):
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = Connection(step.settings, self._lock)
-            if self._delivery.failure is not None:  # a signal handler has closed us meanwhile
-                self._connection.close()
-                raise self._delivery.failure
-            return self._connection
-        else:
-            time.sleep(step.seconds)
-        return None
+        self._driver.close()

@@ -1,4 +1,4 @@
-"""Rows as columns of bytes: what AMQP can carry, and whoever gave it may change theirs afterwards."""
+"""Rows as columns of bytes: checked for AMQP, and copied where their owner could change them afterwards."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import RowError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
 
-__all__ = ["Rows", "as_bytes"]
+    from rabbit_chx.publishing.properties import Properties
+
+__all__ = ["RowDefaults", "Rows", "as_bytes"]
 
 _SHOWN_BYTES = 24
+_NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +29,8 @@ class Rows:
     Attributes:
         keys: routing keys.
         bodies: as many bodies.
-        properties: of each row the property flags and values; None where all have the publisher's.
-        exchanges: of each row the exchange; None where all go to the publisher's.
+        properties: the property flags and values of each row; None where all rows have the publisher's.
+        exchanges: the exchange of each row; None where all rows go to the publisher's.
     """
 
     keys: Sequence[bytes]
@@ -37,7 +42,7 @@ class Rows:
         return len(self.keys)
 
     def pick(self, places: Sequence[int]) -> Rows:
-        """The rows at these places, in their order."""
+        """Return the rows at these places, in this order."""
         if len(places) == len(self.keys):
             return self
         return Rows(
@@ -48,19 +53,54 @@ class Rows:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RowDefaults:
+    """What a row has where its columns do not say otherwise.
+
+    Attributes:
+        exchange: the publisher's exchange.
+        properties: the publisher's properties.
+    """
+
+    exchange: str
+    properties: Properties
+
+    def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
+        """Return rows that AMQP can carry.
+
+        Args:
+            columns: ``keys``, ``bodies``, and where they are given ``exchanges`` and properties by name, all of one length.
+            first_row: the number of the first of these rows, for errors.
+
+        Raises:
+            RowError: AMQP cannot carry a value.
+        """
+        keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
+        bodies = as_bytes(columns["bodies"], "body", first_row)
+        if len(columns) == 2:
+            return Rows(keys, bodies)
+        exchanges = columns.get("exchanges")
+        if exchanges is not None:
+            names = [self.exchange if name is None else name for name in exchanges]
+            exchanges = as_bytes(names, "exchange", first_row, MAX_SHORTSTR)
+        properties = {name: values for name, values in columns.items() if name not in _NO_PROPERTIES}
+        encoded = self.properties.of_rows(properties, first_row) if properties else None
+        return Rows(keys, bodies, encoded, exchanges)
+
+
 def as_bytes(
     values: Sequence[str | bytes], what: str, first_row: int, longest: int | None = None
 ) -> Sequence[bytes]:
-    """A column of text as bytes: str is its UTF-8.
+    """Return a column of text as bytes, with str as UTF-8.
 
     Args:
-        values: one per row.
-        what: names the column in errors.
-        first_row: number of the first of these rows, for errors.
-        longest: most bytes of a value; None for any length.
+        values: one value for each row.
+        what: the column's name in errors.
+        first_row: the number of the first of these rows, for errors.
+        longest: the most bytes of a value; None for any length.
 
     Raises:
-        RowError: a value is missing, no text, or too long.
+        RowError: a value is missing, is not text, or is too long.
     """
     data = _as_bytes(values, what, first_row)
     if longest is not None and max(map(len, data), default=0) > longest:
@@ -95,7 +135,6 @@ def _checked(value: object, what: str, row: int) -> bytes:
 
 def _refuse_long(values: Sequence[bytes], what: str, first_row: int, longest: int) -> NoReturn:
     row, value = next((i, value) for i, value in enumerate(values) if len(value) > longest)
-
     raise RowError(
         too_long(f"row {first_row + row}: the {what} {value[:_SHOWN_BYTES]!r}...", len(value))
         + "; shorten it, or use its hash"

@@ -19,13 +19,14 @@ class Tally:
     """Counts from one flush to the next.
 
     Attributes:
+        rows: rows that were handed over.
         nacked: rows that were refused for good.
         retried: messages sent again after a refusal.
         republished: messages sent again over a new connection.
         reconnects: connections opened in place of a lost one.
         blocked_s: seconds for which the broker asked publishers to wait.
-        final: the report that ended them.
-        error: what was raised with it, if anything.
+        final: the report that ended these counts; None until then.
+        error: the error that was raised with it, or None.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,12 @@ class Tally:
         self._bytes_before = 0
 
     def begin(self, rows: int, now: float) -> None:
-        """Count rows that are handed over."""
+        """Count rows that are handed over now.
+
+        Args:
+            rows: how many.
+            now: the time, in seconds of a clock that only goes forward.
+        """
         self.rows += rows
         if self._first_row_at is None:
             self._first_row_at = now
@@ -64,17 +70,16 @@ class Tally:
         """Count from now on what happens on this connection."""
         if link is None:
             return
-        self._acked_before = link.session.ledger.acked
-        self._returned_before = link.session.returned
+        self._acked_before = link.answered - link.nacked
+        self._returned_before = link.returned
         self._bytes_before = link.bytes_sent
-        link.session.samples = self._samples
+        link.samples = self._samples
 
     def leave(self, link: Link) -> None:
-        """Keep the counts of a connection that is lost; its open rows are to be sent again.
+        """Keep the counts of a connection that is lost; its open rows are sent again.
 
-        A return carries no delivery tag. So of a message that came back while its ack was lost, only the
-        number is known: it is then taken off the confirms of this connection, which may be too few, and
-        never too many.
+        A return carries no delivery tag. So if a message came back and its ack was lost, only their number is known.
+        It is taken off the confirms of this connection, which may then be too few, and are never too many.
         """
         acked, returned = self._here(link)
         self._confirmed += max(0, acked - returned)
@@ -82,14 +87,14 @@ class Tally:
         self._bytes_sent += link.bytes_sent - self._bytes_before
 
     def report(self, link: Link | None, now: float) -> PublishReport:
-        """The counts as known now.
+        """Return the counts as known now.
 
         Args:
             link: the present connection; None between two.
-            now: the time.
+            now: the time, in seconds of a clock that only goes forward.
         """
         acked, returned = self._here(link) if link else (0, 0)
-        # A returned message is acked right after it came back: not yet, perhaps.
+        # The broker acks a returned message right after it; that ack may not be here yet.
         confirmed = self._confirmed + max(0, acked - returned)
         returned += self._returned
         return PublishReport(
@@ -108,5 +113,4 @@ class Tally:
         )
 
     def _here(self, link: Link) -> tuple[int, int]:
-        ledger = link.session.ledger
-        return ledger.acked - self._acked_before, link.session.returned - self._returned_before
+        return link.answered - link.nacked - self._acked_before, link.returned - self._returned_before

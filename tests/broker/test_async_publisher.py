@@ -265,14 +265,14 @@ def test_close_during_a_reconnect_leaves_no_connection(
     async def run() -> None:
         publisher = AsyncPublisher(through(vhost_url, way.port), "x", backoff_s=0)
         await publisher.publish_many(["k"], ["before"])
-        open_one = AsyncConnection.open
+        open_one = AsyncConnection.connect
 
         async def open_and_close(settings: Any) -> AsyncConnection:
             opened.append(await open_one(settings))
             await publisher.close()
             return opened[-1]
 
-        monkeypatch.setattr(AsyncConnection, "open", open_and_close)
+        monkeypatch.setattr(AsyncConnection, "connect", open_and_close)
         way.cut()
         with pytest.raises(PublishError, match="the connection is closed"):
             await publisher.publish_many(["k"], ["after"])

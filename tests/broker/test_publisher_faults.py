@@ -43,7 +43,7 @@ def test_an_interruption_is_no_confirm(
     """Ctrl-C at a given moment: scripted, since real signals hit where they like."""
     channel.exchange_declare("unbound", CHX)
     with Publisher(vhost_url, "unbound") as publisher:
-        connection: Any = publisher._connection
+        connection: Any = publisher._driver.connection
         transport = connection._transport
         original = getattr(transport, method)
         calls = itertools.count()
@@ -76,7 +76,7 @@ def test_whatever_a_signal_handler_raises_is_no_confirm(
     channel.exchange_declare("fan", FANOUT)
     channel.queue_declare("q", exclusive=True)
     channel.queue_bind("q", "fan")
-    name = "begin" if what is Tally else "publish"
+    name = "begin" if what is Tally else "enter"
     original = getattr(what, name)
     calls = itertools.count()
 

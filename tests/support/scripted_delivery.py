@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.session import Session
+from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.drivers import Open, Sleep, Turn
+from rabbit_chx.publishing.drivers import Close, Open, Sleep, Turn, run
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rabbit_chx.publishing.drivers import Steps
+    from rabbit_chx.publishing.drivers import Step, Steps
     from rabbit_chx.publishing.publish_report import PublishReport
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "B",
     "Broker",
     "Event",
-    "Link",
+    "ScriptedLink",
     "ack",
     "all_of",
     "blocked",
@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 #: What the broker does in a turn of the delivery.
-Event: TypeAlias = "Callable[[Link], None]"
+Event: TypeAlias = "Callable[[ScriptedLink], None]"
 A, B = ConnectionSettings(host="a"), ConnectionSettings(host="b")
 
 
-class Link:
+class ScriptedLink(Link):
     """A connection whose broker does as it is told."""
 
     backlog = False
@@ -47,12 +47,12 @@ class Link:
     bytes_under_way = 1 << 20
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self.session = Session(settings)
+        super().__init__(settings.masked_url)
 
     @property
     def bodies(self) -> list[str]:
         """What was sent over it."""
-        return [text for wire in list(self.session.output)[1:] for text in wire.decode().split()]
+        return [text for wire in self.output for text in wire.decode().split()]
 
 
 class Encoder:
@@ -73,8 +73,9 @@ class Broker:
         limits: Limits | None = None,
         **retries: Any,
     ) -> None:
-        self.links: list[Link] = []
+        self.links: list[ScriptedLink] = []
         self.opened: list[str] = []
+        self.closed = 0  # connections that were given up before they were used
         self.slept: list[float] = []
         self.waits: list[float] = []  # of each turn that waits for the broker
         self.refusals: list[RabbitChxError | None] = []  # to open; one for each attempt
@@ -90,41 +91,34 @@ class Broker:
             chance=lambda: 1.0,
         )
 
-    def run(self, steps: Steps[None]) -> None:
+    def run(self, steps: Steps) -> None:
         """Do what they ask for."""
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = self._do(step)
-                except RabbitChxError as cause:
-                    step = steps.throw(cause)
-                else:
-                    step = steps.send(answer)
-        except StopIteration:
-            return
+        run(steps, self.do)
 
-    def _do(self, step: Open | Turn | Sleep) -> Link | None:
+    def do(self, step: Step) -> ScriptedLink | None:
+        """Do one step, as the script says."""
         match step:
             case Open(settings):
                 self.opened.append(settings.host)
                 if self.refusals and (refusal := self.refusals.pop(0)):
                     raise refusal
-                self.links.append(Link(settings))
+                self.links.append(ScriptedLink(settings))
                 return self.links[-1]
             case Sleep(seconds):
                 self.slept.append(seconds)
                 self.now += seconds
-            case Turn(wait_s, enough):
+            case Close():
+                self.closed += 1
+            case Turn(wait_s, until_open):
                 self.now += wait_s
                 link = self.links[-1]
-                if enough is not None:  # else it only sends
+                if until_open is not None:  # else it only sends
                     self.waits.append(wait_s)
                     event = next(self._script, None)
                     assert event is not None, "the script ends before the operation"
                     event(link)
-                if link.session.failure is not None:
-                    raise link.session.failure
+                if link.failure is not None:
+                    raise link.failure
         return None
 
     def publish(self, bodies: str) -> PublishReport:
@@ -145,15 +139,15 @@ class Broker:
 
 def ack(tag: int = 0, *, multiple: bool = True) -> Event:
     """The broker acks a message, or all up to it; the tag 0 is all."""
-    return lambda link: link.session.ledger.ack(tag, multiple=multiple)
+    return lambda link: link.ack(tag, multiple=multiple)
 
 
 def nack(*tags: int) -> Event:
     """The broker refuses these messages."""
 
-    def answer(link: Link) -> None:
+    def answer(link: ScriptedLink) -> None:
         for tag in tags:
-            link.session.ledger.nack(tag, multiple=False)
+            link.nack(tag, multiple=False)
 
     return answer
 
@@ -161,8 +155,8 @@ def nack(*tags: int) -> Event:
 def returned(messages: int) -> Event:
     """So many messages come back as unroutable; the broker acks them later."""
 
-    def answer(link: Link) -> None:
-        link.session.returned += messages
+    def answer(link: ScriptedLink) -> None:
+        link.returned += messages
 
     return answer
 
@@ -170,30 +164,30 @@ def returned(messages: int) -> Event:
 def lost(cause: RabbitChxError | None = None) -> Event:
     """The connection ends."""
 
-    def answer(link: Link) -> None:
-        link.session.failure = cause or ConnectionLostError("the connection was lost")
+    def answer(link: ScriptedLink) -> None:
+        link.failure = cause or ConnectionLostError("the connection was lost")
 
     return answer
 
 
-def blocked(link: Link) -> None:
+def blocked(link: ScriptedLink) -> None:
     """The broker asks publishers to wait."""
-    link.session.blocked = "low on memory"
+    link.blocked = "low on memory"
 
 
-def unblocked(link: Link) -> None:
+def unblocked(link: ScriptedLink) -> None:
     """The broker asks publishers to wait no longer."""
-    link.session.blocked = None
+    link.blocked = None
 
 
-def nothing(_: Link) -> None:
+def nothing(_: ScriptedLink) -> None:
     """Time goes by."""
 
 
 def all_of(*events: Event) -> Event:
     """They come in one turn, in this order."""
 
-    def answer(link: Link) -> None:
+    def answer(link: ScriptedLink) -> None:
         for event in events:
             event(link)
 

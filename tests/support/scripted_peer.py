@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from pamqp.base import Frame as Method
 
+    from rabbit_chx.connection.link import Link
+
 __all__ = [
     "Answer",
     "Clock",
@@ -165,12 +167,12 @@ class Peer:
         """Wait until so many heartbeats came; they must, soon."""
         self.until(lambda: self.heartbeats >= heartbeats)
 
-    def reach(self, session: Session, word: str) -> None:
-        """Say something, and wait until this session has taken it in; it must, soon."""
+    def reach(self, link: Link, word: str) -> None:
+        """Say something, and wait until this connection has taken it in; it must, soon."""
         self.say(said(commands.Connection.Blocked(word), 0))
         deadline = time.monotonic() + _SOON_S
-        while session.blocked != word:
-            assert time.monotonic() < deadline, f"{word!r} is not taken in: {session.failure}"
+        while link.blocked != word:
+            assert time.monotonic() < deadline, f"{word!r} is not taken in: {link.failure}"
             time.sleep(0.001)
 
     # -- in the thread
@@ -263,6 +265,7 @@ class HastySession(Session):
     def _on_tune(self, method: commands.Connection.Tune) -> None:
         super()._on_tune(method)
         self.heartbeat_s /= 100
+        self.longest_silence_s /= 100
 
 
 class Clock:

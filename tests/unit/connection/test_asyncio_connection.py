@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @contextlib.asynccontextmanager
 async def opened(peer: Peer) -> AsyncIterator[AsyncConnection]:
-    connection = await AsyncConnection.open(peer.settings)
+    connection = await AsyncConnection.connect(peer.settings)
     try:
         yield connection
     finally:
@@ -53,7 +53,7 @@ def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
         async with opened(peer) as idle:
             for i in range(1, 6):
                 clock.now += 1.2 * idle.session.heartbeat_s
-                await asyncio.to_thread(peer.reach, idle.session, str(i))
+                await asyncio.to_thread(peer.reach, idle, str(i))
                 beats = peer.heartbeats
                 clock.now += 0.6 * idle.session.heartbeat_s
                 await asyncio.to_thread(

@@ -127,7 +127,7 @@ def test_a_connection_lives_as_long_as_something_comes(clock: Clock) -> None:
         for i in range(1, 6):
             with lock:
                 clock.now += 1.5 * idle.session.heartbeat_s
-            peer.reach(idle.session, str(i))
+            peer.reach(idle, str(i))
             with lock:
                 idle.turn(0)
         with lock:

@@ -14,7 +14,7 @@ from rabbit_chx.connection.ledger import Ledger
 
 def published(messages: int, size: int = 0) -> Ledger[str]:
     ledger: Ledger[str] = Ledger()
-    ledger.publish(messages, size, "batch")
+    ledger.enter(messages, size, "batch")
     return ledger
 
 
@@ -85,8 +85,8 @@ def test_a_tag_that_was_never_published_is_an_error(multiple: bool) -> None:  # 
 
 def test_bytes_are_open_until_the_whole_batch_is_answered() -> None:
     ledger: Ledger[None] = Ledger()
-    ledger.publish(2, 100, None)
-    ledger.publish(3, 50, None)
+    ledger.enter(2, 100, None)
+    ledger.enter(3, 50, None)
     ledger.ack(5, multiple=False)
     ledger.ack(1, multiple=False)
     assert ledger.open_bytes == 150
@@ -108,7 +108,7 @@ def test_it_agrees_with_a_dictionary_of_every_tag(
     ledger: Ledger[int] = Ledger()  # a batch is called by its first tag
     state: dict[int, str] = {}
     for messages in batches:
-        ledger.publish(messages, messages, len(state) + 1)
+        ledger.enter(messages, messages, len(state) + 1)
         state |= dict.fromkeys(range(len(state) + 1, len(state) + messages + 1), "open")
     for verb, tag, multiple in answers:
         if tag > ledger.sent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from scripted_delivery import (
     B,
     Broker,
     Event,
-    Link,
+    ScriptedLink,
     ack,
     all_of,
     blocked,
@@ -33,7 +34,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.drivers import Sleep
+from rabbit_chx.publishing.drivers import Sleep, Step, run
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.rows import Rows
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 def still_sent(*bodies: str) -> Event:
     """Time goes by, in which nothing else is sent than this."""
 
-    def look(link: Link) -> None:
+    def look(link: ScriptedLink) -> None:
         assert link.bodies == list(bodies)
 
     return look
@@ -140,7 +141,7 @@ def test_a_stall_is_a_loss_once() -> None:
 
 
 def test_bytes_on_a_slow_line_are_progress() -> None:
-    def crawl(link: Link) -> None:
+    def crawl(link: ScriptedLink) -> None:
         link.bytes_under_way -= 1_000
 
     slow = Broker(chain([crawl] * 1_000, [ack()]), reconnect_timeout_s=0)
@@ -281,18 +282,15 @@ def test_a_return_whose_ack_is_lost_is_never_a_confirm() -> None:
 
 
 def test_an_operation_that_is_given_up_is_taken_up_by_the_next() -> None:
+    def up_to_the_backoff(step: Step) -> ScriptedLink | None:
+        if isinstance(step, Sleep):
+            raise CancelledError
+        return broker.do(step)
+
     broker = Broker(iter([ack(1), lost(), ack()]))
     broker.run(broker.delivery.handing_over(Rows([b"k"] * 3, [b"a", b"b", b"c"])))
-    steps = broker.delivery.draining()
-    step = next(steps)
-    while not isinstance(step, Sleep):  # up to the backoff before the new connection
-        try:
-            answer = broker._do(step)
-        except RabbitChxError as cause:
-            step = steps.throw(cause)
-        else:
-            step = steps.send(answer)
-    steps.close()
+    with pytest.raises(CancelledError):
+        run(broker.delivery.draining(), up_to_the_backoff)
     assert broker.delivery.report.unknown == 2
     broker.run(broker.delivery.draining())
     assert broker.links[1].bodies == ["b", "c"]
@@ -315,17 +313,15 @@ answers = st.sampled_from([ack(), ack(1), ack(2, multiple=False), nack(1), nack(
 @given(script=st.lists(answers, max_size=25), rows=st.integers(1, 6))
 def test_the_counts_always_add_up(script: list[Event], rows: int) -> None:
     def gentle(answer: Event) -> Event:
-        def play(link: Link) -> None:
-            ledger = link.session.ledger
-            returns = link.session.returned
-            if answer.__qualname__.startswith("returned") and returns >= ledger.sent - ledger.nacked:
+        def play(link: ScriptedLink) -> None:
+            if answer.__qualname__.startswith("returned") and link.returned >= link.sent - link.nacked:
                 return  # nothing is left that could come back
-            if answer.__qualname__.startswith("nack") and returns > ledger.acked:
+            if answer.__qualname__.startswith("nack") and link.returned > link.acked:
                 return  # what came back is acked, and never refused
             try:
                 answer(link)
             except ValueError:  # a tag that was not sent on this connection
-                ledger.ack(0, multiple=True)
+                link.ack(0, multiple=True)
 
         return play
 

@@ -6,7 +6,7 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
-from scripted_delivery import A, B, Broker, Event, Link, ack, lost
+from scripted_delivery import A, B, Broker, Event, ScriptedLink, ack, lost
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -38,7 +38,7 @@ def test_an_outage_of_a_minute_is_no_error() -> None:
 
 def test_the_time_to_reconnect_is_renewed_by_an_answer_and_by_nothing_else() -> None:
     def later(answer: Event) -> Event:
-        def play(link: Link) -> None:
+        def play(link: ScriptedLink) -> None:
             broker.now += 6
             answer(link)
 
@@ -58,7 +58,7 @@ def test_a_connection_that_had_nothing_to_do_costs_no_time() -> None:
     for _ in range(3):
         assert broker.publish("a").unknown == 0
         broker.now += 600
-        broker.links[-1].session.failure = ConnectionLostError("the broker went away while nobody published")
+        broker.links[-1].failure = ConnectionLostError("the broker went away while nobody published")
     assert len(broker.links) == 4
 
 

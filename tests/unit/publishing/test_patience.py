@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from scripted_delivery import A, Link, ack, blocked, unblocked
+from scripted_delivery import A, ScriptedLink, ack, blocked, unblocked
 
-from rabbit_chx.connection.link import StallError
+from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.patience import Patience
@@ -13,10 +13,10 @@ from rabbit_chx.publishing.patience import Patience
 LIMITS = Limits(confirm_timeout_s=60, blocked_timeout_s=300)
 
 
-def open_link() -> Link:
+def open_link() -> ScriptedLink:
     """A connection with ten messages that are not answered."""
-    link = Link(A)
-    link.session.publish(b"wire", 10)
+    link = ScriptedLink(A)
+    link.publish(b"wire", 10)
     return link
 
 
@@ -53,7 +53,7 @@ def test_another_connection_is_progress() -> None:
 
 
 def test_only_what_is_on_its_way_can_stall() -> None:
-    link, patience = Link(A), Patience(LIMITS, 0)
+    link, patience = ScriptedLink(A), Patience(LIMITS, 0)
     for now in (0, 100, 200):
         patience.look(link, now)
     link.backlog = True

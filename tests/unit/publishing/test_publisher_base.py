@@ -8,9 +8,10 @@ import pytest
 from both_publishers import BOTH, AnyPublisher, Awaited
 from scripted_peer import Answer, Peer, ack, nack, nothing, unroutable
 
-from rabbit_chx.connection.session import Session
+from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import InputError, PublishError, RowError
-from rabbit_chx.publishing.publisher_base import BulkPublisher
+from rabbit_chx.publishing.batches import Columns
+from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator
@@ -140,7 +141,7 @@ def test_rows_of_unknown_fate_are_an_error(
     with publisher_of(peer.settings, "orders", **options) as publisher:
         publisher.send(["k"], ["sent"])
         with monkeypatch.context() as patched:
-            patched.setattr(Session, "publish", out_of_memory)
+            patched.setattr(Link, "publish", out_of_memory)
             with pytest.raises(MemoryError):
                 publisher.send(["k"], ["not sent"])
         with pytest.raises(PublishError, match="unknown") as caught:
@@ -241,11 +242,11 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
 ) -> None:
     given: dict[str, Any] = {"url": "amqp://localhost:1", "exchange": "x", **arguments}
     with pytest.raises(InputError, match=message):
-        BulkPublisher(given.pop("url"), given.pop("exchange"), **given)
+        PublisherBase(given.pop("url"), given.pop("exchange"), **given)
 
 
 def test_each_bound_is_the_one_that_was_given() -> None:
-    delivery = BulkPublisher(
+    delivery = PublisherBase(
         "amqp://localhost",
         "x",
         max_in_flight=2,
@@ -266,6 +267,6 @@ def test_each_bound_is_the_one_that_was_given() -> None:
 
 @pytest.mark.parametrize(("window", "rows"), [(1, 1), (2, 1), (3, 1), (10, 5), (100_000, 500)])
 def test_a_batch_is_half_a_window_and_500_rows_at_the_most(window: int, rows: int) -> None:
-    publisher = BulkPublisher("amqp://localhost", "x", max_in_flight=window)
-    columns: dict[str, Any] = {"keys": ["k"] * 1200, "bodies": ["b"] * 1200}
-    assert len(next(publisher._batches(columns))) == rows
+    publisher = PublisherBase("amqp://localhost", "x", max_in_flight=window)
+    columns = Columns.of(["k"] * 1200, ["b"] * 1200, None, None)
+    assert len(next(columns.batches(publisher._defaults, publisher._batch_rows, 0))) == rows

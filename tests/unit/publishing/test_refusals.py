@@ -24,14 +24,14 @@ def test_what_is_due_is_taken_once_and_oldest_first() -> None:
 
 def test_it_counts_rows_and_the_bytes_of_their_bodies() -> None:
     refused = Refused()
-    assert (len(refused), refused.body_bytes) == (0, 0)
+    assert (refused.rows, refused.body_bytes) == (0, 0)
     refused.add(batch(b"four", 5, rows=3))
     refused.add(batch(b"a", 6))
-    assert (len(refused), refused.body_bytes) == (4, 13)
+    assert (refused.rows, refused.body_bytes) == (4, 13)
     refused.take_due(5)
-    assert (len(refused), refused.body_bytes) == (1, 1)
+    assert (refused.rows, refused.body_bytes) == (1, 1)
     assert [sent.due for sent in refused.take_all()] == [6]
-    assert (len(refused), refused.body_bytes) == (0, 0)
+    assert (refused.rows, refused.body_bytes) == (0, 0)
 
 
 def test_the_wait_is_that_for_the_first() -> None:

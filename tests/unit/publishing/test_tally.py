@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 import pytest
-from scripted_delivery import A, Link, ack, all_of, nack, returned
+from scripted_delivery import A, ScriptedLink, ack, all_of, nack, returned
 
 from rabbit_chx.amqp.frames import Return
 from rabbit_chx.publishing.publish_report import Returned
 from rabbit_chx.publishing.tally import Tally
 
 
-def link_with(messages: int, bytes_sent: int = 0) -> Link:
+def link_with(messages: int, bytes_sent: int = 0) -> ScriptedLink:
     """A connection over which so many messages went."""
-    link = Link(A)
-    link.session.publish(b"wire", messages)
+    link = ScriptedLink(A)
+    link.publish(b"wire", messages)
     link.bytes_sent = bytes_sent
     return link
 
 
-def counts(tally: Tally, link: Link | None) -> tuple[int, int, int, int]:
+def counts(tally: Tally, link: ScriptedLink | None) -> tuple[int, int, int, int]:
     report = tally.report(link, now=0)
     assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows
     return report.confirmed, report.returned, report.nacked, report.unknown
 
 
 def test_rows_are_unknown_until_they_are_answered() -> None:
-    tally, link = Tally(), Link(A)
+    tally, link = Tally(), ScriptedLink(A)
     tally.take_up(link)
     tally.begin(3, now=0)
-    link.session.publish(b"wire", 3)
+    link.publish(b"wire", 3)
     assert counts(tally, link) == (0, 0, 0, 3)
     ack(2)(link)
     assert counts(tally, link) == (2, 0, 0, 1)
 
 
 def test_a_returned_row_is_acked_and_not_confirmed() -> None:
-    tally, link = Tally(), Link(A)
+    tally, link = Tally(), ScriptedLink(A)
     tally.take_up(link)
     tally.begin(3, now=0)
-    link.session.publish(b"wire", 3)
+    link.publish(b"wire", 3)
     all_of(returned(1), ack())(link)
     assert counts(tally, link) == (2, 1, 0, 0)
 
@@ -51,7 +51,7 @@ def test_what_came_before_on_the_same_connection_belongs_to_the_report_before() 
     assert counts(tally, link) == (0, 0, 0, 0)
     assert tally.report(link, now=0).bytes_sent == 0
     tally.begin(1, now=0)
-    link.session.publish(b"wire", 1)
+    link.publish(b"wire", 1)
     ack()(link)
     link.bytes_sent += 100
     assert counts(tally, link) == (1, 0, 0, 0)
@@ -65,7 +65,7 @@ def test_a_new_connection_counts_from_nothing() -> None:
     tally = Tally()
     tally.take_up(first)
     tally.begin(5, now=0)
-    first.session.publish(b"wire", 5)
+    first.publish(b"wire", 5)
     first.bytes_sent += 50
     ack(11)(first)
     tally.leave(first)
@@ -87,7 +87,7 @@ def test_of_a_lost_connection_no_row_is_taken_for_confirmed_that_came_back(
     tally, link = Tally(), link_with(0)
     tally.take_up(link)
     tally.begin(5, now=0)
-    link.session.publish(b"wire", 5)
+    link.publish(b"wire", 5)
     returned(returns)(link)
     if acks:
         ack(acks)(link)
@@ -96,10 +96,10 @@ def test_of_a_lost_connection_no_row_is_taken_for_confirmed_that_came_back(
 
 
 def test_rows_refused_for_good_are_not_unknown() -> None:
-    tally, link = Tally(), Link(A)
+    tally, link = Tally(), ScriptedLink(A)
     tally.take_up(link)
     tally.begin(3, now=0)
-    link.session.publish(b"wire", 3)
+    link.publish(b"wire", 3)
     all_of(nack(2), ack())(link)
     assert counts(tally, link) == (2, 0, 0, 1)
     tally.nacked += 1
@@ -116,14 +116,14 @@ def test_time_runs_from_the_first_row() -> None:
 
 def test_samples_of_all_connections_are_in_the_report_and_only_its_own() -> None:
     earlier, tally = Tally(), Tally()
-    first, second = Link(A), Link(A)
+    first, second = ScriptedLink(A), ScriptedLink(A)
     lost, late = Return(312, "NO_ROUTE", b"a"), Return(312, "NO_ROUTE", b"\xff")
     earlier.take_up(first)
-    first.session.samples.append(Return(312, "NO_ROUTE", b"old"))
+    first.samples.append(Return(312, "NO_ROUTE", b"old"))
     tally.take_up(first)
-    first.session.samples.append(lost)
+    first.samples.append(lost)
     tally.take_up(second)
-    second.session.samples.append(late)
+    second.samples.append(late)
     assert tally.report(second, now=0).samples == (
         Returned("a", 312, "NO_ROUTE"),
         Returned("\\xff", 312, "NO_ROUTE"),

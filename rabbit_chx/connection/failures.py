@@ -1,0 +1,159 @@
+"""The ways in which a connection fails, and the sentence for each of them.
+
+Each function returns the error; the caller raises it. The connection of the publisher and the adapter for pika ask
+the same functions, so that one fault has one wording.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, UnreachableError
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
+
+__all__ = [
+    "InterruptedLinkError",
+    "StallError",
+    "broken_handshake",
+    "closed_connection",
+    "failed_tls",
+    "interruption",
+    "late_handshake",
+    "lost_connection",
+    "missing_reply",
+    "nonsense",
+    "silence",
+    "unreachable",
+]
+
+
+class StallError(BrokerTimeoutError):
+    """The broker answers nothing, and has not said that it blocks us."""
+
+
+class InterruptedLinkError(ConnectionLostError):
+    """Ctrl-C or the like came while the connection was at work."""
+
+
+# -- while it is opened
+
+
+def unreachable(
+    settings: ConnectionSettings, cause: BaseException | None, said: str | None = None
+) -> UnreachableError:
+    """Return the error for a connection that could not be opened.
+
+    Args:
+        settings: the settings that the connection was opened with.
+        cause: what the system raised.
+        said: the words of the cause; None for those that it prints.
+    """
+    where = settings.masked_url
+    if isinstance(cause, ssl.SSLError):
+        return failed_tls(settings, cause, said)
+    if isinstance(cause, (socket.gaierror, UnicodeError)):
+        return UnreachableError(
+            f"{where}: the host name cannot be resolved ({said or cause}): check the host in the URL"
+        )
+    if isinstance(cause, TimeoutError):
+        return BrokerTimeoutError(
+            f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
+        )
+    return UnreachableError(
+        f"{where}: nobody answers there ({said or cause}): check host and port, and that the broker runs"
+    )
+
+
+def failed_tls(
+    settings: ConnectionSettings, cause: BaseException, said: str | None = None
+) -> UnreachableError:
+    """Return the error for a TLS handshake that failed.
+
+    Args:
+        settings: the settings that the connection was opened with.
+        cause: what the TLS library or the socket raised.
+        said: the words of the cause; None for those that it prints.
+    """
+    where = settings.masked_url
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return UnreachableError(
+            f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
+            "give its CA with cacertfile, or its name with server_name_indication"
+        )
+    if isinstance(cause, TimeoutError):
+        return BrokerTimeoutError(
+            f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
+        )
+    return UnreachableError(f"{where}: TLS cannot be agreed on ({said or cause}): is it a TLS port?")
+
+
+def late_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
+    """Return the error for an AMQP handshake that took longer than the connection timeout."""
+    return BrokerTimeoutError(
+        f"{settings.masked_url}: the broker did not finish the AMQP handshake within "
+        f"{settings.connection_timeout_s:g} s: is it an AMQP port, and is the broker overloaded?"
+    )
+
+
+def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
+    """Return the error for a connection that ended during the AMQP handshake."""
+    tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
+    return UnreachableError(f"{cause}; is AMQP 0-9-1 spoken there? Check the port{tls}")
+
+
+# -- while it is open
+
+
+def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLostError:
+    """Return the error for a connection that ended.
+
+    Args:
+        where: the broker's address without its password.
+        cause: what the system raised; None where the broker's side closed the connection.
+    """
+    why = cause or "the broker's side closed it; look at its log"
+    return ConnectionLostError(f"{where}: the connection was lost: {why}")
+
+
+def silence(where: str, silence_s: float) -> ConnectionLostError:
+    """Return the error for a broker that has missed two heartbeats.
+
+    Args:
+        where: the broker's address without its password.
+        silence_s: seconds since the last byte from it.
+    """
+    return ConnectionLostError(
+        f"{where}: the broker has sent nothing, not even a heartbeat, for {silence_s:.0f} s: "
+        "the connection is taken as lost; look whether broker and network are up"
+    )
+
+
+def nonsense(where: str, cause: Exception) -> ConnectionLostError:
+    """Return the error for bytes of the broker that are not AMQP 0-9-1, or make no sense."""
+    return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {cause}")
+
+
+def missing_reply(where: str, method: str, waited_s: float) -> BrokerTimeoutError:
+    """Return the error for a method that the broker did not answer within so many seconds."""
+    return BrokerTimeoutError(
+        f"{where}: no answer to {method} within {waited_s:g} s: look at the broker's log"
+    )
+
+
+# -- when it is given up
+
+
+def interruption(where: str, cause: BaseException) -> InterruptedLinkError:
+    """Return the error for what is asked of a connection after Ctrl-C or the like interrupted it."""
+    return InterruptedLinkError(
+        f"{where}: given up after an interruption ({type(cause).__name__}): open a new one"
+    )
+
+
+def closed_connection(where: str) -> InputError:
+    """Return the error for what is asked of a connection after its `close`."""
+    return InputError(f"{where}: the connection is closed: open a new one")

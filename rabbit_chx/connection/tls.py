@@ -1,0 +1,43 @@
+"""TLS settings in the terms of Python's ssl module."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings, TlsSettings
+
+__all__ = ["server_name", "tls_context"]
+
+
+def tls_context(tls: TlsSettings) -> ssl.SSLContext:
+    """Return the `ssl.SSLContext` for these settings; reads the certificate files.
+
+    Raises:
+        InputError: a file is missing or unreadable, or holds no certificate or key.
+    """
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+    except OSError as cause:  # ssl.SSLError is one
+        raise InputError(f"the CA certificates in {tls.ca_file!r} cannot be used: {cause}") from None
+    if not (tls.verify and tls.check_server_name):
+        context.check_hostname = False
+    if not tls.verify:
+        context.verify_mode = ssl.CERT_NONE
+    if tls.cert_file is not None:
+        password = tls.key_password.reveal() if tls.key_password else None
+        try:
+            context.load_cert_chain(tls.cert_file, tls.key_file, password=password or "")
+        except OSError as cause:
+            raise InputError(
+                f"the client certificate {tls.cert_file!r} with the key {tls.key_file!r} cannot be used: {cause}"
+            ) from None
+    return context
+
+
+def server_name(settings: ConnectionSettings, tls: TlsSettings) -> str | None:
+    """Return the name to ask the broker for and to find in its certificate; None for neither."""
+    return (tls.server_name or settings.host) if tls.check_server_name else None

@@ -1,0 +1,56 @@
+"""The sentence of each failure of a connection: it names the broker and the remedy, and hides the password."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection import failures
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, UnreachableError
+
+if TYPE_CHECKING:
+    from rabbit_chx.errors import RabbitChxError
+
+SETTINGS = ConnectionSettings.from_uri("amqps://user:c4nary@broker.example?connection_timeout=1500")
+WHERE = SETTINGS.masked_url
+REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "sentence"),
+    [
+        (failures.unreachable(SETTINGS, REFUSED), UnreachableError, "nobody answers there .*refused.*: check host"),
+        (failures.unreachable(SETTINGS, REFUSED, "as told"), UnreachableError, r"nobody answers there \(as told\)"),
+        (failures.unreachable(SETTINGS, socket.gaierror("unknown")), UnreachableError, "cannot be resolved .unknown"),
+        (failures.unreachable(SETTINGS, TimeoutError()), BrokerTimeoutError, "no answer within 1.5 s"),
+        (failures.unreachable(SETTINGS, ssl.SSLError("version")), UnreachableError, "TLS cannot be agreed on .*version"),
+        (failures.failed_tls(SETTINGS, ConnectionResetError("reset")), UnreachableError, "TLS cannot be agreed on .reset"),
+        (failures.failed_tls(SETTINGS, TimeoutError()), BrokerTimeoutError, "no TLS handshake within 1.5 s"),
+        (failures.late_handshake(SETTINGS), BrokerTimeoutError, "did not finish the AMQP handshake within 1.5 s"),
+        (failures.lost_connection(WHERE), ConnectionLostError, "the broker's side closed it; look at its log"),
+        (failures.lost_connection(WHERE, OSError("reset")), ConnectionLostError, "was lost: reset"),
+        (failures.silence(WHERE, 61), ConnectionLostError, "not even a heartbeat, for 61 s"),
+        (failures.nonsense(WHERE, ValueError("no frame")), ConnectionLostError, "cannot be understood: no frame"),
+        (failures.missing_reply(WHERE, "Exchange.Declare", 60), BrokerTimeoutError, "no answer to Exchange.Declare within 60"),
+        (failures.interruption(WHERE, KeyboardInterrupt()), ConnectionLostError, r"interruption \(KeyboardInterrupt\)"),
+        (failures.closed_connection(WHERE), InputError, "the connection is closed: open a new one"),
+    ],
+)  # fmt: skip
+def test_the_sentence(error: RabbitChxError, kind: type[RabbitChxError], sentence: str) -> None:
+    with pytest.raises(kind, match=sentence) as caught:
+        raise error
+    assert str(caught.value).startswith("amqps://user:***@broker.example")
+
+
+def test_only_a_port_without_tls_is_told_of_amqps() -> None:
+    ended = failures.lost_connection("amqp://broker.example")
+    assert "needs amqps://" not in str(failures.broken_handshake(SETTINGS, ended))
+    plain = ConnectionSettings(host="broker.example")
+    assert "is AMQP 0-9-1 spoken there? Check the port; a port that speaks TLS needs amqps://" in str(
+        failures.broken_handshake(plain, ended)
+    )
