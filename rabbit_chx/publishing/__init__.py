@@ -1,4 +1,4 @@
-"""Confirmed bulk publishing: a ledger of confirms without I/O, and one socket loop."""
+"""Publish rows, and send each until the broker has confirmed it: decisions without I/O, and two drivers that carry them out."""
 
 from __future__ import annotations
 
