@@ -1,4 +1,4 @@
-"""Find a broker for tests: the one that was named, else one of our own."""
+"""Finding a broker for tests: the one that the environment names, else one of our own."""
 
 from __future__ import annotations
 
@@ -27,19 +27,23 @@ _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
 
 @contextmanager
 def find_broker(*, install: bool = False) -> Iterator[RunningBroker]:
-    """A broker for tests, the demo and the examples; what we started is removed at the end.
+    """Find a broker for tests, the demo and the examples; a broker that was started here is removed at the end.
 
-    In this order: the one of ``RABBIT_CHX_TEST_URL`` (with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and
-    ``RABBIT_CHX_TEST_RING_VIA``, a command prefix); a container, if Docker answers and the image is there or
-    can be pulled within 60 s; a private server from the machine's ``rabbitmq-server``; the same after
-    ``apt-get install rabbitmq-server``, if `install` allows it. ``AMQP_URL`` is never looked at: that
-    may be someone's production. Which one was taken is said in one line on stderr.
+    The first of these that is available is taken, and one line on stderr says which:
+
+    1. the broker of ``RABBIT_CHX_TEST_URL``, with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and ``RABBIT_CHX_TEST_RING_VIA``,
+       a command prefix;
+    2. a container, if Docker answers and the image is there or can be pulled within 60 s;
+    3. a private server from the machine's ``rabbitmq-server``;
+    4. the same after ``apt-get install rabbitmq-server``, if `install` allows it.
+
+    ``AMQP_URL`` is never read: it may be someone's production.
 
     Args:
         install: whether the package may be installed, as root on Debian or Ubuntu. It stays installed.
 
     Raises:
-        NoBrokerError: none could be had; the message says what was tried, why it failed and what to do.
+        NoBrokerError: no broker is available; the message says what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
     broker = _named_broker() or _own_broker(install=install)
@@ -52,12 +56,12 @@ def find_broker(*, install: bool = False) -> Iterator[RunningBroker]:
 
 
 def broker_is_named() -> bool:
-    """Whether the variables name the broker to take, or try to."""
+    """Return whether a variable of the environment names the broker to take."""
     return any(os.environ.get(name) for name in (_URL, _MANAGEMENT_URL, _RING_VIA))
 
 
 def named_broker_in_words() -> str:
-    """One line on the broker that is named, asked now: its release, or why it cannot be used; "" if none is."""
+    """Return one line on the named broker: its release, or why it cannot be used; "" if none is named."""
     try:
         broker = _named_broker()
     except RabbitChxError as error:
@@ -121,4 +125,4 @@ def _start_installed_broker() -> RunningBroker:
 
 
 def _refuse_to_install() -> RunningBroker:
-    raise NoBrokerError("nobody allowed it, by pytest --chx-install or find_broker(install=True)")
+    raise NoBrokerError("it is not allowed: give pytest --chx-install, or call find_broker(install=True)")

@@ -53,7 +53,7 @@ class RunningCluster:
     Attributes:
         nodes: its nodes, each a broker that may be restarted, killed, shut down, paused and cut off by itself.
         names: the nodes' Erlang names, such as ``"rabbit@rabbit-chx-3f2a-1"``, in the order of `nodes`.
-        origin: one line for people: what it is and where it came from.
+        origin: one line for people: what the cluster is and where it came from.
     """
 
     nodes: tuple[RunningBroker, ...]
@@ -72,13 +72,13 @@ class RunningCluster:
         return self.nodes[0].version
 
     def wait_until_together(self, timeout_s: float = _TOGETHER_TIMEOUT_S) -> None:
-        """Wait until each node sees all of them running, as after the return of one.
+        """Wait until each node sees all nodes running, such as after one came back.
 
         Args:
-            timeout_s: how long to wait, in seconds.
+            timeout_s: how many seconds to wait.
 
         Raises:
-            NoBrokerError: they are not together in time; the message says who sees whom.
+            NoBrokerError: the nodes are not together in time; the message says which node sees which.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -87,13 +87,13 @@ class RunningCluster:
                 return
             if time.monotonic() > deadline:
                 who = "; ".join(
-                    f"{name} sees {', '.join(sorted(seen)) or 'nobody'}" for name, seen in views.items()
+                    f"{name} sees {', '.join(sorted(seen)) or 'none'}" for name, seen in views.items()
                 )
                 raise NoBrokerError(f"the nodes are not together after {timeout_s:g} s: {who}")
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End all nodes and remove everything of them, the network too; may be called again."""
+        """End all nodes and remove everything of them, the network too; further calls do nothing."""
         self._removal.close()
 
     def __repr__(self) -> str:
@@ -102,17 +102,17 @@ class RunningCluster:
 
 @contextmanager
 def docker_cluster(series: str = "4.3", nodes: int = 3, image: str | None = None) -> Iterator[RunningCluster]:
-    """A cluster in containers of its own on a network of its own; all of it is removed at the end.
+    """Start a cluster in containers of its own on a network of its own; all of it is removed at the end.
 
     Args:
         series: the release series; the image is then ``rabbitmq:SERIES-management``.
-        nodes: how many.
-        image: another image that behaves as the official ones do.
+        nodes: how many nodes.
+        image: another image that behaves as the official images do; None for the official image.
 
     Raises:
         InputError: `nodes` is less than 1.
         MissingExtraError: testcontainers is not installed.
-        NoBrokerError: no Docker, no image, or the nodes do not come together; the message says which.
+        NoBrokerError: there is no Docker or no image, or the nodes do not come together; the message says which.
     """
     if nodes < 1:
         raise InputError(f"a cluster of {nodes} nodes: give 1 or more")
@@ -126,7 +126,7 @@ def docker_cluster(series: str = "4.3", nodes: int = 3, image: str | None = None
 
 
 def _start(image: str, nodes: int, removal: ExitStack) -> RunningCluster:
-    """The cluster as soon as each node serves; `removal` has learned what to remove, the network last."""
+    """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network last."""
     network = f"rabbit-chx-{secrets.token_hex(4)}"
     _create_network(network, removal)
     names = [f"{network}-{number}" for number in range(1, nodes + 1)]
@@ -165,7 +165,7 @@ def _create_network(name: str, removal: ExitStack) -> None:
 
 
 def _script(cookie: str, peers: Iterable[str]) -> str:
-    """What a node's container runs: the secret of all of them, and the list of nodes to join."""
+    """Return the script that a node's container runs, with the shared secret and the nodes to join."""
     listed = "\n".join(
         f"cluster_formation.classic_config.nodes.{number} = rabbit@{name}"
         for number, name in enumerate(peers, 1)
@@ -174,7 +174,7 @@ def _script(cookie: str, peers: Iterable[str]) -> str:
 
 
 def running_nodes(broker: RunningBroker) -> set[str]:
-    """The Erlang names of the nodes that run, as a broker sees it; nobody if its HTTP API does not answer."""
+    """Return the Erlang names of the nodes that a broker sees running; none if its HTTP API does not answer."""
     from rabbit_chx.broker.management import Management
 
     if broker.management_url is None:

@@ -1,4 +1,4 @@
-"""Run a program for a bounded time."""
+"""Running a program for a bounded time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ __all__ = ["last_lines", "run_bounded"]
 
 
 def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run `command` and return its exit code, stdout and stderr; stdin is empty.
+    """Run a program and return its exit code, stdout and stderr; its stdin is empty.
+
+    Args:
+        command: the program and its arguments.
+        timeout_s: how many seconds the program may take.
 
     Raises:
-        UnreachableError: the program is not there or cannot be executed.
-        BrokerTimeoutError: it did not end within `timeout_s` seconds, and was killed with its children.
+        UnreachableError: the program does not exist or cannot be executed.
+        BrokerTimeoutError: the program did not end in time, and was killed with its children.
     """
     # Arguments may be secret, so messages have the first two words only.
     name = " ".join(command[:2])
@@ -47,7 +51,7 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
 
 
 def last_lines(text: str, count: int = 20) -> str:
-    """The last lines of a program's output that are not empty."""
+    """Return the last lines of a program's output that are not empty."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-count:]) or "no output"
 

@@ -34,7 +34,7 @@ _ANSWER_TIMEOUT_S = 10
 _PULL_TIMEOUT_S = 60
 _COMMAND_TIMEOUT_S = 60
 _GRACE_S = 30
-"""How long a server may take to end in good order, before Docker kills it."""
+"""How many seconds a server may take to end in good order, before Docker kills it."""
 _SERVING_TIMEOUT_S = 150
 _ATTEMPTS = 3
 _LOG_LINES = 40
@@ -54,15 +54,15 @@ exec docker-entrypoint.sh rabbitmq-server
 
 @contextmanager
 def docker_broker(series: str = "4.3", image: str | None = None) -> Iterator[RunningBroker]:
-    """A broker in a container of its own, removed at the end.
+    """Start a broker in a container of its own; the container is removed at the end.
 
     Args:
         series: the release series; the image is then ``rabbitmq:SERIES-management``.
-        image: another image that behaves as the official ones do.
+        image: another image that behaves as the official images do; None for the official image.
 
     Raises:
         MissingExtraError: testcontainers is not installed.
-        NoBrokerError: no Docker, no image, or the server does not serve; the message says which.
+        NoBrokerError: there is no Docker or no image, or the server does not serve; the message says which.
     """
     broker = start_docker_broker(series, image)
     try:
@@ -72,7 +72,12 @@ def docker_broker(series: str = "4.3", image: str | None = None) -> Iterator[Run
 
 
 def start_docker_broker(series: str = "4.3", image: str | None = None) -> RunningBroker:
-    """As `docker_broker`, for callers that call `RunningBroker.stop` themselves."""
+    """Start a broker as `docker_broker` does, for callers that call `RunningBroker.stop` themselves.
+
+    Args:
+        series: the release series; the image is then ``rabbitmq:SERIES-management``.
+        image: another image that behaves as the official images do; None for the official image.
+    """
     require_docker()
     image = image or official_image(series)
     require_image(image)
@@ -86,11 +91,11 @@ def start_docker_broker(series: str = "4.3", image: str | None = None) -> Runnin
 
 
 def watched_container(name: str, network: str | None = None) -> _ContainerServer:
-    """A container that goes when we die, and is not created yet.
+    """Return a container that is not created yet, and is removed when this process dies.
 
     Args:
-        name: of the container; also its host name, if it is on a network of ours.
-        network: a network of ours; None for Docker's default.
+        name: the container's name; also its host name, if it is on a network of ours.
+        network: the network of ours to put it on; None for Docker's default.
     """
     return _ContainerServer(name, network)
 
@@ -121,7 +126,7 @@ class _ContainerServer:
             return
 
     def broker(self, image: str) -> RunningBroker:
-        """What it is, as soon as it serves."""
+        """Wait until the container serves, and return the broker."""
         version = self.wait()
         return RunningBroker(
             url=self.url,
@@ -155,7 +160,7 @@ class _ContainerServer:
             self.docker("kill")
 
     def shut_down(self) -> None:
-        self._thaw()  # a frozen server does not hear of its end; Docker thaws it too, but waits for ever if that fails
+        self._thaw()  # a frozen server gets no signal; Docker thaws it too, but waits for ever if that fails
         self.docker("stop", "-t", str(_GRACE_S), timeout_s=_GRACE_S + _COMMAND_TIMEOUT_S)
 
     def pause(self) -> None:
@@ -225,11 +230,11 @@ class _ContainerServer:
 
 
 def require_docker() -> None:
-    """See that testcontainers is installed and that a Docker daemon of this machine answers.
+    """Check that testcontainers is installed and that a Docker daemon of this machine answers.
 
     Raises:
         MissingExtraError: testcontainers is not installed.
-        NoBrokerError: no daemon answers, or one of another machine.
+        NoBrokerError: no daemon answers, or it is on another machine.
     """
     try:
         import testcontainers.core.config  # noqa: F401
@@ -251,12 +256,12 @@ def require_docker() -> None:
 
 
 def official_image(series: str) -> str:
-    """The image of a release series, such as ``4.3``."""
+    """Return the image of a release series, such as ``4.3``."""
     return f"rabbitmq:{series}-management"
 
 
 def image_version(series: str) -> str | None:
-    """The version in the image of a series, as official images say it; None if that image is not here."""
+    """Return the version that the official image of a series names; None if that image is not on this machine."""
     template = "{{range .Config.Env}}{{println .}}{{end}}"
     try:
         environment = docker("image", "inspect", "--format", template, official_image(series))
@@ -267,10 +272,10 @@ def image_version(series: str) -> str | None:
 
 
 def require_image(image: str) -> None:
-    """Take the image that is here; pull it only where there is none.
+    """Check that an image is on this machine, and pull it if it is not.
 
     Raises:
-        NoBrokerError: it is not to be had.
+        NoBrokerError: the image cannot be pulled.
     """
     from testcontainers.core.config import testcontainers_config
 
@@ -288,7 +293,7 @@ def require_image(image: str) -> None:
 def _start_without_ryuk(
     image: str, name: str, script: str, ports: Mapping[int, int], settings: Mapping[str, str]
 ) -> None:
-    """Ryuk's image cannot be pulled everywhere, and our own reaper watches already."""
+    """Start a container without Ryuk: its image cannot be pulled everywhere, and our own reaper watches already."""
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
 
@@ -309,9 +314,13 @@ def _start_without_ryuk(
 def docker(*command: str, timeout_s: float = _COMMAND_TIMEOUT_S) -> str:
     """Run a docker command and return its stdout.
 
+    Args:
+        command: the words after ``docker``.
+        timeout_s: how many seconds the command may take.
+
     Raises:
-        NoBrokerError: it failed; the message has what it wrote to stderr.
-        UnreachableError: there is no docker, or it did not end in time.
+        NoBrokerError: the command failed; the message has the end of its stderr.
+        UnreachableError: there is no docker, or the command did not end in time.
     """
     result = run_bounded(("docker", *command), timeout_s=timeout_s)
     if result.returncode:

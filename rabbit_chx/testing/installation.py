@@ -1,4 +1,4 @@
-"""``apt-get install rabbitmq-server``, without its system service being started. POSIX only."""
+"""``apt-get install rabbitmq-server`` without a start of its system service. POSIX only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOCK = Path("/run/lock/rabbit-chx-install")
 _DENIED = 101
 _INTERRUPT_TIMEOUT_S = 60
 
-# A shell of its own holds the policy file, so that it also goes when Python is killed meanwhile.
+# A shell of its own owns the policy file, so that the file is removed even if Python is killed.
 _WITH_POLICY = """
 set -eu
 policy=$1
@@ -40,12 +40,13 @@ _INSTALL = _APT.format(seconds=900, command="--no-install-recommends install rab
 
 
 def install_rabbitmq_server() -> None:
-    """Install the package and leave it installed; says so on stderr first.
+    """Install the package and leave it installed; a line on stderr says so first.
 
-    Of several processes that ask at once, one installs and the others wait for it.
+    Of several processes that call this at once, one installs and the others wait for it.
 
     Raises:
-        NoBrokerError: this is not for us to do here, or it failed; the message says why.
+        NoBrokerError: the user is not root, the system is neither Debian nor Ubuntu, the server is installed already,
+            or the installation failed; the message says which.
     """
     _require_permission()
     import fcntl  # here, since Windows has none, and nothing before this line needs it
@@ -53,7 +54,7 @@ def install_rabbitmq_server() -> None:
     with _LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _installed_in():
-            return  # by another process, meanwhile
+            return  # another process has installed it
         sys.stderr.write(
             "rabbit_chx: installing the package rabbitmq-server with apt-get; its system service is not started"
             " now\n"
@@ -64,9 +65,13 @@ def install_rabbitmq_server() -> None:
 
 
 def run_with_services_denied(*command: str, policy: Path = _POLICY) -> None:
-    """Run a command, which bounds itself, as root; meanwhile packages may not start services.
+    """Run a command as root while packages may not start services; the command limits its own time.
 
-    A policy of the machine that denies already is kept. Ours is there only while the command runs.
+    A policy of the machine that denies this already is kept. Our policy exists only while the command runs.
+
+    Args:
+        command: the program and its arguments.
+        policy: the file that says which services may start.
 
     Raises:
         NoBrokerError: the machine has a policy that lets services start, or the command failed.
@@ -133,7 +138,7 @@ def _require_denial(policy: Path) -> None:
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:
-    """End the command in good order, so that the policy goes and dpkg is not torn apart."""
+    """End the command in good order, so that the policy is removed and dpkg is not interrupted midway."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):

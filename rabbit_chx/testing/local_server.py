@@ -1,7 +1,7 @@
 """A broker from the ``rabbitmq-server`` of this machine, run privately.
 
-Everything is moved out of the system's directories into a folder of its own, the Erlang port mapper (epmd)
-and the cookie as well, and nothing of the caller's environment reaches it. POSIX only.
+Everything is in a folder of its own and not in the system's directories, including the Erlang port mapper (epmd) and
+the cookie. Nothing of the caller's environment reaches the server. POSIX only.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ exec rabbitmq-server
 
 @contextmanager
 def local_broker() -> Iterator[RunningBroker]:
-    """A broker from the machine's own ``rabbitmq-server``; ended and removed at the end.
+    """Start a broker from the machine's own ``rabbitmq-server``; it is removed at the end.
 
     Raises:
-        NoBrokerError: there is none, or it does not serve; the message says which.
+        NoBrokerError: there is no ``rabbitmq-server``, or it does not serve; the message says which.
     """
     broker = start_local_broker()
     try:
@@ -64,7 +64,7 @@ def local_broker() -> Iterator[RunningBroker]:
 
 
 def start_local_broker() -> RunningBroker:
-    """As `local_broker`, for callers that call `RunningBroker.stop` themselves."""
+    """Start a broker as `local_broker` does, for callers that call `RunningBroker.stop` themselves."""
     tools = find_tools()
     for attempt in range(1, _ATTEMPTS + 1):
         server = _LocalServer(tools)
@@ -90,10 +90,10 @@ def start_local_broker() -> RunningBroker:
 
 
 def find_tools() -> Path:
-    """The directory of the programs ``rabbitmq-server``, ``rabbitmqctl`` and so on.
+    """Return the directory of the programs ``rabbitmq-server``, ``rabbitmqctl`` and so on.
 
     Raises:
-        NoBrokerError: it is not there, or Erlang is not.
+        NoBrokerError: there is no ``rabbitmq-server``, or no Erlang.
     """
     found = shutil.which("rabbitmq-server")
     candidates = [Path(found).resolve().parent] if found else []
@@ -135,7 +135,7 @@ class _LocalServer:
             raise
 
     def launch(self) -> str:
-        """Start it, and return its version when it serves."""
+        """Start the server, and return its version once it serves."""
         if not self._folder.exists():
             raise NoBrokerError("the local server was stopped and removed; start another broker")
         if not self._running():
@@ -167,7 +167,7 @@ class _LocalServer:
         self.launch()
 
     def shut_down(self) -> None:
-        self._signal_group(signal.SIGCONT)  # a paused server does not hear of its end
+        self._signal_group(signal.SIGCONT)  # a paused server gets no signal
         if self._process is not None and self._running():
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -197,7 +197,7 @@ class _LocalServer:
 
     def log(self) -> str:
         text = (self._folder / "server.log").read_text(encoding="utf-8", errors="replace")
-        # Where the reason does not stand in the last lines, the word that says "port taken" still counts.
+        # The word that says "port taken" matters even where it is not in the last lines.
         hint = "\n(eaddrinuse)" if "eaddrinuse" in text else ""
         return last_lines(text) + hint
 
@@ -236,7 +236,7 @@ class _LocalServer:
 
 
 def _plugins_dir(tools: Path) -> Path:
-    """Where the plugins are: beside the programs upstream, in a place of their own at Debian."""
+    """Return the directory of the plugins: beside the programs upstream, a place of its own on Debian."""
     versioned = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/plugins"))
     for folder in (tools.parent / "plugins", *reversed(versioned)):
         if any(folder.glob("rabbitmq_consistent_hash_exchange-*")):
@@ -283,7 +283,7 @@ def _fail_without_network() -> NoReturn:
 
 
 def _wait_for_end_of_group(group: int) -> None:
-    """Wait until nobody of the group is left to hold a port or to write into the folder."""
+    """Wait until no process of the group is left that could hold a port or write into the folder."""
     deadline = time.monotonic() + 5
     with suppress(ProcessLookupError):
         while time.monotonic() < deadline:

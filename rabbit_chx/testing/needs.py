@@ -1,4 +1,4 @@
-"""What a test needs, and what happens where that is missing: a loud skip, and in CI a failure."""
+"""What a test needs. Where it is missing, the test is skipped with a reason, and in CI it fails."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _KINDS: dict[str, Callable[[], object]] = {"docker": require_docker, "local": fi
 
 
 def in_ci() -> bool:
-    """Whether ``CI`` is set to a true value, as CI services do."""
+    """Return whether ``CI`` is set to a true value, as CI services do."""
     return os.environ.get("CI", "").lower() in {"1", "true", "yes"}
 
 
 def skip_unless_ci(reason: str) -> NoReturn:
-    """Skip the running test; in CI fail it, for a test that does not run there proves nothing."""
+    """Skip the running test; in CI fail it, since a test that does not run there proves nothing."""
     import pytest
 
     if in_ci():
@@ -35,6 +35,9 @@ def need(kind: Literal["docker", "local"]) -> None:
     """Skip the running test where brokers of this kind cannot be started.
 
     A machine need not have both Docker and a ``rabbitmq-server``, but in CI it must have one of them.
+
+    Args:
+        kind: ``docker`` for a container, ``local`` for the machine's ``rabbitmq-server``.
     """
     import pytest
 
@@ -46,10 +49,10 @@ def need(kind: Literal["docker", "local"]) -> None:
 
 
 def release_is_in(version: str, releases: str) -> bool:
-    """Whether a broker's version is in a range such as ``>=4.0,<4.3``; every version is in the range ``""``.
+    """Return whether a broker's version is in a range such as ``>=4.0,<4.3``; every version is in the range ``""``.
 
     Raises:
-        InputError: the range or the version cannot be read.
+        InputError: the range or the version is malformed.
     """
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.version import InvalidVersion, Version

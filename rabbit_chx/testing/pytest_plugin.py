@@ -1,7 +1,7 @@
-"""The pytest plugin: real brokers for tests, of the releases that are named.
+"""The pytest plugin: real brokers for tests, of the releases that an option names.
 
-pytest loads it in every run of an environment that has rabbit_chx. So it imports only pytest, and everything else
-when a test first asks for a broker.
+pytest loads it in every run of an environment that has rabbit_chx. So it imports only pytest at first, and everything
+else when a test asks for a broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rabbit_chx.testing import RunningBroker, RunningCluster
 
     class _Worker(Protocol):
-        """What pytest-xdist knows of a worker; `workeroutput` is there once it has ended in good order."""
+        """What pytest-xdist knows of a worker. It also has `workeroutput` once it has ended in good order."""
 
         config: pytest.Config
 
@@ -35,7 +35,7 @@ _USED_BY_WORKER = "rabbit_chx_used"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--chx-broker`` and ``--chx-install``."""
+    """Add ``--chx-broker`` and ``--chx-install``."""
     group = parser.getgroup("rabbit_chx", "RabbitMQ brokers")
     group.addoption(
         _OPTION,
@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker `chx_broker`."""
+    """Register the marker `chx_broker`."""
     config.stash[_used] = []
     config.addinivalue_line(
         "markers",
@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
-    """The releases of the brokers that are named."""
+    """Return a line with the releases of the named brokers."""
     from rabbit_chx.testing.broker_search import named_broker_in_words
     from rabbit_chx.testing.containers import image_version
 
@@ -76,27 +76,27 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What uses a broker runs once for each named series."""
+    """Run each test that uses a broker once for each named series."""
     series = metafunc.config.getoption(_OPTION)
     if series and "_chx_series" in metafunc.fixturenames:
         metafunc.parametrize("_chx_series", list(dict.fromkeys(series)), indirect=True, scope="session")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of pytest-xdist hands over what it used: it writes no summary."""
+    """Hand over what a worker of pytest-xdist used, since workers write no summary."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput[_USED_BY_WORKER] = session.config.stash[_used]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: _Worker) -> None:
-    """A worker of pytest-xdist has ended; one that crashed has handed over nothing."""
+    """Take over what a worker of pytest-xdist used; a worker that crashed has handed over nothing."""
     node.config.stash[_used] += getattr(node, "workeroutput", {}).get(_USED_BY_WORKER, ())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failed test tells the last log lines of the brokers that it used, as far as they are ours."""
+    """Add the last log lines of our own brokers to the report of a failed test that used them."""
     report = yield
     if (
         report.failed
@@ -108,7 +108,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The brokers that were used, and what was not run for lack of one."""
+    """Write which brokers were used, and what did not run for lack of one."""
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ())]
     not_run = Counter(reason.partition(_PREFIX)[2] for reason in reasons if _PREFIX in reason)
     used = config.stash[_used]
@@ -122,7 +122,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def _chx_series(request: pytest.FixtureRequest) -> str | None:
-    """The series by the option; None where it names none."""
+    """Return the series that the option names; None where it names none."""
     named = request.config.getoption(_OPTION)
     if named and not hasattr(request, "param"):
         pytest.fail(
@@ -135,7 +135,7 @@ def _chx_series(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture(scope="session")
 def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Iterator[RunningBroker]:
-    """A real broker: of a series that `--chx-broker` names, else as `rabbit_chx.testing.find_broker` finds it."""
+    """Provide a real broker: of a series that `--chx-broker` names, else the one that `find_broker` finds."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_broker, find_broker
     from rabbit_chx.testing.broker_search import broker_is_named
@@ -153,7 +153,7 @@ def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Itera
 
 @pytest.fixture
 def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
-    """The broker `chx_broker` with a vhost of this test in its URL; the vhost goes with all that is in it."""
+    """Provide `chx_broker` with a vhost of this test in its URL; the vhost is deleted with all that is in it."""
     from rabbit_chx.errors import InputError
     from rabbit_chx.testing import temporary_vhost
 
@@ -167,7 +167,7 @@ def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="session")
 def chx_cluster(request: pytest.FixtureRequest, _chx_series: str | None) -> Iterator[RunningCluster]:
-    """A cluster of three nodes in Docker, together when the test begins."""
+    """Provide a cluster of three nodes in Docker, which are together when the test begins."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_cluster
 
@@ -182,7 +182,7 @@ def chx_cluster(request: pytest.FixtureRequest, _chx_series: str | None) -> Iter
 
 @pytest.fixture(autouse=True)
 def _chx_needs(request: pytest.FixtureRequest) -> None:
-    """Skips a test whose marker asks for what its broker is not."""
+    """Skip a test whose marker needs what its broker does not have."""
     for marker in request.node.iter_markers("chx_broker"):
         _check(request, *marker.args, **marker.kwargs)
 
@@ -212,7 +212,7 @@ def _check(
 
 
 def _logs(arguments: Iterable[object]) -> Iterator[tuple[str, str]]:
-    """The logs of the brokers and clusters among a test's arguments, each with its heading."""
+    """Yield the log of each broker and cluster among a test's arguments, with its heading."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import RunningBroker, RunningCluster
 
@@ -229,7 +229,7 @@ def _logs(arguments: Iterable[object]) -> Iterator[tuple[str, str]]:
 
 
 def _give_up(error: Exception, *, named: bool) -> NoReturn:
-    """Skip the test; fail it in CI, and wherever the broker was asked for by name."""
+    """Skip the test; fail it in CI, and where the broker was named."""
     from rabbit_chx.testing import skip_unless_ci
 
     if named:

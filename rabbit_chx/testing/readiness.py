@@ -1,4 +1,4 @@
-"""Does a broker serve? Asked of the broker itself, with its real user."""
+"""Waiting until a broker serves; the broker itself is asked, with its real user."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ _PROBE_TIMEOUT_S = 10.0
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at 127.0.0.1, below those that the system hands out itself.
+    """Return ports that nothing listens on at 127.0.0.1, below those that the system assigns itself.
 
-    A server that is down for a moment does not lose such a port to somebody's outgoing connection.
+    A server that is down for a moment does not lose such a port to an outgoing connection.
+
+    Args:
+        count: how many ports.
+
+    Raises:
+        NoBrokerError: there are not so many.
     """
     ports: list[int] = []
     for port in random.sample(range(20_000, 32_000), 1_000):
@@ -41,7 +47,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def guest_urls(amqp_port: int, management_port: int) -> tuple[str, str]:
-    """The AMQP and the management URL of a broker of ours."""
+    """Return the AMQP URI and the management URL of a broker of ours."""
     return f"amqp://guest:guest@127.0.0.1:{amqp_port}/%2F", f"http://guest:guest@127.0.0.1:{management_port}"
 
 
@@ -56,16 +62,16 @@ def wait_until_serving(
 ) -> str:
     """Wait until AMQP and the HTTP API accept the user and its startup is complete, and return the broker's version.
 
-    A server accepts users shortly before: on 3.8 its command line tools then still say that it does not run,
-    and a vhost that is made on a node of a cluster never starts there.
+    A server accepts users shortly before its startup is complete. On 3.8 its command line tools then still say that it
+    does not run, and a vhost that is made on a node of a cluster never starts there.
 
     Args:
-        url: the AMQP URL.
+        url: the AMQP URI.
         management_url: the URL of the HTTP API.
-        timeout_s: how long to wait, in seconds.
-        running: whether the server is still there; when not, there is nothing to wait for.
-        log: its last log lines, for the error.
-        tools: what stands before a command of its CLI tools.
+        timeout_s: how many seconds to wait.
+        running: returns whether the server still runs; the wait ends when it does not.
+        log: returns the server's last log lines, for the error.
+        tools: the command prefix that reaches the server's CLI tools.
 
     Raises:
         NoBrokerError: it ended, or does not serve in time.
@@ -99,8 +105,8 @@ def amqp_version(url: str) -> str:
     """Log in over AMQP, and return the version that the broker gives in its server properties.
 
     Raises:
-        UriError: the URL cannot be followed.
-        NoBrokerError: nobody answers there, or the user, password or vhost is refused.
+        UriError: the URL is malformed, or has a parameter that is not supported.
+        NoBrokerError: nothing answers at the address, or the broker refuses the user, the password or the vhost.
     """
     settings = replace(ConnectionSettings.from_uri(url), connection_timeout_s=_PROBE_TIMEOUT_S)
     try:
@@ -114,8 +120,8 @@ def check_management(url: str) -> None:
     """Read ``/api/overview`` with the user of the URL.
 
     Raises:
-        InputError: the URL cannot be read.
-        NoBrokerError: nobody answers there, or the answer is no success.
+        InputError: the URL is malformed.
+        NoBrokerError: nothing answers at the address, or the answer is not a success.
     """
     from rabbit_chx.broker.management import Management
 

@@ -1,8 +1,8 @@
-"""Removes what we started if we die, whatever kills us.
+"""Removing what this process started if it dies, whatever kills it.
 
-A small process of its own session holds the reading end of a pipe to us. When the pipe says that all is
-done, it ends; when the pipe breaks, or its parent is no longer we, it removes the container, the Docker network
-or the local server. It runs this file by its path, so this file imports the standard library only. POSIX only.
+A small process in a session of its own holds the reading end of a pipe from us. It ends when the pipe says that all is
+done. When the pipe breaks, or its parent changes, it removes the container, the Docker network or the local server. It
+runs this file by its path, so this file imports the standard library only. POSIX only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Reaper:
     """Watches over one container, one Docker network or one local server until it is dismissed."""
 
     def __init__(self, kind: str, what: str) -> None:
-        """Start watching; `what` need not be there yet.
+        """Start watching; `what` need not exist yet.
 
         Args:
             kind: ``"container"``, ``"network"`` or ``"server"``.
@@ -44,7 +44,7 @@ class Reaper:
         )
 
     def dismiss(self) -> None:
-        """End the watch; may be called again."""
+        """End the watch; further calls do nothing."""
         if self._process.returncode is None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.communicate(_DISMISSED, timeout=10)
@@ -55,7 +55,7 @@ def kill_group(folder: str) -> None:
     number = Path(folder) / "server.pid"
     with suppress(OSError, ValueError):
         os.killpg(int(number.read_text(encoding="ascii")), signal.SIGKILL)
-    number.unlink(missing_ok=True)  # the system may give the number to somebody else
+    number.unlink(missing_ok=True)  # the system may reuse the number
 
 
 def _remove_container(name: str) -> None:
@@ -63,7 +63,7 @@ def _remove_container(name: str) -> None:
 
 
 def _remove_network(name: str) -> None:
-    """With the containers that are on it, because it does not go before them."""
+    """Remove a network and the containers on it, which would keep it from being removed."""
     for container in _docker("ps", "--all", "--quiet", "--filter", f"network={name}").split():
         _remove_container(container)
     _docker("network", "rm", name)
@@ -92,7 +92,7 @@ _REMOVE = {"container": _remove_container, "network": _remove_network, "server":
 
 
 def _owner_died(owner: int) -> bool:
-    """Wait for the end of the watch, and say whether it came without a word."""
+    """Wait for the end of the watch, and return whether it came without a dismissal."""
     while os.getppid() == owner:
         readable, _, _ = select.select([0], [], [], 1)
         if readable:

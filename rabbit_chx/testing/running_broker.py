@@ -1,4 +1,4 @@
-"""A broker that serves, and what may be done to it."""
+"""A broker that serves, with the ways to restart, break and remove it."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ PLUGINS = (
     "rabbitmq_sharding",
     "rabbitmq_stream",
 )
-"""What is enabled in every broker that we start, as far as its release has it."""
+"""The plugins that are enabled in every broker that we start, where its release has them."""
 
 
 class Server(Protocol):
     """A server that we started."""
 
     def start(self) -> None:
-        """Return when it serves, with its old ports and data; nothing to do if it runs."""
+        """Start the server with its old ports and data, and wait until it serves; do nothing if it runs."""
 
     def restart(self) -> None:
-        """Stop it in good order, then start it."""
+        """Stop the server in good order, then start it."""
 
     def kill(self) -> None:
-        """End it by SIGKILL; nothing to do if it does not run."""
+        """Kill the server by SIGKILL; do nothing if it does not run."""
 
     def shut_down(self) -> None:
-        """End it in good order; nothing to do if it does not run."""
+        """End the server in good order; do nothing if it does not run."""
 
     def pause(self) -> None:
-        """Freeze it; nothing to do if it is frozen."""
+        """Freeze the server; do nothing if it is frozen."""
 
     def resume(self) -> None:
-        """Return when it serves again; nothing to do if it is not frozen."""
+        """Unfreeze the server, and wait until it serves; do nothing if it is not frozen."""
 
     def disconnect(self) -> None:
-        """Cut it off the network; nothing to do if it is cut off."""
+        """Cut the server off the network; do nothing if it is cut off."""
 
     def reconnect(self) -> None:
-        """Return when it serves again, at its old ports; nothing to do if it is not cut off."""
+        """Put the server back on the network, and wait until it serves at its old ports; do nothing if it is there."""
 
     def log(self) -> str:
-        """The last lines that it wrote, also when it does not run."""
+        """Return the last lines of the server's log, also when it does not run."""
 
     def remove(self) -> None:
-        """End it and remove all that it left; may be called again."""
+        """End the server and remove everything of it; further calls do nothing."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,13 +62,13 @@ class RunningBroker:
     """A broker for tests.
 
     Attributes:
-        url: where AMQP is spoken, with user, password and vhost.
-        management_url: where the HTTP API is, with user and password; None if there is none.
-        version: as the broker itself gives it, such as ``"4.3.6"``.
-        ring_via: what stands before a command of the CLI tools, such as ``("docker", "exec", ID)``;
+        url: the AMQP URI, with user, password and vhost.
+        management_url: the URL of the HTTP API, with user and password; None if there is none.
+        version: the version that the broker itself names, such as ``"4.3.6"``.
+        ring_via: the command prefix that reaches the CLI tools, such as ``("docker", "exec", ID)``;
             None if they cannot be run.
-        origin: one line for people: what it is and where it came from.
-        server: what restarts, breaks and removes it; None if we did not start it.
+        origin: one line for people: what the broker is and where it came from.
+        server: what restarts, breaks and removes the broker; None if we did not start it.
     """
 
     url: str
@@ -80,7 +80,7 @@ class RunningBroker:
 
     @property
     def owned(self) -> bool:
-        """Whether we started it, so that it may be restarted and broken."""
+        """Whether we started the broker, so that it may be restarted and broken."""
         return self.server is not None
 
     def run(self, *command: str, timeout_s: float = 60) -> str:
@@ -88,11 +88,11 @@ class RunningBroker:
 
         Args:
             command: the tool and its arguments, such as ``"rabbitmqctl", "list_queues"``.
-            timeout_s: the time after which the tool is killed, in seconds.
+            timeout_s: the number of seconds after which the tool is killed.
 
         Raises:
             InputError: we did not start this broker.
-            BrokerRefusedError: the tool failed; the message has what it wrote to stderr.
+            BrokerRefusedError: the tool failed; the message has the end of its stderr.
             BrokerTimeoutError: the tool did not end in time.
         """
         self._server("run a command in")
@@ -104,7 +104,7 @@ class RunningBroker:
         return result.stdout
 
     def restart(self) -> None:
-        """Restart the server in good order; returns when it serves again at the same URLs."""
+        """Restart the server in good order, and wait until it serves again at the same URLs."""
         self._server("restart").restart()
 
     def kill(self) -> None:
@@ -116,20 +116,20 @@ class RunningBroker:
         self._server("shut down").shut_down()
 
     def start(self) -> None:
-        """Start the server after `kill` or `shut_down`; returns when it serves again at the same URLs."""
+        """Start the server after `kill` or `shut_down`, and wait until it serves again at the same URLs."""
         self._server("start").start()
 
     def pause(self) -> None:
-        """Freeze the server: its connections stay open, and nothing is answered until `resume`."""
+        """Freeze the server: its connections stay open, and it answers nothing until `resume`."""
         self._server("pause").pause()
 
     def resume(self) -> None:
-        """Let a paused server go on; returns when it serves again."""
+        """Let a paused server go on, and wait until it serves again."""
         self._server("resume").resume()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """`pause`, and `resume` at the end of the block whatever happens in it."""
+        """Call `pause`, and `resume` at the end of the block whatever happens in it."""
         try:
             self.pause()
             yield
@@ -139,7 +139,7 @@ class RunningBroker:
     def disconnect(self) -> None:
         """Cut a server in Docker off the network, from its clients and from other nodes, until `reconnect`.
 
-        Packets vanish: whoever was connected is told nothing, and who connects anew is refused. The server's own
+        Packets vanish: a client that was connected gets no notice, and a new connection is refused. The server's own
         command line tools do not reach it either.
 
         Raises:
@@ -148,12 +148,12 @@ class RunningBroker:
         self._server("disconnect").disconnect()
 
     def reconnect(self) -> None:
-        """Undo `disconnect`; returns when the server serves again at the same URLs."""
+        """Undo `disconnect`, and wait until the server serves again at the same URLs."""
         self._server("reconnect").reconnect()
 
     @contextmanager
     def disconnected(self) -> Iterator[None]:
-        """`disconnect`, and `reconnect` at the end of the block whatever happens in it."""
+        """Call `disconnect`, and `reconnect` at the end of the block whatever happens in it."""
         try:
             self.disconnect()
             yield
@@ -161,11 +161,11 @@ class RunningBroker:
             self.reconnect()
 
     def log(self) -> str:
-        """The last lines of the server's log, also when it does not run: why a test failed may stand there."""
+        """Return the last lines of the server's log, also when it does not run; they may say why a test failed."""
         return self._server("read the log of").log()
 
     def stop(self) -> None:
-        """End the server and remove everything of it; may be called again."""
+        """End the server and remove everything of it; further calls do nothing."""
         self._server("stop").remove()
 
     def _server(self, verb: str) -> Server:
@@ -185,7 +185,7 @@ class RunningBroker:
 
 
 def masked(url: str) -> str:
-    """The URL without its password; also of text that is no proper URL."""
+    """Return a URL without its password; a text that is not a proper URL is masked too."""
     scheme, separator, rest = url.partition("://")
     if not scheme.isalpha() or not separator:
         scheme, separator, rest = "", "", url

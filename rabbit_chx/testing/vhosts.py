@@ -19,11 +19,17 @@ __all__ = ["in_vhost", "temporary_vhost"]
 
 @contextmanager
 def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
-    """The broker, with a fresh vhost in its URL; the vhost goes with all that is in it.
+    """Create a vhost for a block; it is deleted with all that is in it.
+
+    Args:
+        broker: the broker.
+
+    Yields:
+        The broker with the vhost in its URL.
 
     Raises:
         InputError: the broker has no management URL.
-        BrokerRefusedError: its user may not create vhosts.
+        BrokerRefusedError: the broker's user may not create vhosts.
     """
     from rabbit_chx.broker.management import Management
     from rabbit_chx.broker.scratch_vhost import scratch_vhost
@@ -37,7 +43,7 @@ def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
 
 
 def in_vhost(broker: RunningBroker, vhost: str) -> RunningBroker:
-    """The broker with that vhost in its URL, whose query is kept."""
+    """Return the broker with that vhost in its URL, whose query is kept."""
     address, mark, query = broker.url.partition("?")
     scheme, separator, rest = address.partition("://")
     url = f"{scheme}{separator}{rest.partition('/')[0]}/{quote(vhost, safe='')}{mark}{query}"

@@ -115,7 +115,7 @@ def test_the_others_go_on_while_a_node_is_cut_off(cluster: RunningCluster, quoru
 def test_a_node_that_is_missing_is_named(cluster: RunningCluster) -> None:
     cluster.nodes[1].pause()
     try:
-        with pytest.raises(NoBrokerError, match=rf"{cluster.names[1]} sees nobody"):
+        with pytest.raises(NoBrokerError, match=rf"{cluster.names[1]} sees none"):
             cluster.wait_until_together(timeout_s=0.1)
     finally:
         cluster.nodes[1].resume()
