@@ -1,0 +1,77 @@
+"""How often a value changes file on its way through the code, as docs/architecture.md tells it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scripted_peer import Peer, ack
+
+from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+ROOT = Path(__file__).resolve().parents[3]
+RING = HashRing.from_bindings([("q1", 1), ("q2", 10)])
+EXCHANGE = ConsistentHashExchange("x", RING)
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def files_of(work: Callable[[], object]) -> list[str]:
+    """The files whose functions ran, in order, one after the other never the same."""
+    files: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT / "rabbit_chx") and "<" not in frame.f_code.co_name:
+            name = str(path.relative_to(ROOT))
+            if files[-1:] != [name]:
+                files.append(name)
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return files
+
+
+def told(heading: str) -> list[str]:
+    """The files that the page links in one of its walks, in its order."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return [f"rabbit_chx/{file}" for file in re.findall(r"\(\.\./rabbit_chx/([\w/]+\.py)\)", section)]
+
+
+@pytest.fixture
+def publisher() -> Iterator[Publisher]:
+    with Peer(ack) as peer, Publisher(peer.settings, "x") as publisher:
+        publisher.publish_many(["warm"], [b"w"])
+        yield publisher
+
+
+def test_a_key_changes_file_five_times() -> None:
+    files = files_of(lambda: RING.destination_for("a key that no other test asks for"))
+    assert len(files) - 1 <= 5
+    assert list(dict.fromkeys(files)) == told("The way of a key")[:5]
+
+
+def test_a_routed_key_changes_file_ten_times_at_most() -> None:
+    EXCHANGE.route("warm")
+    assert len(files_of(lambda: EXCHANGE.route("user-42"))) - 1 <= 10
+
+
+def test_a_published_row_changes_file_26_times_at_most(publisher: Publisher) -> None:
+    files = files_of(lambda: publisher.publish_many(["k"], [b"b"]))
+    assert len(files) - 1 <= 26
+    assert set(told("The way of a published row")) <= set(files)
+
+
+def test_every_path_on_the_page_leads_somewhere() -> None:
+    links = re.findall(r"\]\(\.\./([^)#]+)\)", PAGE)
+    assert len(links) > 100
+    assert [link for link in links if not (ROOT / link).exists()] == []
