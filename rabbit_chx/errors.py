@@ -18,9 +18,9 @@
     │   ├── ConnectionLostError                       the connection ended while it was in use
     │   ├── BrokerTimeoutError (also TimeoutError)    the broker is there and does not go on
     │   └── NoBrokerError                             no broker for tests could be had
-    ├── RingSourceError                               the ring could not be read: the command failed, or said something else
-    ├── PublishError                                  rows that were not confirmed; carries the report
-    └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
+    ├── RingSourceError                               the ring could not be read: the command failed, or said
+    something else ├── PublishError                                  rows that were not confirmed; carries the
+    report └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
 The message alone is enough to act on: it names the thing, the value and the remedy.
 Attributes carry the same for programs. No message holds a password.
@@ -151,7 +151,9 @@ class NoBrokerError(UnreachableError):
 
 
 class RingSourceError(RabbitChxError):
-    """The true ring could not be read: a command could not be run or failed, or what it printed is no ring."""
+    """The true ring could not be read: a command could not be run or failed, or what it printed is no
+    ring.
+    """
 
 
 class PublishError(RabbitChxError):

@@ -1,4 +1,4 @@
-"""Values of AMQP 1.0: what stands in application properties and in ids, with its wire type.
+"""Values of AMQP 1.0: what application properties and ids hold, with the wire type.
 
 ===============================  ======================================================================
 type                             value
@@ -15,15 +15,15 @@ type                             value
 ``string``                       str, or its UTF-8
 ``symbol``                       str, or its bytes
 ``list map array``               not looked into: RabbitMQ routes as if it were not there
-``decimal32 decimal64``          likewise
-``decimal128``                   likewise
+``decimal32 decimal64``          the same
+``decimal128``                   the same
 ===============================  ======================================================================
 
-The names are the specification's. A bare Python value means what Qpid Proton 0.40 puts on the wire for it, and so
-RabbitMQ's own client for Python, which stands on it: None null, bool boolean, int long (in an id: ulong), float double,
-str string, bytes and bytearray binary, UUID uuid, list and tuple list, dict map; and Proton's own classes, as ``ulong`` or
-``symbol``, their types. Mirrors ``proton/_data.py``, ``Data.put_mappings``, and ``cproton.py``, ``py2msgid``.
-Proton is not imported.
+The names are the specification's. A bare Python value means what Qpid Proton 0.40 puts on the wire for it,
+and so RabbitMQ's own client for Python, which is built on it: None null, bool boolean, int long (in an id:
+ulong), float double, str string, bytes and bytearray binary, UUID uuid, list and tuple list, dict map; and
+Proton's own classes, as ``ulong`` or ``symbol``, their types. Mirrors ``proton/_data.py``,
+``Data.put_mappings``, and ``cproton.py``, ``py2msgid``. Proton is not imported.
 """
 
 from __future__ import annotations
@@ -93,10 +93,11 @@ class Amqp10Value:
 
     Attributes:
         type: the wire type, by the specification's name.
-        value: text, bytes and UUIDs as bytes, characters as code points; None for what RabbitMQ does not look into.
+        value: text, bytes and UUIDs as bytes, characters as code points; None for what RabbitMQ does not look
+            into.
 
     Raises:
-        InputError: there is no such type, or the value is none of that type.
+        InputError: there is no such type, or the value does not fit it.
     """
 
     type: Amqp10Type
@@ -119,7 +120,7 @@ class Amqp10Value:
 
 
 def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
-    """The value that Proton puts on the wire for a bare one; an Amqp10Value is one already.
+    """Return the value that Proton puts on the wire for a bare one; an Amqp10Value is one already.
 
     Raises:
         InputError: Proton cannot encode it.
@@ -138,10 +139,10 @@ def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
 
 
 def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
-    """A message_id or correlation_id; None where there is none.
+    """Return a message_id or correlation_id; None where there is none.
 
     Raises:
-        InputError: it is neither str, bytes, UUID nor an int of 64 bits from 0.
+        InputError: the value is neither str, bytes, UUID nor an unsigned int of 64 bits.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         given = Amqp10Value("ulong", value)
@@ -155,10 +156,10 @@ def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
 
 
 def named_values(given: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
-    """Application properties or annotations, given as a mapping or as pairs of name and value.
+    """Return application properties or annotations, given as a mapping or as pairs of name and value.
 
     Raises:
-        InputError: a name or a value cannot be sent, or it is neither.
+        InputError: a name or a value cannot be sent, or `given` is neither a mapping nor pairs.
     """
     return tuple(
         (bytes_of(name, "the name of an application property or annotation"), value_for(value))

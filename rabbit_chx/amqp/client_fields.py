@@ -20,8 +20,8 @@ Python                pika 1.4.4                      aio-pika (pamqp 4.0.1)
 ====================  ==============================  ==================================================
 
 A naive datetime means UTC in both. What a client refuses is refused here, in words. Mirrors pika 1.4.4,
-``pika/data.py``, ``encode_value``, and pamqp 4.0.1, ``pamqp/encode.py``, ``encode_table_value``, as they are unless
-``pamqp.encode.support_deprecated_rabbitmq`` was called. Neither is imported.
+``pika/data.py``, ``encode_value``, and pamqp 4.0.1, ``pamqp/encode.py``, ``encode_table_value``, as they are
+unless ``pamqp.encode.support_deprecated_rabbitmq`` was called. Neither is imported.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def check_client(client: str) -> Client:
 
 
 def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
-    """The field that a client puts on the wire for a value; an AmqpField is one already.
+    """Return the field that a client puts on the wire for a value; an AmqpField is one already.
 
     Args:
         value: a bare Python value or an AmqpField; bare values inside are encoded too.
@@ -102,10 +102,10 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
 
 
 def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
-    """The field of a value: a bare one gets that type; without one, the type that the client gives it.
+    """Return the field of a value: a bare one gets that type; without one, the type that the client gives it.
 
     Raises:
-        InputError: it is no value of that type, or the client cannot encode what is inside.
+        InputError: the value is not of that type, or the client cannot encode what is inside.
     """
     if type_ is None or isinstance(value, AmqpField):
         return field_for(value, client)
@@ -113,15 +113,15 @@ def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpFi
 
 
 def table_for(table: Headers, client: Client = "pika") -> HeaderTable:
-    """The header table that a client puts on the wire.
+    """Return the header table that a client puts on the wire.
 
     Args:
-        table: a mapping, in the order and with the names that the client makes of a dict; or pairs, which stand as
-            they are, a name twice included.
+        table: a mapping, in the order and with the names that the client makes of a dict; or pairs, which
+            stay as they are, even with a name twice.
         client: ``pika`` or ``aio-pika``.
 
     Raises:
-        InputError: that client cannot encode a name or a value, or it is no table.
+        InputError: that client cannot encode a name or a value, or `table` is not a table.
     """
     check_client(client)
     pairs = pairs_of(table)
@@ -161,12 +161,12 @@ def _integer(value: int, client: Client) -> AmqpField:
 
 
 def _is_pika_long(value: int) -> bool:
-    """Mirrors that pika reads an ``l`` as an int of its own kind, and sends that as an ``l`` again."""
+    """Mirror that pika reads an ``l`` as an int of its own kind, and sends that as an ``l`` again."""
     return any((base.__module__, base.__name__) == ("pika.compat", "long") for base in type(value).__mro__)
 
 
 def _decimal(value: Decimal, client: Client) -> AmqpField:
-    """Mirrors that pika makes the scale as small as it can; pamqp takes the one that was written.
+    """Mirror that pika makes the scale as small as it can; pamqp takes the one that was written.
 
     Both send 32 bits with a sign, which the server reads without one.
     """
@@ -215,7 +215,7 @@ def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
 
 
 def _named_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
-    """The pairs of a dict in the order, and with the names, that a client sends."""
+    """Return the pairs of a dict in the order, and with the names, that a client sends."""
     if client == "pika":
         return [(short_string(name, "the name in a table"), item) for name, item in pairs]
     for name, _ in pairs:

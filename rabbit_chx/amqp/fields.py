@@ -1,10 +1,10 @@
-"""Field values of AMQP 0-9-1: what stands in a header table, with its wire type.
+"""Field values of AMQP 0-9-1: what a header table holds, with the wire type.
 
 =================  =====  ==========================================================================
 type               tag    value
 =================  =====  ==========================================================================
 ``longstr``        S      bytes, or str as its UTF-8
-``binary``         x      likewise
+``binary``         x      the same
 ``byte``           b      int, -2^7 to 2^7 - 1
 ``unsignedbyte``   B      int, 0 to 2^8 - 1
 ``short``          s      int, -2^15 to 2^15 - 1
@@ -23,7 +23,8 @@ type               tag    value
 =================  =====  ==========================================================================
 
 The names are the server's own. Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``,
-``parse_table/1`` and ``parse_array/1`` (the same in v3.7.8 and v4.3.6), which reads neither infinities nor NaN.
+``parse_table/1`` and ``parse_array/1`` (the same in v3.7.8 and v4.3.6), which reads neither infinities nor
+NaN.
 """
 
 from __future__ import annotations
@@ -76,17 +77,17 @@ _BARE = (str, bytes, bytearray, bool, int, float, Decimal, datetime, struct_time
 class AmqpField:
     """A field value with its wire type.
 
-    Arrays and tables may hold bare Python values beside fields; these become what a client puts on the wire for
-    them, when it is known which client (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are equal if
-    they are the same on the wire of every client: ``AmqpField("byte", 5)`` is not ``AmqpField("long", 5)``, and a
-    bare dict in another order is another one.
+    Arrays and tables may hold bare Python values beside fields; these become what a client puts on the wire
+    for them, when it is known which client (:func:`rabbit_chx.amqp.client_fields.field_for`). Two fields are
+    equal if they are the same on the wire of every client: ``AmqpField("byte", 5)`` is not
+    ``AmqpField("long", 5)``, and a bare dict in another order is another one.
 
     Attributes:
         type: the wire type, by the server's name.
         value: text and bytes as bytes, arrays as a tuple, tables as a tuple of ``(name bytes, value)`` pairs.
 
     Raises:
-        InputError: there is no such type, or the value is none of that type, or it is nested too deep for Python.
+        InputError: there is no such type, the value does not fit it, or it is nested too deep for Python.
     """
 
     type: FieldType
@@ -118,19 +119,19 @@ class AmqpField:
 
 
 def too_deep() -> InputError:
-    """The error for a value that Python cannot follow to its end."""
+    """Return the error for a value that Python cannot follow to its end."""
     return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
 
 
 def shown(value: object) -> str:
-    """A value for a message: not all of a long one, and an integer that Python does not print by its size."""
+    """Return a value for a message: the start of a long one, and the size of an integer too large to print."""
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"
     return f"{value!r:.60}"
 
 
 def _typed(item: Any) -> tuple[type, Any]:  # noqa: ANN401
-    """What tells values apart that Python calls equal, and the wire does not: 1, 1.0 and True, 1.5 and 1.50."""
+    """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and 1.50."""
     if isinstance(item, dict):
         return type(item), tuple((_typed(name), _typed(value)) for name, value in item.items())
     if isinstance(item, (list, tuple)):
@@ -234,10 +235,10 @@ def _item(value: Any) -> Any:  # noqa: ANN401
 
 
 def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-    """The pairs of a table, given as a mapping or as pairs, in order.
+    """Return the pairs of a table, given as a mapping or as pairs, in order.
 
     Raises:
-        InputError: it is neither.
+        InputError: `table` is neither.
     """
     if isinstance(table, Mapping):
         return list(table.items())

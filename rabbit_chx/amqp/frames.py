@@ -2,7 +2,7 @@
 
 AMQP 0-9-1, sections 2.3.5 and 4.2.3: a frame is ``type:u8 channel:u16 size:u32 payload end:u8``.
 A message is three of them: the method basic.publish, the content header, the body.
-Everything rarer goes through pamqp (see `publishing.session`).
+Everything rarer goes through pamqp (see `connection.session`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MAX_PROPERTIES: Final = FRAME_MAX - FRAME_OVERHEAD - 12
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 
 BASIC: Final = 60
-#: Class and method, as they stand at the head of a method frame's payload.
+#: Class and method, as they are at the head of a method frame's payload.
 METHOD_PUBLISH: Final = BASIC << 16 | 40
 METHOD_RETURN: Final = BASIC << 16 | 50
 METHOD_ACK: Final = BASIC << 16 | 80
@@ -85,10 +85,11 @@ class Return(NamedTuple):
 
 
 def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
-    """The frame that begins at `start`, or None where it is not wholly there yet.
+    """Return the frame that begins at `start`, or None where it is not wholly there yet.
 
     Raises:
-        ValueError: it is no frame: of no known type, longer than `largest` bytes, or without its end mark.
+        ValueError: the bytes are not a frame: the type is unknown, the size is above `largest` bytes, or the
+            end mark is missing.
     """
     if len(buffer) - start < FRAME_OVERHEAD:
         return None
@@ -107,27 +108,28 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
 
 
 def confirm_head(channel: int, method: int) -> bytes:
-    """A basic.ack or basic.nack frame up to its delivery tag."""
+    """Return a basic.ack or basic.nack frame up to its delivery tag."""
     return _FRAME_HEADER.pack(METHOD_FRAME, channel, 13) + method.to_bytes(4)
 
 
 def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:
-    """A basic.publish frame up to its routing key, which is to follow."""
+    """Return a basic.publish frame up to its routing key, which comes next."""
     size = 9 + len(exchange) + key_length  # class, method, reserved, two lengths, bits
     head = _PUBLISH_HEAD.pack(METHOD_FRAME, channel, size, METHOD_PUBLISH, 0, len(exchange))
     return head + exchange + bytes([key_length])
 
 
 def header_head(channel: int, properties_length: int, *, mandatory: bool) -> bytes:
-    """The end of the publish frame, which holds `mandatory`, and the content header up to the body's length.
+    """Return the end of the publish frame, which holds `mandatory`, and the content header up to the body size.
 
-    A whole message is ``publish_head + key + header_head + body length as u64 + properties + body_head + body +
-    FRAME_END``. An empty body has no body frame, and `body_head` is then empty, so that this holds for every length.
+    A whole message is
+    ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An
+    empty body has no body frame, and `body_head` is then empty, so that this holds for every length.
 
     Args:
         channel: the channel's number.
-        properties_length: of the property flags and values, in bytes.
-        mandatory: whether the broker shall return a message that it cannot route.
+        properties_length: the size of the property flags and values, in bytes.
+        mandatory: whether the broker must return a message that it cannot route.
     """
     return (
         (b"\x01" if mandatory else b"\x00")
@@ -137,11 +139,11 @@ def header_head(channel: int, properties_length: int, *, mandatory: bool) -> byt
 
 
 def body_head(channel: int, body_length: int, chunk: int) -> bytes:
-    """The end of the content header, and the header of the first body frame.
+    """Return the end of the content header, and the header of the first body frame.
 
     Args:
         channel: the channel's number.
-        body_length: of the whole body, in bytes.
+        body_length: the size of the whole body, in bytes.
         chunk: the largest payload of one body frame, in bytes.
     """
     if not body_length:
@@ -150,12 +152,12 @@ def body_head(channel: int, body_length: int, chunk: int) -> bytes:
 
 
 def body_size(body_length: int) -> bytes:
-    """A body's length, as it stands in the content header."""
+    """Return a body's length, as it is in the content header."""
     return _BODY_SIZE.pack(body_length)
 
 
 def split_body(channel: int, body: bytes, chunk: int) -> bytes:
-    """A body too long for one frame, with the frame borders inside it; the first header is not part of it."""
+    """Return a body too long for one frame, with the frame borders inside it but without the first header."""
     view = memoryview(body)
     parts: list[bytes | memoryview] = [view[:chunk]]
     for start in range(chunk, len(body), chunk):

@@ -1,7 +1,8 @@
-"""Header tables to bytes of the wire and back, with the type of every field kept; the clients' own readers lose some.
+"""Header tables to bytes of the wire and back, with the type of every field kept; the clients' own readers
+lose some.
 
-Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to v4.3.6), and
-AMQP 0-9-1, 4.2.5.5 and 4.2.6.1.
+Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to
+v4.3.6), and AMQP 0-9-1, 4.2.5.5 and 4.2.6.1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Names and short texts: what AMQP 0-9-1 carries in at most 255 bytes, checked once and with one wording.
 
-Names of exchanges, queues and headers, routing keys, binding keys, message ids and the like are all short strings
-(AMQP 0-9-1, 4.2.5.3).
+Names of exchanges, queues and headers, routing keys, binding keys, message ids and the like are all short
+strings (AMQP 0-9-1, 4.2.5.3).
 """
 
 from __future__ import annotations

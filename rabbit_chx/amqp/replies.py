@@ -26,7 +26,7 @@ _PASSING_CODES = frozenset({320, 504, 505, 506, 541})
 
 class _Meaning(NamedTuple):
     code: int
-    words: str  # a regular expression; names within the broker's text stand in quotes, so '.*' spans them
+    words: str  # a regular expression; names within the broker's text are in quotes, so '.*' spans them
     kind: type[RabbitChxError]
     remedy: str
 
@@ -36,14 +36,14 @@ _ENABLE = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on ever
 
 #: The first that fits counts. The words are those of rabbitmq-server 3.8 to 4.3.
 _MEANINGS = (
-    _Meaning(320, "", ConnectionLostError, "connect anew once the broker is back; look at its log"),
+    _Meaning(320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
     _Meaning(403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
     _Meaning(403, "access to .* refused", AccessRefusedError, "give the user the permission: rabbitmqctl set_permissions"),
     _Meaning(403, "", AccessRefusedError, "check user name, password and auth_mechanism"),
     _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
     _Meaning(406, "unknown exchange type", BrokerRefusedError, _ENABLE),
     _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
-    _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it anew"),
+    _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
     _Meaning(406, "", MismatchError, "correct what it names"),
     _Meaning(503, "unknown exchange type", BrokerRefusedError, _ENABLE),
     _Meaning(530, "limit .* is reached", ConnectionLimitError, "close connections, or raise the limit"),
@@ -56,7 +56,7 @@ _MEANINGS = (
 def error_for(
     code: int, text: str, *, where: str, exchange: str | None = None, queue: str | None = None
 ) -> RabbitChxError:
-    """The error for a channel or connection that the broker closed.
+    """Return the error for a channel or connection that the broker closed.
 
     Args:
         code: the AMQP reply code.
@@ -76,7 +76,7 @@ def error_for(
 
 
 def may_pass(error: RabbitChxError) -> bool:
-    """Whether a later attempt to connect may do better, with nothing changed but the time."""
+    """Return whether a later attempt to connect may do better, with nothing changed but the time."""
     if isinstance(error, InputError):
         return False
     return isinstance(error, (UnreachableError, ConnectionLimitError)) or error.reply_code in _PASSING_CODES

@@ -20,8 +20,8 @@ _MASK = "***"
 class Secret:
     """Holds a password; `repr`, `str` and formatting show ``***`` only.
 
-    Pickling keeps the password, so that a process that works for us can log in; but it does not stand in the
-    pickle in clear, which logs and tracebacks of others show now and then. That is no encryption.
+    Pickling keeps the password, so that a process that works for us can log in. The pickle does not hold it
+    in clear text, because logs and tracebacks of others sometimes show pickles. That is not encryption.
 
     Raises:
         InputError: the value is not text.
@@ -37,7 +37,7 @@ class Secret:
         return _unpickled, (base64.b85encode(self._value.encode("utf-8", "surrogatepass")),)
 
     def reveal(self) -> str:
-        """The password itself, for the moment that it is sent."""
+        """Return the password itself, for the moment that it is sent."""
         return self._value
 
     def __repr__(self) -> str:

@@ -39,11 +39,11 @@ _ENCODE = (
 def parse_uri(text: str) -> ConnectionSettings:
     """Read ``amqp[s]://user:password@host:port/vhost?parameters``.
 
-    Absent parts are ``guest:guest@localhost:5672/%2F``, each for itself; the port of amqps is 5671. User name, password, host and
-    vhost are percent-decoded as UTF-8; IPv6 stands in brackets. Two points differ from the specification:
-    ``amqp://host/`` is vhost ``/`` as in pika and aio-pika (the specification says: the vhost with the empty
-    name), and an '@' that is not the one before the host must be written %40, because otherwise a password
-    with a '/' in it would be taken for a host name.
+    Absent parts are ``guest:guest@localhost:5672/%2F``, each for itself; the port of amqps is 5671. User
+    name, password, host and vhost are percent-decoded as UTF-8; IPv6 is in brackets. Two points differ from
+    the specification: ``amqp://host/`` is vhost ``/`` as in pika and aio-pika (the specification says: the
+    vhost with the empty name), and an '@' that is not the one before the host must be written %40, because
+    otherwise a password with a '/' in it would be taken for a host name.
 
     Parameters (rabbitmq-website, docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl,
     ``build_ssl_broker/2`` and ``parse_amqp_param/2``):

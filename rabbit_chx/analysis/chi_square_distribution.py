@@ -17,7 +17,7 @@ MAX_DEGREES = 10_000_000  # more than a ring has destinations; beyond, floats lo
 
 
 def chi_square_tail(statistic: float, degrees_of_freedom: int) -> float:
-    """The probability that chance alone gives a chi-square statistic this large or larger.
+    """Return the probability that chance alone gives a chi-square statistic this large or larger.
 
     That is the regularised upper incomplete gamma function Q(k/2, x/2), as a series where x is small and as a
     continued fraction (modified Lentz) where it is large.
@@ -49,7 +49,7 @@ def _check_degrees(degrees_of_freedom: object) -> None:
 
 
 def chi_square_threshold(p: float, degrees_of_freedom: int) -> float:
-    """The statistic that chance alone exceeds with the probability `p`.
+    """Return the statistic that chance alone exceeds with the probability `p`.
 
     Args:
         p: more than 0, less than 1.
@@ -72,7 +72,7 @@ def chi_square_threshold(p: float, degrees_of_freedom: int) -> float:
 
 
 def _lower_series(a: float, x: float) -> float:
-    """The lower incomplete gamma function without its factor: the sum of x^n / (a (a+1) ... (a+n))."""
+    """Return the lower incomplete gamma function without its factor: the sum of x^n / (a (a+1) ... (a+n))."""
     term = total = 1 / a
     for n in range(1, MAX_TERMS):
         term *= x / (a + n)
@@ -83,7 +83,7 @@ def _lower_series(a: float, x: float) -> float:
 
 
 def _upper_fraction(a: float, x: float) -> float:
-    """The upper incomplete gamma function without its factor."""
+    """Return the upper incomplete gamma function without its factor."""
     b = x + 1 - a
     c = 1 / TINY
     d = 1 / b

@@ -23,10 +23,10 @@ class Moved:
     """A value that does not stay where it was.
 
     Attributes:
-        value: what is hashed, as it was given.
+        value: what is hashed, as the caller gave it.
         before: where it went, or that it was refused.
         after: where it goes, or that it is refused.
-        position: its place in the sample, from 0 on.
+        position: its position in the sample, from 0.
     """
 
     value: Any
@@ -40,12 +40,12 @@ class Comparison:
     """The outcome of a comparison.
 
     Attributes:
-        before: the one ring.
-        after: the other.
+        before: the ring before the change.
+        after: the ring after it.
         values: how many values there were.
-        matrix: those that both route, from where to where.
-        moved: every value that does not stay where it was, in the order of the sample, those included that one of
-            the two refuses. A value counts as often as it was given.
+        matrix: the values that both route, from where to where.
+        moved: every value that does not stay where it was, in the order of the sample, including values that
+            one of the two refuses. A value counts as often as it is in the sample.
     """
 
     before: HashRing
@@ -56,29 +56,29 @@ class Comparison:
 
     @property
     def refused_before(self) -> int:
-        """How many values the one refuses and the other takes."""
+        """How many values are refused before and routed after."""
         return sum(isinstance(move.before, Refused) for move in self.moved)
 
     @property
     def refused_after(self) -> int:
-        """How many values the other refuses and the one takes."""
+        """How many values are routed before and refused after."""
         return sum(isinstance(move.after, Refused) for move in self.moved)
 
 
 def compare_rings(
     values: Sequence[Any], before: HashRing, after: HashRing, hashing: Hashing | None = None
 ) -> Comparison:
-    """Which values of a sample move between two rings, each by the rules of its own release.
+    """Return which values of a sample move between two rings, each by the rules of its own release.
 
     Args:
-        values: what is hashed of each message: routing keys, or values of the header or the property; header values
-            as AmqpField, or bare as the client sends them.
-        before: the one ring.
-        after: the other.
-        hashing: what the exchange hashes; the routing key if None.
+        values: what is hashed of each message: routing keys, or values of the header or the property; header
+            values as AmqpField, or bare as the client sends them.
+        before: the ring before the change.
+        after: the ring after it.
+        hashing: what the exchange hashes; None for the routing key.
 
     Raises:
-        InputError: a value is none that the exchange can be given there.
+        InputError: the client cannot send a value where the exchange looks for it.
     """
     check_ring(before, after)
     hashing = hashing or Hashing()
@@ -102,23 +102,23 @@ def compare_rings(
 def compare_releases(
     values: Sequence[Any], ring: HashRing, release: Release, hashing: Hashing | None = None
 ) -> Comparison:
-    """Which values of a sample move when the broker becomes another release, with the buckets as they are.
+    """Return which values of a sample move when the same buckets follow the rules of another release.
 
     Args:
         values: as for :func:`compare_rings`.
         ring: the ring, under the release that it has now.
         release: the other release.
-        hashing: what the exchange hashes; the routing key if None.
+        hashing: what the exchange hashes; None for the routing key.
 
     Raises:
-        InputError: a value is none that the exchange can be given there.
+        InputError: the client cannot send a value where the exchange looks for it.
     """
     check_ring(ring)
     return compare_rings(values, ring, ring.with_release(release), hashing)
 
 
 def _differ(one: Place | Refused, other: Place | Refused) -> bool:
-    """Whether two outcomes differ; a message that both refuse stays where it was, whatever they say."""
+    """Return whether two outcomes differ; two refusals do not, whatever they say."""
     return one != other and not (isinstance(one, Refused) and isinstance(other, Refused))
 
 

@@ -41,9 +41,9 @@ class Hashing:
     """What an exchange hashes: the routing key, or a header, or a property.
 
     Attributes:
-        hash_header: its argument ``hash-header``, the header's name, if it has one.
-        hash_property: its argument ``hash-property``, likewise.
-        client: whose encoding bare header values have, ``pika`` or ``aio-pika``.
+        hash_header: the exchange's argument ``hash-header``, which is the header's name; None without one.
+        hash_property: the exchange's argument ``hash-property``; None without one.
+        client: the client whose encoding bare header values take, ``pika`` or ``aio-pika``.
         field_type: the wire type of bare header values; None for that which the client gives each.
 
     Raises:
@@ -73,7 +73,7 @@ class Hashing:
         return {name: value for name, value in given.items() if value is not None}
 
     def message(self, value: Any) -> dict[str, Any]:  # noqa: ANN401
-        """The message that has this value where the exchange looks, as arguments of its `route`."""
+        """Return the message that has this value where the exchange looks, as arguments of its `route`."""
         if self.hash_header is not None:
             return {"headers": {self.hash_header: self._header(value)}, "client": self.client}
         if self.hash_property is not None:
@@ -81,10 +81,10 @@ class Hashing:
         return {"routing_key": value}
 
     def route_all(self, values: Sequence[Any], ring: HashRing) -> list[Place | Refused]:
-        """Where each value goes, by the rules of the ring's release; None where nothing takes it.
+        """Return where each value goes, by the rules of the ring's release; None where nothing takes it.
 
         Raises:
-            InputError: a value is none that the exchange can be given there.
+            InputError: the client cannot send a value where the exchange looks for it.
         """
         check_ring(ring)
         exchange = ConsistentHashExchange("sample", ring, self.arguments)
@@ -98,7 +98,7 @@ class Hashing:
         return [places[index] for index in indices.tolist()]
 
     def identities(self, values: Sequence[Any]) -> Sequence[Any]:
-        """For each value something hashable, equal where values are the same in a message.
+        """Return something hashable for each value, equal where values are the same in a message.
 
         Python takes 1, 1.0 and True for equal; on the wire they differ, and text and its bytes may not.
 

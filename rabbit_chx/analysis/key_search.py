@@ -36,24 +36,25 @@ def keys_for(
     hashing: Hashing | None = None,
     read: Callable[[str], Any] = str,
 ) -> Iterator[str]:
-    """Keys that land on a destination, in the order of their numbers, without an end.
+    """Return keys that land on a destination, in the order of their numbers, without an end.
 
     ::
 
         list(itertools.islice(keys_for(ring, "q7"), 3))
 
     Args:
-        ring: the ring; keys are as sure as its provenance.
-        destination: where they have to land.
-        pattern: a key, in which ``{n}`` stands for a number.
+        ring: the ring; the keys are as sure as its provenance.
+        destination: the destination that the keys must reach.
+        pattern: a key with ``{n}`` in the place of a number.
         start: the first number.
         tries: how many candidates in a row may land elsewhere before the search is given up.
         hashing: what the exchange hashes; the routing key if None.
         read: makes a key what the exchange is given to hash, as an AmqpField of a number.
 
     Raises:
-        InputError: the destination has no bucket, the pattern no ``{n}``, or an argument is none of its kind.
-        NoKeyFoundError: no key reaches its buckets; while iterating, after as many misses.
+        InputError: the destination has no bucket, the pattern has no ``{n}``, or a number is out of range.
+        NoKeyFoundError: no key reaches its buckets; or, while iterating, `tries` keys in a row went
+            elsewhere.
     """
     check_ring(ring)
     if destination not in ring.destinations:
@@ -121,10 +122,10 @@ def _search(
 
 
 def _batches(pattern: str, start: int, longest: int | None) -> Iterator[list[str]]:
-    """Candidates in batches that grow: the first keys come quickly, a long search runs on arrays.
+    """Yield candidates in batches that grow: the first keys come quickly, a long search runs on arrays.
 
     Args:
-        pattern: with ``{n}``.
+        pattern: a key with ``{n}`` in it.
         start: the first number.
         longest: how many bytes a key may have; None for any number.
     """

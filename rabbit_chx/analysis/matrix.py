@@ -25,9 +25,9 @@ class MovementMatrix:
 
     Attributes:
         before: the destinations before, in ring order; None last, if something is there.
-        after: the destinations after, likewise.
-        amounts: by ``(from, to)``, row by row, where it is not nothing: exact shares k/2^21, which floats hold and add up
-            without an error, or whole numbers of keys.
+        after: the destinations after, in the same order.
+        amounts: the amount of each ``(from, to)``, row by row, without zeros: exact shares k/2^21, which
+            floats hold and add up without an error, or whole numbers of keys.
     """
 
     before: tuple[Place, ...]
@@ -41,26 +41,26 @@ class MovementMatrix:
 
     @property
     def least(self) -> float:
-        """How much has to move in any case, for each destination to end up with as much as it does: the ideal."""
+        """How much must move in any case, so that each destination gets its new amount: the ideal."""
         after = self.after_totals()
         return sum(max(0, amount - after.get(place, 0)) for place, amount in self.before_totals().items())
 
     def before_totals(self) -> dict[Place, float]:
-        """How much each destination has before."""
+        """Return how much each destination has before."""
         totals: dict[Place, float] = dict.fromkeys(self.before, 0)
         for (source, _), amount in self.amounts.items():
             totals[source] += amount
         return totals
 
     def after_totals(self) -> dict[Place, float]:
-        """How much each destination has after."""
+        """Return how much each destination has after."""
         totals: dict[Place, float] = dict.fromkeys(self.after, 0)
         for (_, target), amount in self.amounts.items():
             totals[target] += amount
         return totals
 
     def moves(self) -> list[tuple[Place, Place, float]]:
-        """``(from, to, how much)`` of all that changes its destination, the largest first."""
+        """Return ``(from, to, how much)`` of all that changes its destination, the largest first."""
         found = [
             (source, target, amount) for (source, target), amount in self.amounts.items() if source != target
         ]
@@ -68,7 +68,7 @@ class MovementMatrix:
 
 
 def movement_matrix(before: HashRing, after: HashRing) -> MovementMatrix:
-    """The exact movement between two rings, by enumerating all 2^21 seeds.
+    """Return the exact movement between two rings, by enumerating all 2^21 seeds.
 
     It holds for whatever has the same seed on both: routing keys, message ids, and headers as long as both
     releases hash them alike. An empty ring has all its seeds in the place None.
@@ -84,12 +84,12 @@ def movement_matrix(before: HashRing, after: HashRing) -> MovementMatrix:
 
 
 def count_movement(keys: Iterable[str | bytes], before: HashRing, after: HashRing) -> MovementMatrix:
-    """How many of these keys go from where to where; a key counts as often as it is given.
+    """Return how many of these keys go from where to where; a key counts as often as it is given.
 
     Args:
-        keys: as for :meth:`HashRing.indices`.
-        before: the one ring.
-        after: the other.
+        keys: the keys, as for :meth:`HashRing.indices`.
+        before: the ring before the change.
+        after: the ring after it.
 
     Returns:
         Numbers of keys.
@@ -107,7 +107,7 @@ def count_movement(keys: Iterable[str | bytes], before: HashRing, after: HashRin
 def matrix_of(
     amounts: Mapping[tuple[Place, Place], float], before: HashRing, after: HashRing
 ) -> MovementMatrix:
-    """The matrix of what was routed already: how much has each pair of destinations on the two rings."""
+    """Return the matrix of amounts that were counted already, by destinations of the two rings."""
 
     def places(ring: HashRing, reached: Iterable[Place]) -> tuple[Place, ...]:
         return (*ring.destinations, None) if None in reached else ring.destinations
@@ -122,7 +122,7 @@ def matrix_of(
 def _counted(
     before: HashRing, sources: NDArray[np.int32], after: HashRing, targets: NDArray[np.int32]
 ) -> dict[tuple[Place, Place], int]:
-    """How often each pair of indices occurs, by the destinations they stand for; -1 is no destination."""
+    """Return how often each pair of indices occurs, by their destinations; -1 is no destination."""
     import numpy as np
 
     width = len(after.destinations) + 1

@@ -29,7 +29,7 @@ class PlaceShare:
         place: the destination; None for the holes that keys reach.
         buckets: how many buckets it has.
         share: the exact share of the 2^21 seeds.
-        ideal: its buckets in proportion to those of all destinations; nothing for holes, as nobody wants them.
+        ideal: its share by the number of its buckets; 0 for holes.
     """
 
     place: Place
@@ -48,10 +48,10 @@ class HeavyKey:
     """A key that many messages have.
 
     Attributes:
-        value: what is hashed, as it was given.
-        messages: how many have it.
+        value: what is hashed, as the caller gave it.
+        messages: how many messages have it.
         place: where they go.
-        position: where the first of them stands in the sample, from 0 on.
+        position: the position of the first of them in the sample, from 0.
     """
 
     value: Any
@@ -68,7 +68,7 @@ class SampleCounts:
         messages: how many there are.
         keys: how many distinct keys they have.
         refused: how many messages the broker would not route, but close the channel.
-        refusal: why, for the first of them; None where there is none.
+        refusal: the reason for the first refused message; None where none is refused.
         messages_of: messages per destination.
         keys_of: distinct keys per destination.
         test: distinct keys held against the exact shares; None where there are none.
@@ -92,7 +92,7 @@ class Change:
     Attributes:
         ring: the other ring.
         shares: the exact movement.
-        messages: that of the sample's messages; None without a sample.
+        messages: the movement of the sample's messages; None without a sample.
     """
 
     ring: HashRing
@@ -125,17 +125,17 @@ def simulate(
     changed: HashRing | None = None,
     heaviest: int = 5,
 ) -> Simulation:
-    """Exact shares of a ring, where a sample goes on it, and what a change would move.
+    """Return the exact shares of a ring, where a sample goes on it, and what a change would move.
 
     Args:
-        ring: the ring.
+        ring: the ring that is asked about.
         values: a sample: what is hashed of each message, once for each message.
-        hashing: how it is hashed; by routing key if None.
+        hashing: what the exchange hashes; None for the routing key.
         changed: the ring after a change, if one is asked about.
         heaviest: how many of the heaviest keys to name.
 
     Raises:
-        InputError: a value of the sample cannot be sent, or a ring is none.
+        InputError: a value of the sample cannot be sent, or a ring is not a HashRing.
     """
     check_ring(ring, *([] if changed is None else [changed]))
     shares = ring.shares()
@@ -170,7 +170,7 @@ def simulate(
 
 
 def _counted(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
-    """How often each of the distinct ones occurs, and where first, in the order in which they come."""
+    """Return how often each distinct identity occurs, and where first, in the order of first occurrence."""
     slots: dict[Any, int] = {}
     weights, positions = array("q"), array("q")
     for position, identity in enumerate(identities):

@@ -29,9 +29,9 @@ class RingFinding:
         kind: ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound),
             ``silent-binding`` (bound, and no key gets there), ``second-binding`` (bound more than once),
             ``different`` (another number of buckets than the binding's weight).
-        destination: whose buckets or binding it is; None for holes.
-        share: the exact share of all keys that it concerns.
-        says: it in one line.
+        destination: the destination whose buckets or binding is wrong; None for holes.
+        share: the exact share of all keys that the finding concerns.
+        says: the finding in one line.
     """
 
     kind: FindingKind
@@ -43,11 +43,11 @@ class RingFinding:
 def ring_findings(
     ring: HashRing, bindings: Iterable[Binding] | None = None, alternate: str | None = None
 ) -> list[RingFinding]:
-    """What is wrong with a ring: holes first, then what differs from the bindings.
+    """Return what is wrong with a ring: holes first, then what differs from the bindings.
 
     Args:
-        ring: as it was read.
-        bindings: those that the broker lists, in any order; None where they are not known.
+        ring: the ring as it was read.
+        bindings: the bindings that the broker lists, in any order; None where they are not known.
         alternate: the exchange's alternate exchange, which gets what has no destination.
     """
     weights: dict[Destination, list[int]] = {}

@@ -1,7 +1,7 @@
 """Real traffic held against a ring, and the ring inferred from it. No I/O.
 
-A message that was routed gives away whose bucket its seed has; the bucket count and the release's rules say which
-bucket that is.
+A routed message shows which destination has the bucket of its seed. The bucket count and the release's rules
+say which bucket that is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Observation:
     Attributes:
         key: its routing key, to show it.
         seed: the 21 bits that decide; None where the mirror says that the broker would not route it at all.
-        queues: those that the broker gave it to.
+        queues: the queues that got it.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Reach:
     """Which queues a message can come to over a destination of the ring.
 
     Args:
-        destinations: those that are bound to the exchange.
+        destinations: the destinations that are bound to the exchange.
         bindings: all bindings of the vhost, as ``(source exchange, destination)``.
         alternate: the exchange's alternate exchange, which gets what has no destination.
         fanouts: the exchanges that give each message to all that is bound to them.
@@ -67,15 +67,19 @@ class Reach:
         self._ways[None] = (frozenset(), True) if alternate is None else self._behind(ExchangeRef(alternate))
 
     def explains(self, place: Place, queues: Queues) -> bool:
-        """Whether these queues can be where the destination leads; None is a hole of the ring.
+        """Return whether these queues can be where the destination leads; None is a hole of the ring.
 
-        Behind an exchange that is no fanout some queues may get the message and some not, so a part of them will do.
+        Behind an exchange that is no fanout some queues may get the message and some not, so a part of them
+        will do.
         """
         behind, all_of_them = self._ways.get(place) or self._behind(place)
         return queues == behind or (not all_of_them and queues < behind)
 
     def places(self, queues: Queues) -> frozenset[Place]:
-        """The destinations that can have led a message to these queues; a queue that nothing leads to is one itself."""
+        """Return the destinations that can have led a message to these queues.
+
+        A queue that no destination leads to counts as one itself.
+        """
         found = frozenset(place for place in self._ways if self.explains(place, queues))
         return found or (queues if len(queues) == 1 else frozenset())
 
@@ -97,8 +101,9 @@ class InferredRing:
     """What traffic says of a ring.
 
     Attributes:
-        candidates: for each bucket the destinations that all its messages allow; None stands for a bucket that no
-            message had. One is a proof; none is a contradiction: the ring changed, or has another bucket count.
+        candidates: for each bucket the destinations that all its messages allow; None for a bucket that no
+            message had. One destination is a proof. An empty set is a contradiction: the ring changed, or has
+            another bucket count.
         expected: the bucket count by the bindings.
         counts: the bucket counts that the messages allow; empty if none does.
     """
@@ -132,10 +137,10 @@ class InferredRing:
         return len(self.proven) == len(self.candidates) and self.counts == (len(self.candidates),)
 
     def ring(self, release: Release) -> HashRing:
-        """The whole ring.
+        """Return the whole ring.
 
         Raises:
-            RingSourceError: it is not complete.
+            RingSourceError: the messages do not prove every bucket.
         """
         if not self.complete:
             raise RingSourceError(
@@ -147,13 +152,14 @@ class InferredRing:
 
 
 def infer_ring(observations: Sequence[Observation], expected: int, reach: Reach) -> InferredRing:
-    """The ring that routes as it was observed.
+    """Return the ring that explains the observed messages.
 
-    Where the bucket count of the bindings contradicts the messages, larger ones are tried, as 4.3 keeps buckets of
-    exclusive queues over a restart; the smallest that fits is taken.
+    Where the bucket count of the bindings contradicts the messages, larger ones are tried, as 4.3 keeps
+    buckets of exclusive queues over a restart; the smallest that fits is taken.
 
     Args:
-        observations: messages, as many as can be had: a bucket among N needs about N ln N to be seen.
+        observations: routed messages, the more the better: to see every one of N buckets takes about N ln N
+            messages.
         expected: the bucket count by the bindings, at least 1.
         reach: which queues the destinations lead to.
     """
@@ -193,7 +199,7 @@ class Misrouted:
 
     Attributes:
         observation: the message.
-        predicted: where the ring says it goes; None for nowhere.
+        predicted: where the message goes by the ring; None for nowhere.
     """
 
     observation: Observation
@@ -201,7 +207,7 @@ class Misrouted:
 
 
 def compare_traffic(observations: Iterable[Observation], ring: HashRing, reach: Reach) -> list[Misrouted]:
-    """The messages whose queues are not those that the ring says.
+    """Return the messages whose queues are not those that the ring says.
 
     Args:
         observations: messages that the broker has routed.

@@ -1,4 +1,6 @@
-"""Does a sample of keys fall as the exact shares say? Pearson's chi-square test, and the plugin's own table."""
+"""Does a sample of keys fall as the exact shares say? Pearson's chi-square test, and the plugin's own
+table.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class ChiSquare:
     Attributes:
         statistic: the sum of (counted - expected)^2 / expected.
         degrees_of_freedom: one less than the destinations that expect anything.
-        p_value: the probability that chance alone gives such a statistic or a larger one; 1 where there is but
-            one destination, and so nothing to test.
+        p_value: the probability that chance alone gives such a statistic or a larger one; 1 where there is
+            but one destination, and so nothing to test.
         smallest_expected: the smallest count that was expected.
     """
 
@@ -53,12 +55,12 @@ class ChiSquare:
         return self.smallest_expected < FEW_EXPECTED
 
     def threshold(self, p: float) -> float | None:
-        """The statistic that chance exceeds with the probability `p`; None where there is nothing to test."""
+        """Return the statistic that chance exceeds with the probability `p`; None if there is nothing to test."""
         return chi_square_threshold(p, self.degrees_of_freedom) if self.degrees_of_freedom else None
 
 
 def count_keys(keys: Iterable[str | bytes], ring: HashRing) -> dict[Destination | None, int]:
-    """How many of these keys each destination gets, in ring order; holes, if keys reach any, under None.
+    """Return how many keys each destination gets, in ring order; holes, if keys reach any, under None.
 
     Raises:
         EmptyRingError: the ring has no buckets.
@@ -78,17 +80,17 @@ def count_keys(keys: Iterable[str | bytes], ring: HashRing) -> dict[Destination 
 def chi_square(
     counts: Mapping[Destination | None, int], shares: Mapping[Destination | None, float]
 ) -> ChiSquare:
-    """Holds counted keys against the shares that they should have.
+    """Hold counted keys against the shares that they should have.
 
     The test takes each key as an independent draw: count distinct keys, not messages.
 
     Args:
-        counts: keys per destination; a destination that is missing got none.
+        counts: keys per destination; a missing destination got no keys.
         shares: the expected share of each destination, as :meth:`HashRing.shares` gives them; they sum to 1.
 
     Raises:
-        InputError: there are no keys or no shares, a destination got keys and has no share, or something is no
-            count or no share.
+        InputError: there are no keys or no shares, a destination got keys and has no share, a count is not a
+            whole number from 0 on, or a share is not between 0 and 1.
     """
     for destination, count in counts.items():
         _check_count(destination, count)
@@ -120,7 +122,7 @@ def _check_count(destination: Destination | None, count: object) -> None:
 
 
 def chi_square_of_keys(keys: Iterable[str | bytes], ring: HashRing) -> ChiSquare:
-    """Tests whether these keys, each taken once, fall as the ring's exact shares say.
+    """Test whether these keys, each taken once, fall as the ring's exact shares say.
 
     Raises:
         EmptyRingError: the ring has no buckets.
@@ -192,12 +194,12 @@ class UniformityRow:
 
 
 def uniformity_table(keys: Iterable[str | bytes] | None = None) -> tuple[UniformityRow, ...]:
-    """The chi-square tests of 2 to 20 buckets, as the plugin's README has them.
+    """Return the chi-square tests of 2 to 20 buckets, as the plugin's README has them.
 
     Keys are held against equal shares, as the plugin's own test suite does it
-    (``rabbit_exchange_type_consistent_hash_SUITE.erl``, ``test0/5``). The README names neither its keys nor their
-    number, and no run of consecutive integers, as integers or as text, gives its figures: they are another
-    sample of the same distribution.
+    (``rabbit_exchange_type_consistent_hash_SUITE.erl``, ``test0/5``). The README names neither its keys nor
+    their number, and no run of consecutive integers, as integers or as text, gives its figures: they are
+    another sample of the same distribution.
 
     Args:
         keys: each is taken once; without them the 100,000 routing keys ``"0"`` to ``"99999"`` of the README's

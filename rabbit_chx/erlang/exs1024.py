@@ -23,7 +23,7 @@ WORDS = 16
 
 
 def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
-    """The generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end.
+    """Return the generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end.
 
     Args:
         seed: three integers of any size and sign; only 21 bits of each matter.
@@ -41,7 +41,7 @@ def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
 
 
 def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
-    """The floats that ``rand:uniform_s/1`` makes of the outputs, 0.0 to 1.0, without end."""
+    """Return the floats that ``rand:uniform_s/1`` makes of the outputs, 0.0 to 1.0, without end."""
     return (output / 2.0**64 for output in exs1024_outputs(seed))
 
 

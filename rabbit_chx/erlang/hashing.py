@@ -46,7 +46,7 @@ _blocks = struct.Struct("<III").iter_unpack
 
 
 def phash2(term: Term, range_: int = 2**27) -> int:
-    """The portable hash of a term.
+    """Return the portable hash of a term.
 
     Args:
         term: an Erlang term as :mod:`rabbit_chx.erlang.terms` writes it.
@@ -56,7 +56,7 @@ def phash2(term: Term, range_: int = 2**27) -> int:
         A number from 0 to ``range_ - 1``.
 
     Raises:
-        InputError: the value is no Erlang term, or the range is out of range.
+        InputError: the value is not an Erlang term, or the range is not from 1 to 2^32.
     """
     if isinstance(range_, bool) or not isinstance(range_, int) or not 1 <= range_ <= 1 << 32:
         raise InputError(f"the range {range_!r} of phash2 must be an integer from 1 to 2**32")
@@ -66,11 +66,11 @@ def phash2(term: Term, range_: int = 2**27) -> int:
 
 
 def hash_binary(data: bytes, initial: int = 0) -> int:
-    """The 32-bit hash of a binary, before it is cut to a range.
+    """Return the 32-bit hash of a binary, before it is cut to a range.
 
     Args:
         data: the bytes.
-        initial: the hash of what stands before the binary inside a term.
+        initial: the hash of what precedes the binary inside a term.
     """
     size = len(data)
     c = HCONST_13 + initial & MASK
@@ -88,7 +88,7 @@ def hash_binary(data: bytes, initial: int = 0) -> int:
 
 
 def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
-    """Bob Jenkins' mix of three words; only `c` has to be within 32 bits."""
+    """Mix three words, as Bob Jenkins does; only `c` has to be within 32 bits."""
     a = (a - b - c ^ (c >> 13)) & MASK
     b = (b - c - a ^ (a << 8)) & MASK
     c = (c - a - b ^ (b >> 13)) & MASK
@@ -110,7 +110,7 @@ class _ListRest(NamedTuple):
 
 
 class _MapFrame:
-    """A map under way: each pair is hashed from 0, and the pairs are joined by XOR, so order does not matter."""
+    """A map in progress: each pair is hashed from 0, and XOR joins the pairs, so their order does not matter."""
 
     __slots__ = ("before", "joined")
 
@@ -128,7 +128,7 @@ class _MapDone(NamedTuple):
 
 
 def _hash(term: Term) -> int:
-    """The 32-bit hash of any term, depth first and left to right, on a stack of our own."""
+    """Return the 32-bit hash of any term, depth first and left to right, on a stack of our own."""
     hash_ = 0
     pending: list[Any] = [term]
     while pending:
@@ -204,7 +204,7 @@ def _float(value: float, hash_: int) -> int:
 
 
 def _list_rest(items: Sequence[Any], start: int, hash_: int, pending: list[Any]) -> int:
-    """Hashes the bytes that come next, and leaves the first other element and the rest behind it pending."""
+    """Hash the bytes that come next, and leaves the first other element and the rest behind it pending."""
     end = start
     while end < len(items) and _is_byte(items[end]):
         end += 1

@@ -15,10 +15,11 @@ _ATOMS = {True: "true", False: "false", None: "undefined"}
 
 
 def erlang_text(term: Term) -> str:
-    """A term in Erlang's syntax, as ``{longstr,<<"a">>}``; a binary that is printable text is shown as text.
+    """Return a term in Erlang's syntax, as ``{longstr,<<"a">>}``; a binary of printable text is shown as text.
 
     Args:
-        term: bytes, int, float, bool, None, an Atom with a name that needs no quotes, or a tuple or list of them.
+        term: bytes, int, float, bool, None, an Atom with a name that needs no quotes, or a tuple or list of
+            them.
     """
     if isinstance(term, bytes):
         return _binary(term)
@@ -52,7 +53,7 @@ def _bytes(data: bytes) -> str:
 
 
 def _float(number: float) -> str:
-    """Erlang wants a digit behind the point, before an exponent too: Python's 1e-05 is 1.0e-5."""
+    """Write a float with a digit behind the point, as Erlang needs it: Python's 1e-05 is 1.0e-5."""
     mantissa, _, exponent = repr(number).partition("e")
     if not exponent:
         return mantissa

@@ -13,8 +13,8 @@ Python                       Erlang
 ``dict``, :class:`ErlangMap` map
 ===========================  ======================================
 
-Pids, ports, references, functions and bitstrings that are no binaries never reach an exchange: there is
-nothing for them here.
+Pids, ports, references, functions and bitstrings that are not binaries never reach an exchange, so they have
+no counterpart here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ATOM_CHARACTERS = 255
 
 
 def utf8(text: str) -> bytes:
-    """The UTF-8 bytes of a text.
+    """Return the UTF-8 bytes of a text.
 
     Raises:
         InputError: the text holds half a surrogate pair, which has no UTF-8.
@@ -75,10 +75,10 @@ class ErlangMap:
     pairs: tuple[tuple[Any, Any], ...]
 
     def __init__(self, pairs: Iterable[tuple[Term, Term]]) -> None:
-        """Takes any iterable of pairs.
+        """Make a map of any iterable of pairs.
 
         Raises:
-            InputError: an item is no pair, or a key comes twice.
+            InputError: an item is not a pair, or a key occurs twice.
         """
         items = tuple(tuple(pair) for pair in pairs)
         for item in items:
@@ -96,12 +96,14 @@ ATOMS_OF_PYTHON = {True: Atom("true"), False: Atom("false"), None: Atom("undefin
 
 
 def pairs_of(term: dict[Any, Any] | ErlangMap) -> tuple[tuple[Any, Any], ...]:
-    """The pairs of a map."""
+    """Return the pairs of a map."""
     return term.pairs if isinstance(term, ErlangMap) else tuple(term.items())
 
 
 def refuse_same_key_twice(term: dict[Any, Any] | ErlangMap) -> None:
-    """Python tells ``"a"`` from ``b"a"`` and ``None`` from ``Atom("undefined")``; Erlang does not.
+    """Refuse a map with two keys that Erlang does not tell apart.
+
+    Python does: ``"a"`` from ``b"a"``, and None from ``Atom("undefined")``.
 
     Raises:
         InputError: two keys are one and the same Erlang term.
@@ -110,12 +112,12 @@ def refuse_same_key_twice(term: dict[Any, Any] | ErlangMap) -> None:
     for key, _ in pairs_of(term):
         identity = _identity(key)
         if identity in seen:
-            raise InputError(f"the map has the key {key!r} twice: a key stands once in an Erlang map")
+            raise InputError(f"the map has the key {key!r} twice: an Erlang map has each key once")
         seen.add(identity)
 
 
 def _identity(term: Term) -> Hashable:
-    """A value that is equal for two terms if Erlang's ``=:=`` holds."""
+    """Return a value that is equal for two terms if Erlang's ``=:=`` holds."""
     match term:
         case bytes() | Atom():
             return term
@@ -134,7 +136,7 @@ def _identity(term: Term) -> Hashable:
 
 
 def not_a_term(value: object) -> InputError:
-    """The error for a Python value that stands for no Erlang term."""
+    """Return the error for a Python value that is not an Erlang term."""
     return InputError(
         f"{value!r} ({type(value).__name__}) is no Erlang term: give bytes, str, int, float, bool, None, "
         "Atom, tuple, list, dict or ErlangMap"

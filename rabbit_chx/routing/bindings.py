@@ -69,10 +69,11 @@ GivenBindings: TypeAlias = (
 
 
 def check_destination(destination: object) -> Destination:
-    """The destination, if it is one.
+    """Return the destination, if it is one.
 
     Raises:
-        InputError: it is neither a queue's name nor an ExchangeRef, or AMQP cannot carry the name.
+        InputError: the destination is neither a queue's name nor an ExchangeRef, or AMQP cannot carry the
+            name.
     """
     if isinstance(destination, ExchangeRef):
         return destination
@@ -85,10 +86,10 @@ def check_destination(destination: object) -> Destination:
 
 
 def binding_key(weight: int | str) -> str:
-    """The binding key of a weight; 7 is the key ``7``, and not the same as ``007``.
+    """Return the binding key of a weight; 7 is the key ``7``, and not the same as ``007``.
 
     Raises:
-        InputError: it is neither an int nor text, or of hundreds of digits.
+        InputError: the weight is neither an int nor text, or has hundreds of digits.
     """
     if not _is_key(weight):
         raise InputError(f"the binding key {weight!r:.60} is neither int nor text: give an int or str")
@@ -100,15 +101,15 @@ def binding_key(weight: int | str) -> str:
 
 
 def weight_of(destination: Destination, weight: int | str, release: Release | None = None) -> int:
-    """How many buckets a binding stands for.
+    """Return how many buckets a binding has.
 
     Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate_binding/2`` (v4.3.6): the
-    key has to please ``list_to_integer/1``, be above 0 and, by release, not above 10,000.
+    key must be an integer for ``list_to_integer/1``, above 0 and, by release, not above 10,000.
 
     Args:
-        destination: whose binding it is, for the error.
+        destination: the destination of the binding, for the error.
         weight: an int or the binding key's text.
-        release: by whose rules a new binding is refused; None for a binding that stands already.
+        release: the release whose rules a new binding must follow; None for a binding that exists already.
 
     Raises:
         InputError: the broker would refuse the binding.
@@ -140,14 +141,14 @@ def _is_key(weight: object) -> bool:
 
 
 def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
-    """The values as a tuple.
+    """Return the values as a tuple.
 
     Args:
         values: any iterable but text.
         wanted: what to give, for the error.
 
     Raises:
-        InputError: it is no list of anything.
+        InputError: `values` is text, or not iterable.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InputError(f"{values!r:.60} is no list: give {wanted}")
@@ -155,10 +156,10 @@ def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
 
 
 def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int | str], ...]:
-    """Bindings as ``(destination, weight)`` pairs, in the order given.
+    """Return bindings as ``(destination, weight)`` pairs, in the order given.
 
     Raises:
-        InputError: they are no pairs, or have no order.
+        InputError: an item is not a pair, or the bindings have no order.
     """
     wanted = "(destination, weight) pairs"
     if isinstance(bindings, (set, frozenset)):
@@ -180,13 +181,19 @@ def _named(destination: Destination) -> str:
 
 
 def order_of_destination(destination: Destination) -> tuple[str, bytes]:
-    """Sorts destinations of one vhost as Erlang sorts ``#resource{}``: exchanges, then queues, each by its bytes."""
+    """Return a key that sorts destinations of one vhost as Erlang sorts ``#resource{}``.
+
+    Exchanges come first, then queues, each by the bytes of the name.
+    """
     if isinstance(destination, ExchangeRef):
         return "exchange", destination.name.encode()
     return "queue", destination.encode()
 
 
 def order_of_binding(binding: Binding) -> tuple[bytes, tuple[str, bytes]]:
-    """Sorts bindings of one exchange as Erlang sorts ``#binding{}`` without arguments: by key, then destination."""
+    """Return a key that sorts bindings of one exchange as Erlang sorts ``#binding{}`` without arguments.
+
+    The binding key counts first, then the destination.
+    """
     destination, key = binding
     return key.encode(), order_of_destination(destination)

@@ -1,7 +1,8 @@
 """The ``x-consistent-hash`` exchange: which destination it gives a message, and why.
 
-Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``,
-``route/3``, v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server
+``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``, ``route/3``, v3.7.8
+to v4.3.6.
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ class Explanation:
         destination: the queue or exchange; None if the message is unroutable.
         hashed_on: what the exchange hashes.
         buckets: how many buckets routing counts; holes do not count.
-        release: whose rules apply.
-        provenance: of the ring: ``read``, ``replayed`` or ``assumed``.
-        reason: why it is unroutable; None if it is not.
-        term: what is hashed, as Erlang writes it; None on an empty ring, as all that follows.
+        release: the release whose rules apply.
+        provenance: where the ring comes from: ``read``, ``replayed`` or ``assumed``.
+        reason: why the message is unroutable; None if it is routed.
+        term: what is hashed, as Erlang writes it; None on an empty ring, like all that follows.
         phash2: the term's hash; None where an integer is the seed itself, or where there is one bucket.
         seed: 0 to 2^21 - 1; None where there is one bucket, as nothing is hashed then.
         walk: the buckets that the jump hash went through, the last one being the answer.
@@ -92,8 +93,8 @@ class ConsistentHashExchange(HashExchange):
 
     Attributes:
         name: the exchange's name.
-        ring: who has which bucket.
-        hashed_on: what it hashes, by its arguments.
+        ring: the ring, which says who has which bucket.
+        hashed_on: what the exchange hashes, by its arguments.
     """
 
     name: str
@@ -101,16 +102,16 @@ class ConsistentHashExchange(HashExchange):
     hashed_on: HashedOn
 
     def __init__(self, name: str, ring: HashRing, arguments: Headers | None = None) -> None:
-        """An exchange with a ring.
+        """Return an exchange with a ring.
 
         Args:
             name: the exchange's name.
-            ring: who has which bucket.
-            arguments: those of its declaration, as a mapping or as pairs: ``hash-header`` or ``hash-property`` or
-                neither, as text or AmqpField.
+            ring: the ring, which says who has which bucket.
+            arguments: the arguments of its declaration, as a mapping or as pairs: ``hash-header`` or
+                ``hash-property`` or neither, as text or AmqpField.
 
         Raises:
-            InputError: the broker would refuse to declare it, or the ring is none.
+            InputError: the broker would refuse to declare the exchange, or `ring` is not a HashRing.
         """
         short_string(name, "the exchange's name")
         check_ring(ring)
@@ -128,32 +129,35 @@ class ConsistentHashExchange(HashExchange):
         fill_null: Any = None,  # noqa: ANN401
         missing_nulls: bool = False,
     ) -> NDArray[np.int32]:
-        """The destination of each of many messages, as an index into ``ring.destinations``; -1 for a hole.
+        """Return the destination of each message, as an index into ``ring.destinations``; -1 for a hole.
 
-        Beware of -1 as an index: it is the last element in Python. For names take `destinations_for`, for counts `counts`.
+        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
+        `counts` for counts.
 
         Args:
-            values: what the exchange hashes: routing keys, or the values of the header or property. A list, a NumPy
-                array or a pyarrow array. Text, bytes and integers of 64 bits are hashed as arrays; a list may mix what
-                a header can hold, AmqpField too, which takes its time.
-            field_type: the wire type of bare header values, as ``long`` for a client that sends all integers so; None
-                for that which `client` gives each. Bytes are binary in pika: say ``longstr`` for text as bytes.
-            client: whose encoding bare values take.
-            fill_null: the value that a null counts as, as `values` hold it; ``AmqpField("void")`` for a void header.
-                None, NaN and pandas' NA and NaT are nulls.
-            missing_nulls: whether a null says that its message lacks the header or property. Without it, and without
-                `fill_null`, nulls are refused.
+            values: what the exchange hashes: routing keys, or the values of the header or property. A list, a
+                NumPy array or a pyarrow array. Text, bytes and integers of 64 bits are hashed as arrays; a
+                list may mix what a header can hold, AmqpField too, which takes its time.
+            field_type: the wire type of bare header values, as ``long`` for a client that sends all integers
+                so; None for that which `client` gives each. Bytes are binary in pika: say ``longstr`` for
+                text as bytes.
+            client: the client whose encoding bare values take.
+            fill_null: the value that a null counts as, as `values` hold it; ``AmqpField("void")`` for a void
+                header. None, NaN and pandas' NA and NaT are nulls.
+            missing_nulls: whether a null says that its message lacks the header or property. Without it, and
+                without `fill_null`, nulls are refused.
 
-        Memory beyond the values: as in :meth:`HashRing.indices`, and another 8 bytes for each integer in a header that
-        stands in a list, or with fewer than 64 bits, or beside nulls.
+        Memory beyond the values: as in :meth:`HashRing.indices`, and another 8 bytes for each integer in a
+        header that is in a list, or has fewer than 64 bits, or is beside nulls.
 
         Raises:
             EmptyRingError: the ring has no buckets.
-            RowError: a value is null, or the client cannot send it, as a routing key or id of more than 255 bytes; the
-                message has its position.
+            RowError: a value is null, or the client cannot send it, as a routing key or id of more than 255
+                bytes; the message has its position.
             ChannelClosedError: the broker of that release closes the channel on such a message.
-            InputError: the whole is nothing that holds values; only headers have a field type; a message cannot lack
-                its routing key; nulls are both filled and missing; or aio-pika cannot send a header of that name.
+            InputError: `values` holds no values in a row; `field_type` is given and no header is hashed;
+                `missing_nulls` is given and the routing key is hashed, which no message lacks; nulls are both
+                filled and missing; or aio-pika cannot send a header of that name.
         """
         from rabbit_chx.routing import arrays
 
@@ -172,13 +176,13 @@ class ConsistentHashExchange(HashExchange):
         )
 
     def destinations_for(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> NDArray[np.object_]:
-        """The destination of each of many messages, as an array of objects, None for a hole; all else as in `indices`."""
+        """Return the destination of each message, as an array of objects, None for a hole; else as `indices`."""
         from rabbit_chx.routing import arrays
 
         return arrays.destinations_at(self.indices(values, **how), self.ring.destinations)
 
     def counts(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> dict[Place, int]:
-        """How many of many messages each destination gets; holes, if any, under None; all else as in `indices`."""
+        """Return how many messages each destination gets; holes, if any, under None; else as `indices`."""
         from rabbit_chx.routing import arrays
 
         return arrays.counts_at(self.indices(values, **how), self.ring.destinations)

@@ -54,27 +54,29 @@ class HashExchange(ABC):
 
         Args:
             routing_key: text or bytes.
-            headers: a mapping, or pairs; values are AmqpField or bare Python values. None is void; only a name that
-                is absent is missing.
-            properties: a mapping of property names, or an object that has them, such as a ``pika.BasicProperties``;
-                headers in it count as headers.
-            cc: the routing keys of the header CC. An ``x-consistent-hash`` exchange ignores them; an ``x-modulus-hash``
-                exchange hashes them together with the routing key, and still gives the message to one destination.
+            headers: a mapping, or pairs; values are AmqpField or bare Python values. None is void; only a
+                name that is absent is missing.
+            properties: a mapping of property names, or an object that has them, such as a
+                ``pika.BasicProperties``; headers in it count as headers.
+            cc: the routing keys of the header CC. An ``x-consistent-hash`` exchange ignores them; an
+                ``x-modulus-hash`` exchange hashes them together with the routing key, and still gives the
+                message to one destination.
             bcc: the routing keys of the header BCC, with the same effect.
             client: the client whose encoding bare values take: ``pika`` or ``aio-pika``; or ``amqp-1.0``.
 
-        ``amqp-1.0`` is any publisher of AMQP 1.0 to a broker from 4.0 on. `routing_key` is then the key of the target
-        address ``/exchanges/EXCHANGE/KEY``, or of `to` where the link has no target, percent-decoded. `headers` are the
-        application properties; their values are :class:`~rabbit_chx.amqp.Amqp10Value`, or bare ones as Qpid Proton sends
-        them. `properties` is a mapping of ``message_id``, ``correlation_id``, ``creation_time`` (milliseconds, and what
-        ``hash-property: timestamp`` hashes) and ``message_annotations``, which win over headers. `cc` is the annotation
-        ``x-cc``.
+        ``amqp-1.0`` is any publisher of AMQP 1.0 to a broker from 4.0 on. `routing_key` is then the key of
+        the target address ``/exchanges/EXCHANGE/KEY``, or of `to` where the link has no target,
+        percent-decoded. `headers` are the application properties; their values are
+        :class:`~rabbit_chx.amqp.Amqp10Value`, or bare ones as Qpid Proton sends them. `properties` is a
+        mapping of ``message_id``, ``correlation_id``, ``creation_time`` (milliseconds, and what
+        ``hash-property: timestamp`` hashes) and ``message_annotations``, which win over headers. `cc` is the
+        annotation ``x-cc``.
 
         Raises:
             InputError: the client cannot send such a message, or something is given twice.
-            NotDeterminedError: aio-pika makes up the message_id that is hashed; or the client is ``amqp-1.0`` and the
-                release is before 4.0, where a plugin converts the message; or the release counts bindings in an order
-                that cannot be known (``x-modulus-hash``).
+            NotDeterminedError: aio-pika makes up the message_id that is hashed; or the client is ``amqp-1.0``
+                and the release is before 4.0, where a plugin converts the message; or the release counts
+                bindings in an order that cannot be known (``x-modulus-hash``).
             ChannelClosedError: the broker of that release closes the channel on such a message.
         """
         return self._destination(SentMessage(routing_key, headers, properties, cc, bcc, client))

@@ -1,6 +1,7 @@
 """What an ``x-consistent-hash`` exchange hashes, by its arguments.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``, v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``validate/1`` and ``hash_args/1``,
+v3.7.8 to v4.3.6.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class HashedOn:
 
     Attributes:
         kind: ``routing-key``, ``header`` or ``property``.
-        name: of the header or property, as bytes; empty for the routing key.
+        name: the name of the header or property, as bytes; empty for the routing key.
     """
 
     kind: Literal["routing-key", "header", "property"]
@@ -43,16 +44,16 @@ class HashedOn:
 
     @classmethod
     def from_arguments(cls, arguments: Headers | None) -> HashedOn:
-        """What the arguments of an exchange say, checked as the broker checks them at its declaration.
+        """Return what the arguments of an exchange say, checked as the broker checks them at its declaration.
 
-        Arguments of other names are left alone, as the broker leaves them; but one that is nearly ``hash-header`` or
-        ``hash-property`` is refused, since the exchange would hash the routing key without a word.
+        The broker ignores arguments of other names, and so does this. A name that is nearly ``hash-header``
+        or ``hash-property`` is an error here, because the broker would silently hash the routing key.
 
         Args:
             arguments: a mapping, or pairs of name and value; a value is text, or an AmqpField.
 
         Raises:
-            InputError: the broker would refuse them, they are no arguments, or one is misspelt.
+            InputError: the broker would refuse the arguments, they are not pairs, or a name is misspelt.
         """
         named = _known(arguments)
         for argument, field in named.items():
@@ -83,7 +84,7 @@ class HashedOn:
 
 
 def _known(arguments: Headers | None) -> dict[str, AmqpField]:
-    """Those that decide about routing."""
+    """Return the arguments that decide what is hashed."""
     named: dict[str, AmqpField] = {}
     for name, value in pairs_of({} if arguments is None else arguments):
         raw = short_string(name, "the name of an argument")
@@ -98,10 +99,10 @@ def _known(arguments: Headers | None) -> dict[str, AmqpField]:
 
 
 def refuse_misspelt(names: Iterable[str]) -> None:
-    """Refuses names of arguments that are nearly ``hash-header`` or ``hash-property``.
+    """Refuse names of arguments that are nearly ``hash-header`` or ``hash-property``.
 
     Raises:
-        InputError: one of them is.
+        InputError: a name is nearly one of these.
     """
     for name in names:
         near = difflib.get_close_matches(name.lower(), _HASH_ARGUMENTS.values(), n=1, cutoff=_NEARNESS)

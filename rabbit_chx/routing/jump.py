@@ -1,8 +1,9 @@
 """The server's jump consistent hash: a term and a bucket count give a bucket.
 
-Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``,
-``jump_consistent_hash/2`` and ``jump_consistent_hash_value/4`` (v3.7.8 to v4.3.6; the clause for the empty list
-since v4.3.5). It is the jump hash of Lamping and Veach over another generator, so their numbers differ.
+Mirrors rabbitmq-server
+``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``,
+``jump_consistent_hash/2`` and ``jump_consistent_hash_value/4`` (v3.7.8 to v4.3.6; the clause for the empty
+list since v4.3.5). It is the jump hash of Lamping and Veach over another generator, so their numbers differ.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ SEED_MASK = SEEDS - 1
 
 
 def jump_consistent_hash(term: Term, buckets: int) -> int:
-    """The bucket of a term, as the server finds it.
+    """Return the bucket of a term, as the server finds it.
 
     Args:
-        term: what the exchange hashes. A list stands for its first element; an integer is the seed itself;
+        term: what the exchange hashes. Of a list the first element is hashed; an integer is the seed itself;
             all else, the empty list included, goes through phash2. With one bucket nothing is hashed.
         buckets: how many buckets there are, at least 1.
 
@@ -30,7 +31,7 @@ def jump_consistent_hash(term: Term, buckets: int) -> int:
         The bucket, from 0.
 
     Raises:
-        InputError: there are no buckets, or the value is no Erlang term.
+        InputError: there are no buckets, or the value is not an Erlang term.
     """
     if isinstance(buckets, bool) or not isinstance(buckets, int) or buckets < 1:
         raise InputError(f"the bucket count {buckets!r} must be an integer of at least 1")
@@ -40,13 +41,13 @@ def jump_consistent_hash(term: Term, buckets: int) -> int:
 
 
 def seed_of(term: Term) -> int:
-    """The seed of a term: the 21 bits that decide, whatever the bucket count.
+    """Return the seed of a term: the 21 bits that decide, whatever the bucket count.
 
-    The server seeds its generator with ``{K, K, K}``, of which it keeps ``K band 16#1fffff``; for a negative K
-    that is the two's complement.
+    The server seeds its generator with ``{K, K, K}``, of which it keeps ``K band 16#1fffff``; for a negative
+    K that is the two's complement.
 
     Raises:
-        InputError: the value is no Erlang term.
+        InputError: the value is not an Erlang term.
     """
     while isinstance(term, list) and term:
         term = term[0]
@@ -56,7 +57,7 @@ def seed_of(term: Term) -> int:
 
 
 def bucket_of_seed(seed: int, buckets: int) -> int:
-    """The bucket of a seed: looked up where the table of this bucket count is open, else walked.
+    """Return the bucket of a seed: looked up where the table of this bucket count is open, else walked.
 
     Args:
         seed: 0 to 2^21 - 1.
@@ -72,7 +73,7 @@ def bucket_of_seed(seed: int, buckets: int) -> int:
 
 
 def walk_of_seed(seed: int, buckets: int) -> tuple[int, ...]:
-    """The buckets that the jump hash goes through, from 0; the last one is the answer."""
+    """Return the buckets that the jump hash goes through, from 0; the last one is the answer."""
     # The quotient is compared before it is cut to an integer: the same answer, and no case for large ones.
     walk = [0]
     for uniform in exs1024_uniform((seed, seed, seed)):

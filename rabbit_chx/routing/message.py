@@ -18,7 +18,7 @@ NO_KEYS: tuple[str | bytes, ...] = ()
 
 
 class SentMessage(NamedTuple):
-    """What a caller says of a message, unchecked, as :meth:`rabbit_chx.routing.exchange.HashExchange.route` takes it.
+    """What a caller says of a message, unchecked; the arguments of `route`.
 
     Attributes:
         routing_key: text or bytes.
@@ -41,7 +41,7 @@ class HashedTerm(NamedTuple):
     """What is hashed.
 
     Attributes:
-        term: the Erlang term; an integer is a seed, a list stands for its first element.
+        term: the Erlang term; an integer is the seed itself; of a list the first element is hashed.
         rule: the rule that says so.
     """
 

@@ -1,7 +1,8 @@
 """A message of AMQP 0-9-1 as the broker sees it before it routes, and the terms that it hashes.
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6, and, from
-v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it asks.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``, ``value_to_hash/2``, v3.7.8 to v4.3.6,
+and, from v3.13.0 on, ``deps/rabbit/src/mc_amqpl.erl``, ``routing_headers/2`` and ``property/2``, which it
+asks.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ class Message091:
         release: the release whose rules apply.
         routing_keys: the routing key, then those of CC, then those of BCC.
         headers: the header table of the wire, in order, without BCC.
-        message_id: its bytes, or None.
-        correlation_id: its bytes, or None.
-        timestamp: seconds since 1970, or None.
+        message_id: its bytes; None where the message has none.
+        correlation_id: its bytes; None where the message has none.
+        timestamp: seconds since 1970; None where the message has none.
         client: the client that sends it.
     """
 
@@ -73,8 +74,9 @@ class Message091:
     def of(cls, sent: SentMessage, release: Release) -> Message091:
         """Return the message that a client sends.
 
-        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and ``strip_bcc_header/1``,
-        v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements those of type longstr.
+        Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_basic.erl``, ``header_routes/1`` and
+        ``strip_bcc_header/1``, v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements
+        those of type longstr.
 
         Raises:
             InputError: the client cannot send it, or something is given twice.
@@ -162,12 +164,12 @@ def _value(field: AmqpField) -> Any:  # noqa: ANN401
 def property_bytes(name: str, value: object, client: Client) -> bytes | None:
     """Return the bytes of message_id or correlation_id, or None where the client sends none.
 
-    pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text ``b'a'``, and
-    leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and ``optional`` (9.0 to 10.2.1). See
-    `refuse_random_id` for what happens to a message without an id.
+    pika sends text and bytes, empty ones too; aio-pika sends ``str`` of anything, ``b"a"`` as the text
+    ``b'a'``, and leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and
+    ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for what happens to a message without an id.
 
     Raises:
-        InputError: the client cannot send it.
+        InputError: the client cannot send the value.
     """
     if value is None or (client == "aio-pika" and not value):
         return None
@@ -193,13 +195,16 @@ def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
 
 
 def property_seconds(value: object, client: Client) -> int | None:
-    """Return the seconds of the property timestamp, or None: pika takes an int, aio-pika a number or a datetime too.
+    """Return the seconds of the property timestamp, or None.
 
-    aio-pika makes a datetime of a number, so that it rounds to microseconds first and ends with the year 9999. Mirrors
-    aio-pika ``message.py``, ``encode_timestamp_number``.
+    pika takes an int, aio-pika also a float or a datetime.
+
+    aio-pika makes a datetime of a number, so that it rounds to microseconds first and ends with the year
+    9999. Mirrors aio-pika ``message.py``, ``encode_timestamp_number``.
 
     Raises:
-        InputError: the client cannot send it, or it is a timedelta, which aio-pika adds to the time of sending.
+        InputError: the client cannot send the value, or the value is a timedelta, which aio-pika adds to the
+            time of sending.
     """
     if value is None:
         return None

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AMQP_1_0", "Message10", "hashed_term", "refuse_converted"]
 
-#: The `client` that stands for any of AMQP 1.0.
+#: The `client` that means any publisher of AMQP 1.0.
 AMQP_1_0: Final = "amqp-1.0"
 
 
@@ -49,12 +49,12 @@ class Message10:
     """What routing sees of a message.
 
     Attributes:
-        routing_keys: that of the address, then those of x-cc where they count.
-        application_properties: in order.
-        annotations: message annotations, in order.
-        message_id: or None.
-        correlation_id: or None.
-        creation_time: milliseconds since 1970, or None.
+        routing_keys: the key of the address, then the keys of x-cc where they count.
+        application_properties: names and values, in order.
+        annotations: names and values of the message annotations, in order.
+        message_id: None where the message has none.
+        correlation_id: None where the message has none.
+        creation_time: milliseconds since 1970; None where the message has none.
     """
 
     routing_keys: tuple[bytes, ...]
@@ -91,10 +91,10 @@ class Message10:
         )
 
     def header_term(self, name: bytes) -> HashedTerm:
-        """The term of a message annotation, else of an application property.
+        """Return the term of a message annotation, else of an application property.
 
-        Of two annotations with one name the last counts, of two properties the first. An annotation that is a boolean
-        or null is not looked at, unlike such a property.
+        Of two annotations with the same name the last counts, of two properties the first. Annotations that
+        are a boolean or null are ignored; such properties are not.
         """
         for given, value in reversed(self.annotations):
             if given == name and value.is_simple and value.type not in ("boolean", "null"):
@@ -105,17 +105,17 @@ class Message10:
         return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
 
     def property_term(self, name: str) -> HashedTerm:
-        """The term of what ``hash-property`` names: message_id, correlation_id, or timestamp, the creation-time."""
+        """Return the term of message_id, correlation_id, or timestamp, which is the creation-time."""
         if name == "timestamp":
             return HashedTerm(seconds_term(self.creation_time), HASHED_PROPERTY)
         return id_term(self.message_id if name == "message_id" else self.correlation_id)
 
 
 def refuse_converted(release: Release) -> None:
-    """Refuses a release that has AMQP 1.0 by a plugin alone.
+    """Refuse a release that has AMQP 1.0 only through a plugin.
 
     Raises:
-        NotDeterminedError: it has.
+        NotDeterminedError: the release has AMQP 1.0 only through a plugin.
     """
     if release.follows(AMQP10_IS_CONVERTED):
         raise NotDeterminedError(
@@ -125,22 +125,22 @@ def refuse_converted(release: Release) -> None:
 
 
 def value_term(value: Amqp10Value) -> HashedTerm:
-    """The term of an application property's value."""
+    """Return the term of an application property's value."""
     if not value.is_simple:
         return HashedTerm(None, AMQP10_LEAVES_OUT)
     return HashedTerm(value.value, AMQP10_VALUE_IS_BARE)
 
 
 def hashed_term(kind: str, name: str, value: object) -> Term:
-    """The term of what an exchange hashes, given alone.
+    """Return the term of what an exchange hashes, given alone.
 
     Args:
         kind: ``header`` or ``property``.
-        name: of the property.
-        value: of an application property, an id or a creation_time.
+        name: the name of the property.
+        value: the value of an application property, an id or a creation_time.
 
     Raises:
-        InputError: no client can send it.
+        InputError: no client can send the value.
     """
     if kind == "header":
         return value_term(value_for(value)).term
@@ -150,14 +150,14 @@ def hashed_term(kind: str, name: str, value: object) -> Term:
 
 
 def id_term(value: Amqp10Value | None) -> HashedTerm:
-    """The term of a message_id or correlation_id."""
+    """Return the term of a message_id or correlation_id."""
     return (
         HashedTerm(None, HASHED_PROPERTY) if value is None else HashedTerm(value.value, AMQP10_VALUE_IS_BARE)
     )
 
 
 def seconds_term(milliseconds: int | None) -> bytes | None:
-    """The term of a creation-time; Erlang's ``div`` cuts towards zero."""
+    """Return the term of a creation-time; Erlang's ``div`` cuts towards zero."""
     if milliseconds is None:
         return None
     seconds = abs(milliseconds) // 1000
@@ -165,10 +165,10 @@ def seconds_term(milliseconds: int | None) -> bytes | None:
 
 
 def creation_time_of(value: object) -> int | None:
-    """The milliseconds of a creation-time.
+    """Return the milliseconds of a creation-time.
 
     Raises:
-        InputError: it is no int of 64 bits.
+        InputError: the value is not an int of 64 bits.
     """
     if isinstance(value, Amqp10Value):
         value = value.value if value.type in ("timestamp", "null") else value
@@ -187,7 +187,7 @@ def _annotations(given: object) -> tuple[tuple[bytes, Amqp10Value], ...]:
     annotations = named_values(cast("Headers", {} if given is None else given))
     for name, _ in annotations:
         if name == b"x-cc":
-            raise InputError("x-cc stands among the message_annotations: give its routing keys as cc")
+            raise InputError("x-cc is among the message_annotations: give its routing keys as cc")
         if not name.startswith(b"x-"):
             raise InputError(
                 f"the message annotation {name.decode(errors='replace')!r:.60} is reserved, and RabbitMQ ends the session: "

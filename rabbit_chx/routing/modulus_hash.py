@@ -1,7 +1,8 @@
 """The ``x-modulus-hash`` exchange: the hash of all routing keys modulo the number of bindings.
 
-Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``, ``route/3``
-(until 4.2), and ``deps/rabbit/src/rabbit_exchange_type_modulus_hash.erl``, ``route/3`` (v4.3.0 to v4.3.6).
+Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_exchange_type_modulus_hash.erl``,
+``route/3`` (until 4.2), and ``deps/rabbit/src/rabbit_exchange_type_modulus_hash.erl``, ``route/3`` (v4.3.0 to
+v4.3.6).
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ __all__ = ["ModulusHashExchange"]
 class ModulusHashExchange(HashExchange):
     """An exchange of type ``x-modulus-hash``, by the rules of a release.
 
-    A binding is one place, so a destination that is bound with two keys has two.
+    Every binding counts, so a destination that is bound with two keys counts twice.
 
     Attributes:
         name: the exchange's name.
-        destinations: of each binding, in the order that the release counts in; where that order cannot be known, in
-            the order given.
-        release: whose rules apply.
+        destinations: the destination of each binding, in the order that the release counts in; where nobody
+            can know that order, in the order given.
+        release: the release whose rules apply.
     """
 
     name: str
@@ -53,16 +54,16 @@ class ModulusHashExchange(HashExchange):
     def __init__(
         self, name: str, bindings: Iterable[tuple[Destination, int | str]], release: Release | None = None
     ) -> None:
-        """An exchange with its bindings.
+        """Make an exchange with its bindings.
 
         Args:
             name: the exchange's name.
-            bindings: ``(destination, binding key)`` in any order; the same pair again is the same binding. Bindings
-                have no arguments.
-            release: whose rules apply; the newest if None.
+            bindings: ``(destination, binding key)`` in any order; the same pair again is the same binding.
+                Bindings have no arguments.
+            release: the release whose rules apply; None for the newest.
 
         Raises:
-            InputError: something is no binding.
+            InputError: an item is not a binding.
         """
         short_string(name, "the exchange's name")
         release = NEWEST if release is None else check_release(release)

@@ -62,9 +62,9 @@ class Release:
     """A broker version together with its metadata store.
 
     Releases are ordered by version, a pre-release before its version; rules go by the three numbers alone, so
-    that a pre-release follows the rules of its version. A version newer than those known, 4.4.0 on, follows the
-    newest rules, which a UserWarning says once for each such version. A patch newer than those known, as 4.3.7,
-    follows the newest rules of its series without a warning.
+    that a pre-release follows the rules of its version. A version newer than those known, 4.4.0 on, follows
+    the newest rules, which a UserWarning says once for each such version. A patch newer than those known, as
+    4.3.7, follows the newest rules of its series without a warning.
 
     Attributes:
         version: as the broker says it, as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.

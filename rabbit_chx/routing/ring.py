@@ -1,20 +1,19 @@
 """The ring of an ``x-consistent-hash`` exchange as a value: who has which bucket, and who gets which key.
 
-Mirrors rabbitmq-server ``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``:
-``route/3``, ``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and
-``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6.
+Mirrors rabbitmq-server
+``deps/rabbitmq_consistent_hash_exchange/src/rabbit_exchange_type_consistent_hash.erl``: ``route/3``,
+``add_binding/3`` and ``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2``
+since v3.12.0), v3.7.8 to v4.3.6.
 """
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import groupby
 from operator import is_
 from typing import TYPE_CHECKING, Any, Literal
 
-from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.erlang import Term, hash_binary
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ring_changes, ring_json
@@ -45,13 +44,13 @@ class HashRing:
     Attributes:
         buckets: the destination of each bucket number, in order; None at a hole, also at the end, where old
             releases leave some.
-        release: whose rules apply.
+        release: the release whose rules apply.
         provenance: ``read`` from a broker, ``replayed`` from what was bound, or ``assumed``.
-        bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, those without a
-            bucket too; None where they are not known.
-        end_known: whether the next bucket comes after the last of `buckets`. False for one that was read by something
-            that does not tell holes at the end.
-        destinations: those that have buckets, in ring order.
+        bindings: ``(destination, binding key)`` of all that the broker lists, in bind order, even without a
+            bucket; None where they are not known.
+        end_known: whether the next bucket comes after the last of `buckets`. False where the ring was read
+            in a way that does not show holes at the end.
+        destinations: the destinations that have buckets, in ring order.
     """
 
     buckets: tuple[Place, ...]
@@ -88,12 +87,12 @@ class HashRing:
         release: Release | None = None,
         provenance: Literal["replayed", "assumed"] = "replayed",
     ) -> HashRing:
-        """The ring that these bindings make, in bind order.
+        """Return the ring that these bindings make, in bind order.
 
         Args:
-            bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's text. The
-                same pair again is the same binding.
-            release: whose rules apply; the newest if None.
+            bindings: ``(destination, weight)`` pairs, or a mapping; a weight is an int or the binding key's
+                text. The same pair again is the same binding.
+            release: the release whose rules apply; None for the newest.
             provenance: ``replayed`` if the order is known to be the true one, else ``assumed``.
 
         Raises:
@@ -113,16 +112,16 @@ class HashRing:
         *,
         next_bucket: int | None = None,
     ) -> HashRing:
-        """The ring as it was read from a broker.
+        """Return the ring as it was read from a broker.
 
         Args:
             buckets: the destination of bucket 0, 1 and so on; None at a hole.
-            release: whose rules apply; the newest if None.
-            next_bucket: the number that the broker gives to the next bucket, where it is known: holes at the end are
-                counted by it. It decides what a bind does where releases leave such holes (before 3.9.21 and 3.10.6).
+            release: the release whose rules apply; None for the newest.
+            next_bucket: the number that the broker gives to the next bucket, where it is known. It shows
+                holes at the end, which releases before 3.9.21 and 3.10.6 leave.
 
         Raises:
-            InputError: something is no destination, or the next bucket would take the place of another.
+            InputError: an item is not a destination, or the next bucket would take the place of another.
         """
         given = listed(buckets, "one destination for each bucket")
         for destination, _ in groupby(given):
@@ -142,10 +141,14 @@ class HashRing:
         return self._bucket_count
 
     def bind(self, destination: Destination, weight: int | str = 1) -> HashRing:
-        """The ring after a bind.
+        """Return the ring after a bind.
 
-        Where the ring does not know its bindings, the binding is taken to be new. Where its end is not known, and the
-        release may leave holes there (before 3.9.21 and 3.10.6), the answer is assumed.
+        If the ring does not know its bindings, the binding counts as new. If its end is not known, and the
+        release may leave holes there (before 3.9.21 and 3.10.6), the result is assumed.
+
+        Args:
+            destination: the queue or exchange.
+            weight: an int or the binding key's text.
 
         Raises:
             InputError: the broker would refuse the binding.
@@ -153,61 +156,59 @@ class HashRing:
         return self._after(ring_changes.bind(self._state, destination, weight))
 
     def unbind(self, destination: Destination, weight: int | str | None = None) -> HashRing:
-        """The ring after an unbind; the ring itself where nothing was bound.
+        """Return the ring after an unbind; the ring itself where nothing was bound.
 
         Every release takes all buckets of the destination away, whichever of its bindings goes.
 
         Args:
             destination: the queue or exchange.
-            weight: of the one binding that goes; None: all bindings of the destination go, in bind order (as
-                when the queue is deleted). Where the ring does not know its bindings, the binding is taken to
-                exist if the destination has buckets.
+            weight: the weight of the one binding that goes; None for all bindings of the destination, in
+                bind order. If the ring does not know its bindings, a destination with buckets is bound.
 
         Raises:
-            InputError: no broker takes such a weight, or the outcome depends on a weight that is not known.
-            NotDeterminedError: the outcome depends on the order of a map inside the broker (3.7.8 and 3.7.9), or on
-                buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
+            InputError: no broker takes such a weight, or the result depends on a weight that is not known.
+            NotDeterminedError: the result depends on the order of a map inside the broker (3.7.8 and 3.7.9),
+                or on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
         """
         return self._after(ring_changes.unbind(self._state, destination, weight))
 
     def delete_destination(self, destination: Destination) -> HashRing:
-        """The ring after the queue or exchange was deleted, which removes all of its bindings.
+        """Return the ring after the queue or exchange was deleted, which removes all of its bindings.
 
         Raises:
             InputError: as in `unbind`.
-            NotDeterminedError: which of its bindings goes first decides the outcome, and the broker has no rule for it
-                (before 3.8.24 and 3.9.9, bound with different weights).
+            NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no
+                rule for that (before 3.8.24 and 3.9.9, bound with different weights).
         """
         return self._after(ring_changes.delete_destination(self._state, destination))
 
     def delete_exchange(self) -> HashRing:
-        """The ring of the exchange that takes its name later: neither buckets nor bindings."""
+        """Return the ring of the exchange that takes its name later: neither buckets nor bindings."""
         return self._after(ring_changes.delete_exchange(self._state))
 
     def restarted(self) -> HashRing:
-        """The ring after a full restart of a single node, of a durable exchange and durable destinations.
+        """Return the ring after a full restart of a single node. Exchange and destinations are durable.
 
-        It is assumed where the release's store is not known, or where the ring stays but its bindings are not known: one
-        whose buckets an unbind took would come back at the end. On 4.3 exclusive and transient queues keep their buckets
-        while their bindings go, so such a ring has to be read.
+        The result is assumed where the release's store is not known. It is also assumed where the ring stays
+        but its bindings are not known, because a binding without buckets would get them at the end. On 4.3
+        exclusive and transient queues keep their buckets and lose their bindings, so read such a ring.
 
         Raises:
-            NotDeterminedError: the broker rebuilds the ring in an order that nobody can compute (Mnesia, but for
-                3.8.4 to 3.8.9), or of bindings that are not known.
+            NotDeterminedError: the broker rebuilds the ring in an order that nobody can compute (Mnesia,
+                except 3.8.4 to 3.8.9), or from bindings that are not known.
         """
         return self._after(ring_changes.restart(self._state))
 
     def with_release(self, release: Release) -> HashRing:
-        """The same buckets under the rules of another release: an assumption."""
+        """Return the same buckets under the rules of another release: an assumption."""
         return replace(self, release=release, provenance="assumed")
 
     def destination_for(self, key: str | bytes) -> Place:
-        """The destination of a routing key; None where its bucket is a hole.
+        """Return the destination of a routing key; None where its bucket is a hole.
 
         Args:
-            key: text (its UTF-8 bytes) or bytes, of any length, though AMQP carries 255 bytes of a routing key at
-                most. A number in a header is hashed otherwise: see
-                `destination_for_term` and :class:`ConsistentHashExchange`.
+            key: text (its UTF-8 bytes) or bytes, of any length, though AMQP carries at most 255 bytes of a
+                routing key. Headers are hashed differently: see :class:`ConsistentHashExchange`.
 
         Raises:
             EmptyRingError: the ring has no buckets.
@@ -230,49 +231,45 @@ class HashRing:
         return self.buckets[bucket_of_seed(hash_binary(data) & SEED_MASK, self._bucket_count)]
 
     def destination_for_term(self, term: Term) -> Place:
-        """The destination of an Erlang term, as the server hashes it; None where its bucket is a hole.
+        """Return the destination of an Erlang term, as the server hashes it; None where its bucket is a hole.
 
         Raises:
             EmptyRingError: the ring has no buckets.
-            InputError: the value is no Erlang term.
+            InputError: the value is not an Erlang term.
         """
         self._refuse_empty()
         return self.buckets[jump_consistent_hash(term, self._bucket_count)]
 
     def indices(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> NDArray[np.int32]:
-        """The destination of each of many keys, as an index into `destinations`; -1 for a hole.
+        """Return the destination of each key, as an index into `destinations`; -1 for a hole.
 
-        Beware of -1 as an index: it is the last element in Python. For names take `destinations_for`, for counts
-        `counts`. Keys of more than 255 bytes are hashed too, though AMQP carries none as a routing key.
+        Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
+        `counts` for counts. Keys of more than 255 bytes are hashed too, though AMQP cannot carry them.
 
         Args:
             keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or
                 ChunkedArray of strings or binaries, plain, large, view, fixed-size or dictionary.
-            fill_null: the key that a null counts as; without it, nulls are refused. None, NaN and pandas' NA and NaT
-                are nulls.
+            fill_null: the key that a null counts as; without it, nulls are refused. None, NaN and pandas' NA
+                and NaT are nulls.
 
-        Memory beyond the keys: 8 bytes for each key, half of them the answer, the table of the bucket count (2 to 8 MiB,
-        shared), and scratch for 32,768 keys at a time: a few MiB, and their bytes, as Python objects too where they
-        stand in a NumPy array. Each value of an Arrow dictionary costs 16 bytes more, once; a dictionary that itself
-        holds a null is decoded as a whole.
+        Memory beyond the keys: 8 bytes for each key (half of them are the answer), the table of the bucket
+        count (2 to 8 MiB, shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each
+        value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a whole.
 
         Raises:
             EmptyRingError: the ring has no buckets.
             RowError: a key is null or neither text nor bytes; the message has its position.
-            InputError: the whole is nothing that holds keys, or `fill_null` is no key.
+            InputError: `keys` does not hold keys, or `fill_null` is not a key.
         """
         from rabbit_chx.routing import arrays
 
         self._refuse_empty()
-        hash_of_null = None
-        if fill_null is not None:
-            hash_of_null = partial(hash_binary, bytes_of(fill_null, "fill_null"))
-        return arrays.indices(keys, self._index_of_bucket, self._bucket_count, hash_of_null)
+        return arrays.indices(keys, self._index_of_bucket, self._bucket_count, fill_null)
 
     def destinations_for(
         self, keys: Iterable[Any], *, fill_null: str | bytes | None = None
     ) -> NDArray[np.object_]:
-        """The destination of each of many keys, as an array of objects; None for a hole.
+        """Return the destination of each key, as an array of objects; None for a hole.
 
         Everything else is as in `indices`; each answer costs 8 bytes more.
         """
@@ -281,7 +278,7 @@ class HashRing:
         return arrays.destinations_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
     def counts(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> dict[Place, int]:
-        """How many of many keys each destination gets, in ring order; holes, if keys reach any, under None.
+        """Return how many keys each destination gets, in ring order; holes, if keys reach any, under None.
 
         Everything else is as in `indices`.
         """
@@ -290,7 +287,7 @@ class HashRing:
         return arrays.counts_at(self.indices(keys, fill_null=fill_null), self.destinations)
 
     def indices_of_seeds(self, seeds: NDArray[np.uint32]) -> NDArray[np.int32]:
-        """The destination of each of many seeds, as in `indices`; of each seed 21 bits count.
+        """Return the destination of each seed, as in `indices`; 21 bits of a seed count.
 
         Raises:
             EmptyRingError: the ring has no buckets.
@@ -301,28 +298,26 @@ class HashRing:
         return arrays.indices_of_seeds(seeds, self._index_of_bucket, self._bucket_count)
 
     def indices_of_all_seeds(self) -> NDArray[np.int32]:
-        """Return the destination of each of the 2^21 seeds, as in `indices`; -1 everywhere on an empty ring."""
+        """Return the destination of each of the 2^21 seeds, as in `indices`; all -1 on an empty ring."""
         from rabbit_chx.routing import arrays
 
         return arrays.indices_of_all_seeds(self._index_of_bucket)
 
     def shares(self) -> dict[Place, float]:
-        """The exact share of the 2^21 seeds that each destination has; holes, if keys reach any, under None."""
+        """Return each destination's exact share of the 2^21 seeds; holes, if keys reach any, under None."""
         from rabbit_chx.routing import arrays
 
         if not self._bucket_count:
             return {}
-        *shares, holes = arrays.shares(self._index_of_bucket, self._bucket_count, len(self.destinations))
-        result: dict[Place, float] = dict(zip(self.destinations, shares, strict=True))
-        return result | {None: holes} if holes else result
+        return arrays.shares(self._index_of_bucket, self._bucket_count, self.destinations)
 
     def share_moved(self, other: HashRing) -> float:
-        """The exact share of the 2^21 seeds whose destination differs in the other ring.
+        """Return the exact share of the 2^21 seeds whose destination differs in the other ring.
 
         A hole and an empty ring are the destination None.
 
         Raises:
-            InputError: the other is no ring.
+            InputError: `other` is not a HashRing.
         """
         from rabbit_chx.routing import arrays
 
@@ -330,15 +325,15 @@ class HashRing:
         return arrays.share_moved(self.buckets, other.buckets)
 
     def to_json(self) -> str:
-        """The ring as JSON text; :mod:`rabbit_chx.routing.ring_json` describes it."""
+        """Return the ring as JSON text; :mod:`rabbit_chx.routing.ring_json` describes it."""
         return ring_json.dumps(self._state)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HashRing:
-        """The ring of a `to_json`.
+        """Read the text that `to_json` made.
 
         Raises:
-            InputError: the text is no ring, or of a later format.
+            InputError: the text is not a ring's, or is of a later format.
         """
         return cls(*ring_json.loads(text))
 

@@ -1,20 +1,21 @@
 """How a ring changes: bind, unbind, deletion and a full restart of a single node.
 
-Each function takes the state of a ring and returns the state after the change; where nothing changes it returns the same
-object. What the broker does depends on the release, by these rules of :mod:`rabbit_chx.routing.rules`:
+Each function takes the state of a ring and returns the state after the change; where nothing changes it
+returns the same object. What the broker does depends on the release, by these rules of
+:mod:`rabbit_chx.routing.rules`:
 
 - A bind appends as many buckets as the weight says. A second binding of the same destination appends too
   (`DUPLICATES_APPEND`) or is ignored.
-- An unbind takes away all buckets of the destination, even if another binding of it remains. The buckets behind them get
-  lower numbers. Buckets of other destinations that are in between are lost.
-- A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: it is empty after the
-  restart (`RESTART_EMPTIES`), or made again from the sorted bindings (`RESTART_SORTS`), or made again in an order that
-  nobody can compute (`RESTART_SHUFFLES`).
+- An unbind takes away all buckets of the destination, even if another binding of it remains. The buckets
+  behind them get lower numbers. Buckets of other destinations that are in between are lost.
+- A full restart keeps the ring on Khepri (`RESTART_KEEPS`). On Mnesia the ring is only in memory: it is empty
+  after the restart (`RESTART_EMPTIES`), or made again from the sorted bindings (`RESTART_SORTS`), or made
+  again in an order that nobody can compute (`RESTART_SHUFFLES`).
 
-Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and ``remove_bindings/3``
-(``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8 to v4.3.6; ``init/0`` and
-``recover/0`` (v3.8.5 to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were compared with real brokers of 3.8.9, 3.10.8,
-4.0.5 and 4.3.6.
+Mirrors rabbitmq-server ``rabbit_exchange_type_consistent_hash.erl``: ``add_binding/3`` and
+``remove_bindings/3`` (``chx_hash_ring_update_fun/3`` and ``ch_hash_ring_delete_fun/2`` since v3.12.0), v3.7.8
+to v4.3.6; ``init/0`` and ``recover/0`` (v3.8.5 to v4.2.x) or ``recover/2`` (from v4.3.0). Restarts were
+compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ def delete_destination(ring: RingState, destination: Destination) -> RingState:
 
     Raises:
         InputError: as in `unbind`.
-        NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no rule for that.
+        NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no rule
+            for that.
     """
     weights = {weight_of(*binding) for binding in ring.bindings or () if binding[0] == destination}
     if len(weights) > 1 and ring.release.follows(UNBIND_SHIFTS_BY_WEIGHT):
@@ -241,7 +243,7 @@ def _provenance_after_change(ring: RingState) -> Provenance:
 
 
 def _without(destination: Destination, gone: Sequence[Binding], ring: RingState) -> list[Place]:
-    """Return the buckets after the first of the `gone` bindings of a destination went: it takes all there are."""
+    """Return the buckets after the first of the `gone` bindings went, which takes all of the destination's."""
     left = list(ring.buckets)
     held = left.count(destination)
     if not held:

@@ -1,4 +1,6 @@
-"""What a ring is made of, as a plain value: changes take one and give another, and JSON text is made of one."""
+"""What a ring is made of, as a plain value: changes take one and give another, and JSON text is made of
+one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
 
 
 class RingState(NamedTuple):
-    """The parts of a :class:`~rabbit_chx.routing.ring.HashRing`, which describes them, in the order of its arguments.
+    """The parts of a :class:`~rabbit_chx.routing.ring.HashRing`, in the order of its arguments.
 
     Attributes:
         buckets: the destination of each bucket number; None at a hole.

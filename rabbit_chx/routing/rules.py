@@ -1,14 +1,16 @@
-"""Every rule that differs between releases of RabbitMQ: what the broker does, since when, by which file of the server.
+"""Every rule that differs between releases of RabbitMQ: what the broker does, since when, by which file of
+the server.
 
-The rules are sorted by the way of a message: what is hashed, how a ring changes, what a full restart does, and last
-``x-modulus-hash``. A rule is a :class:`~rabbit_chx.routing.release.Rule`: its subject, what the broker does, the versions,
-and the place in the server's source. Rules of one subject exclude each other. Code asks for a rule by its name::
+The rules are sorted by the way of a message: what is hashed, how a ring changes, what a full restart does,
+and last ``x-modulus-hash``. A rule is a :class:`~rabbit_chx.routing.release.Rule`: its subject, what the
+broker does, the versions, and the place in the server's source. Rules of one subject exclude each other. Code
+asks for a rule by its name::
 
     if release.follows(DUPLICATES_APPEND): ...
 
-The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server (before v3.8.10 in ``src/`` of
-rabbitmq-consistent-hash-exchange), in ``deps/rabbit/src/`` and in ``deps/rabbitmq_sharding/src/``. A number such as #3386
-is a pull request of rabbitmq-server.
+The files are in ``deps/rabbitmq_consistent_hash_exchange/src/`` of rabbitmq-server (before v3.8.10 in
+``src/`` of rabbitmq-consistent-hash-exchange), in ``deps/rabbit/src/`` and in
+``deps/rabbitmq_sharding/src/``. A number such as #3386 is a pull request of rabbitmq-server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which bucket a seed has: one table for each bucket count, filled on demand, shared by the whole process.
 
-The exchange keeps 21 bits of a hash, so it is a function from 2^21 seeds to buckets, and that function depends
-on nothing but the bucket count N. All rings with the same N share one table. A table starts empty; whoever
-walks a seed writes the answer down.
+The exchange keeps 21 bits of a hash, so it is a function from 2^21 seeds to buckets, and that function
+depends on nothing but the bucket count N. All rings with the same N share one table. A table starts empty;
+whoever walks a seed writes the answer down.
 
 A table takes 2 MiB up to 255 buckets, 4 MiB up to 65,535 and 8 MiB above. At most `MAX_TABLES` are kept; the
 one that was asked for longest ago goes first.
@@ -41,12 +41,12 @@ class SeedTable:
 
 
 def table_of(buckets: int) -> SeedTable | None:
-    """The table of a bucket count, if one is open."""
+    """Return the table of a bucket count, if one is open."""
     return opened.get(buckets)
 
 
 def open_table(buckets: int) -> SeedTable:
-    """The table of a bucket count, made if need be.
+    """Return the table of a bucket count, made if need be.
 
     Args:
         buckets: the bucket count, 1 to 2^32 - 1.

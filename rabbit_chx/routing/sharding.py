@@ -19,18 +19,19 @@ __all__ = ["shard_names"]
 
 
 def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
-    """The names of an exchange's shards, in the order that an ``x-modulus-hash`` exchange counts them in.
+    """Return the names of an exchange's shards, in the order in which ``x-modulus-hash`` counts them.
 
-    All are bound with one key, so the order is that of the names: by node, then by number as text, 10 before 2.
-    Shards of an earlier, larger policy stay bound, and are the caller's to add.
+    All are bound with one key, so the order is that of the names: by node, then by number as text, 10 before
+    2. Shards of an earlier, larger policy stay bound, and are the caller's to add.
 
     Args:
-        exchange: the sharded exchange.
-        nodes: the running nodes, as ``rabbit@host``.
-        shards_per_node: of the policy, 0 or more.
+        exchange: the name of the sharded exchange.
+        nodes: the names of the running nodes, such as ``rabbit@host``.
+        shards_per_node: the number of shards that the policy asks for on each node, 0 or more.
 
     Raises:
-        InputError: no such number, something is no name, or a shard's is longer than 255 bytes.
+        InputError: `shards_per_node` is not a whole number from 0 on, a name is not text, or the name of a
+            shard has more than 255 bytes.
     """
     if isinstance(shards_per_node, bool) or not isinstance(shards_per_node, int) or shards_per_node < 0:
         raise InputError(f"shards-per-node is {shards_per_node!r:.60}: give a whole number, 0 or more")

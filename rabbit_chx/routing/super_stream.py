@@ -1,8 +1,9 @@
 """Super streams: which partition a routing key goes to. The client decides that, not the broker.
 
-Mirrors rabbitmq-stream-java-client ``HashRoutingStrategy.java`` and ``RoutingKeyRoutingStrategy.java``; rstream 1.1.1,
-the official client for Python, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes otherwise; and rabbitmq-server ``deps/rabbitmq_stream/src/rabbit_stream_utils.erl``,
-``sort_partitions/1`` (v3.11.0 to v4.3.6).
+Mirrors rabbitmq-stream-java-client ``HashRoutingStrategy.java`` and ``RoutingKeyRoutingStrategy.java``; the
+official client for Python, rstream 1.1.1, ``superstream.py``, ``HashRoutingMurmurStrategy``, which hashes
+differently; and rabbitmq-server ``deps/rabbitmq_stream/src/rabbit_stream_utils.erl``, ``sort_partitions/1``
+(v3.11.0 to v4.3.6).
 """
 
 from __future__ import annotations
@@ -30,21 +31,23 @@ class SuperStream:
 
     Attributes:
         partitions: the streams, in the order that the broker gives to clients.
-        binding_keys: the key that each is bound with.
+        binding_keys: the key that each partition is bound with.
     """
 
     partitions: tuple[str, ...]
     binding_keys: tuple[str, ...]
 
     def __init__(self, partitions: Iterable[str], binding_keys: Iterable[str] | None = None) -> None:
-        """A super stream.
+        """Make a super stream of its partitions.
 
         Args:
             partitions: the streams' names, in the broker's order.
-            binding_keys: the key of each; None for ``0``, ``1`` and so on, as the broker makes them.
+            binding_keys: the binding key of each partition; None for ``0``, ``1`` and so on, as the broker
+                makes them.
 
         Raises:
-            InputError: there are no partitions, or not as many keys, or one is no text.
+            InputError: there are no partitions, there is not one binding key for each, or a name or key is
+                not text.
         """
         names = listed(partitions, "the names of the streams, even of one")
         if binding_keys is None:
@@ -63,14 +66,14 @@ class SuperStream:
 
     @classmethod
     def from_bindings(cls, bindings: Iterable[tuple[str, str, int | None]]) -> SuperStream:
-        """A super stream by the bindings of its exchange.
+        """Return the super stream that has these bindings of its exchange.
 
         Args:
-            bindings: ``(stream, binding key, order)``, order being the binding's argument
-                ``x-stream-partition-order``, or None: those without stand last, in the order given.
+            bindings: ``(stream, binding key, order)`` of each binding. The order is the binding's argument
+                ``x-stream-partition-order``, or None; bindings without it come last, in the order given.
 
         Raises:
-            InputError: something is no such binding.
+            InputError: an item is not such a binding.
         """
         known = listed(bindings, "(stream, binding key, order) of each")
         for binding in known:
@@ -79,14 +82,14 @@ class SuperStream:
         return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
 
     def partition_for(self, routing_key: str | bytes, client: Literal["java", "rstream"] = "java") -> str:
-        """The partition of a routing key by its hash, unsigned, modulo the partitions.
+        """Return the partition of a routing key by its hash, unsigned, modulo the partitions.
 
         Producers of both kinds at one super stream put the same key into different partitions.
 
         Args:
-            routing_key: text (or its UTF-8 bytes), of any length.
-            client: whose producer it is: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes UTF-16 with its
-                byte order mark, as little-endian machines have it, by 128-bit murmur3.
+            routing_key: text or its UTF-8 bytes, of any length.
+            client: the client of the producer: ``java`` hashes UTF-8 by 32-bit murmur3; ``rstream`` hashes
+                UTF-16 with its byte order mark, as little-endian machines have it, by 128-bit murmur3.
 
         Raises:
             InputError: the key is neither text nor bytes, or there is no such client.
@@ -101,10 +104,10 @@ class SuperStream:
         return self.partitions[hash_ % len(self.partitions)]
 
     def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
-        """The partitions of a routing key where the client routes by binding key: those bound with it.
+        """Return the partitions of a routing key where the client routes by binding key: those bound with it.
 
         Raises:
-            InputError: it is neither text nor bytes.
+            InputError: the routing key is neither text nor bytes.
         """
         wanted = bytes_of(routing_key, "the routing key")
         bound = zip(self.partitions, self.binding_keys, strict=True)

@@ -1,8 +1,8 @@
 """phash2 of many binaries at once.
 
-A chunk of keys is hashed in step: all first blocks of 12 bytes, then the second ones of those keys that have a
-second, and so on. Keys are sorted by their number of blocks, so that those still under way are always the end
-of each array.
+A chunk of keys is hashed in step: all first blocks of 12 bytes, then the second ones of those keys that have
+a second, and so on. Keys are sorted by their number of blocks, so that those still under way are always the
+end of each array.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ TAIL_MASKS = tuple(
 
 
 def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 0) -> Iterator[UInt32s]:
-    """The hashes of keys that lie one behind the other, a chunk at a time.
+    """Return the hashes of keys that lie one behind the other, a chunk at a time.
 
     Args:
         data: the bytes.
         offsets: where each key begins; one more than there are keys.
-        initial: the hash of what stands before each key inside a term.
+        initial: the hash of what precedes each key inside a term.
     """
     for start in range(0, len(offsets) - 1, CHUNK_KEYS):
         bounds = offsets[start : start + CHUNK_KEYS + 1].astype(np.int64)
@@ -55,7 +55,7 @@ def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 
 def _hash_chunk(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], initial: int
 ) -> UInt32s:
-    """The hash of each key; `data` goes on for at least 16 bytes behind the start of each key's last block."""
+    """Return the hash of each key; `data` has at least 16 bytes behind the start of each key's last block."""
     blocks = lengths // BLOCK
     order = None
     if blocks.min() != blocks.max():
@@ -77,12 +77,12 @@ def _hash_sorted(
     blocks: NDArray[np.int64],
     initial: int,
 ) -> UInt32s:
-    """Hashes keys that are sorted by their number of whole blocks."""
+    """Hash keys that are sorted by their number of whole blocks."""
     size = len(starts)
     a, b = np.full(size, GOLDEN, np.uint32), np.full(size, GOLDEN, np.uint32)
     c = np.full(size, HCONST_13 + initial & MASK, np.uint32)
     spare = np.empty(size, np.uint32)
-    # Keys of one length stand at even distances, as they lie one behind the other.
+    # Keys of one length are at even distances, because they lie one behind the other.
     stride = int(lengths[0]) if lengths.min() == lengths.max() else 0
 
     done, block = 0, 0
@@ -99,7 +99,7 @@ def _hash_sorted(
     words = _words(data, starts[:done] + BLOCK * blocks[:done], stride)
     left = lengths[:done] - BLOCK * blocks[:done]
     tail = [word & mask[left] for word, mask in zip(words, TAIL_MASKS, strict=True)]
-    # The length stands in the low byte of the last word, and runs over into the others.
+    # The length is in the low byte of the last word, and runs over into the others.
     tail[2] = (tail[2] << np.uint32(8)) + lengths[:done].astype(np.uint32)
     mix_in(a[:done], b[:done], c[:done], tail, spare[:done])
     c[lengths == 0] = HCONST_13 + initial & MASK
@@ -107,7 +107,7 @@ def _hash_sorted(
 
 
 def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -> list[UInt32s]:
-    """The three little-endian words that stand at each position; a stride of 0 says that it varies."""
+    """Return the three little-endian words at each position; a stride of 0 says that it varies."""
     if stride:
         begin = int(positions[0])
         return [np.ndarray((len(positions),), "<u4", data, begin + 4 * n, (stride,)) for n in range(3)]
@@ -118,7 +118,7 @@ def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -
 
 
 def mix_in(a: UInt32s, b: UInt32s, c: UInt32s, words: Sequence[UInt32s | np.uint32], spare: UInt32s) -> None:
-    """Adds a block to the state and mixes, in place; `spare` is room for one array."""
+    """Add a block to the state and mixes, in place; `spare` is room for one array."""
     for register, word in zip((a, b, c), words, strict=True):
         np.add(register, word, out=register)
     for x, y, z, shift in (

@@ -92,7 +92,7 @@ class ExchangeSeeds:
         self._seed_of_field = seed_of_field
 
     def of_values(self, values: Iterable[Any], *, fill_null: Any, missing_nulls: bool) -> UInt32s:  # noqa: ANN401
-        """Return the seed of each value; arguments and errors are those of :meth:`ConsistentHashExchange.indices`."""
+        """Return the seed of each value; see :meth:`ConsistentHashExchange.indices`."""
         kind, client = self._hashed_on.kind, self._client
         seed_of_null = self._seed_of_null(fill_null, missing=missing_nulls)
         if kind == "routing-key":
@@ -114,7 +114,7 @@ class ExchangeSeeds:
         )
 
     def _seed_of_null(self, fill: Any, *, missing: bool) -> SeedOfNull:  # noqa: ANN401
-        """Return what finds the seed of a null, asked only where there is one; None where nulls are refused."""
+        """Return what finds the seed of a null; None where nulls are refused."""
         kind = self._hashed_on.kind
         if missing and fill is not None:
             raise InputError("nulls are both filled and missing: give fill_null or missing_nulls")
@@ -252,7 +252,7 @@ def _refuse_numpy_without_values(values: object) -> None:
 
 
 def _kind_of(values: Any) -> str:  # noqa: ANN401
-    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA do not count."""
+    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA are ignored."""
     if getattr(values, "ndim", 1) != 1:
         return ""
     if isinstance(values, np.ndarray) and values.dtype.kind != "O":

@@ -34,7 +34,7 @@ def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
 
     Args:
         values: int64 or uint64.
-        initial: the hash of what stands before each inside a term.
+        initial: the hash of what precedes each integer inside a term.
     """
     hashed = np.empty(len(values), np.uint32)
     for start in range(0, len(values), CHUNK_KEYS):
@@ -44,7 +44,7 @@ def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
 
 
 def _hash_chunk(values: NDArray[Integers], initial: int) -> UInt32s:
-    """Hash as ``make_hash2`` does: what fits 28 bits in one word, all else as the sign and the magnitude in two."""
+    """Hash as ``make_hash2`` does: one word for what fits 28 bits, else the sign and two words of magnitude."""
     negative = values < 0
     unsigned = values.view(np.uint64)
     magnitude = np.where(negative, ~unsigned + np.uint64(1), unsigned)
@@ -147,5 +147,5 @@ def _seeds_of_chunk(
 
 
 def hash_before_value(type_: str) -> int:
-    """Return the hash of ``{Type, Value}`` as it is before the value: an empty binary only adds a constant to it."""
+    """Return the hash of ``{Type, Value}`` before the value; an empty binary only adds a constant to it."""
     return phash2((Atom(type_), b""), 1 << 32) - HCONST_13 & MASK

@@ -39,11 +39,11 @@ PANDAS_NULLS = ("NAType", "NaTType")
 def hashes(
     keys: Iterable[Any], initial: int = 0, *, seed_of_null: SeedOfNull = None, longest: int | None = None
 ) -> UInt32s:
-    """The 32-bit phash2 of each key: modulo 2^27 it is phash2's default answer.
+    """Return the 32-bit phash2 of each key: modulo 2^27 it is phash2's default answer.
 
     Args:
-        keys: as :meth:`HashRing.indices` takes them.
-        initial: the hash of what stands before each key inside a term.
+        keys: the keys, as :meth:`HashRing.indices` takes them.
+        initial: the hash of what precedes each key inside a term.
         seed_of_null: finds the hash of a null; None refuses nulls.
         longest: how many bytes a key may have; None for any number.
     """
@@ -54,7 +54,7 @@ def hashes(
 def hashed_parts(
     keys: Iterable[Any], initial: int = 0, *, seed_of_null: SeedOfNull = None, longest: int | None = None
 ) -> Iterator[UInt32s]:
-    """The hashes of the keys, a chunk at a time; see `hashes`."""
+    """Return the hashes of the keys, a chunk at a time; see `hashes`."""
     if is_arrow(keys):
         yield from _hashed_arrow(keys, initial, seed_of_null, longest)
         return
@@ -70,10 +70,10 @@ def hashed_parts(
 
 
 def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
-    """The values as lists of Python's own, a chunk at a time, each with the position of its first one.
+    """Return the values as lists of Python's own, a chunk at a time, each with the position of its first one.
 
     Raises:
-        InputError: it is nothing that holds values in a row.
+        InputError: `values` does not hold values in a row.
     """
     unordered_or_more = (
         isinstance(values, (str, bytes, bytearray, memoryview, Mapping, AbstractSet))
@@ -96,17 +96,17 @@ def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
 
 
 def is_arrow(values: object) -> bool:
-    """Whether pyarrow made it; pyarrow may be absent."""
+    """Return whether pyarrow made it; pyarrow may be absent."""
     return type(values).__module__.partition(".")[0] == "pyarrow"
 
 
 def _is_column(values: object) -> bool:
-    """Tells a pyarrow Array or ChunkedArray from a Table or a Scalar."""
+    """Tell a pyarrow Array or ChunkedArray from a Table or a Scalar."""
     return hasattr(values, "null_count")
 
 
 def is_null(value: object) -> bool:
-    """Whether a value says that there is none: None, NaN, or pandas' NA or NaT."""
+    """Return whether a value says that there is none: None, NaN, or pandas' NA or NaT."""
     if value is None:
         return True
     if isinstance(value, (float, np.floating)):
@@ -115,14 +115,14 @@ def is_null(value: object) -> bool:
 
 
 def null_error(position: int) -> RowError:
-    """The error for a null, which says where it stands."""
+    """Return the error for a null, with its position."""
     return RowError(
         f"the value at position {position} is null: drop such rows, or say with fill_null what they count as"
     )
 
 
 def _hashed_list(keys: list[Any], first: int, initial: int, longest: int | None) -> tuple[UInt32s, list[int]]:
-    """The hashes of a piece, and the places of the nulls in it, whose hashes mean nothing."""
+    """Return the hashes of a piece, and the places of the nulls in it, whose hashes mean nothing."""
     null: list[int] = []
     kinds = set(map(type, keys))
     if not kinds <= {str, bytes}:
@@ -139,7 +139,7 @@ def _hashed_list(keys: list[Any], first: int, initial: int, longest: int | None)
 def _spans_of_list(
     keys: list[Any], kinds: set[type], first: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """One buffer of all keys, and where each begins in it; one offset more than there are keys."""
+    """Return one buffer of all keys, and where each begins in it; one offset more than there are keys."""
     if kinds == {str} and (text := "".join(keys)).isascii():
         data = text.encode()
     else:
@@ -165,7 +165,7 @@ def _hashed_arrow(
     longest: int | None,
     first: int = 0,
 ) -> Iterator[UInt32s]:
-    """Hashes a pyarrow Array or ChunkedArray; `first` is the position of its first key in the whole."""
+    """Hash a pyarrow Array or ChunkedArray; `first` is the position of its first key in the whole."""
     if hasattr(keys, "chunks"):
         for chunk in keys.chunks:
             yield from _hashed_arrow(chunk, initial, seed_of_null, longest, first)
@@ -188,7 +188,7 @@ def _hashed_arrow(
 
 
 def _hashed_array(keys: Any, initial: int, longest: int | None, first: int) -> Iterator[UInt32s]:  # noqa: ANN401
-    """Hashes a pyarrow Array; the hash of a null means nothing."""
+    """Hash a pyarrow Array; the hash of a null means nothing."""
     if hasattr(keys, "dictionary"):
         yield from _hashed_dictionary(keys, initial, longest, first)
         return
@@ -219,7 +219,7 @@ def _refuse_long(sizes: NDArray[Any], longest: int, first: int) -> None:
 
 
 def refuse_nulls(keys: Any, first: int = 0) -> None:  # noqa: ANN401
-    """Refuses a pyarrow Array with nulls, by the position of the first one in the whole."""
+    """Refuse a pyarrow Array with nulls, by the position of the first one in the whole."""
     if keys.null_count:
         raise null_error(first + int(keys.is_null().to_numpy(zero_copy_only=False).argmax()))
 
@@ -251,5 +251,5 @@ def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:  # noq
 
 
 def _bytes_in(buffer: Any) -> NDArray[np.uint8]:  # noqa: ANN401
-    """The bytes of an Arrow buffer, which may be absent where all keys are empty."""
+    """Return the bytes of an Arrow buffer, which may be absent where all keys are empty."""
     return np.empty(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rabbit_chx.amqp.names import bytes_of
+from rabbit_chx.erlang import hash_binary
 from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
 from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS
 from rabbit_chx.routing.arrays.keys import hashed_parts
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.routing.arrays.binaries import UInt32s
-    from rabbit_chx.routing.arrays.keys import SeedOfNull
     from rabbit_chx.routing.bindings import Destination, Place
 
 __all__ = [
@@ -39,28 +41,29 @@ SEED_MASK = np.uint32(SEEDS - 1)
 
 
 def indices(
-    keys: Iterable[Any], index_of_bucket: array[int], buckets: int, seed_of_null: SeedOfNull = None
+    keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None = None
 ) -> NDArray[np.int32]:
-    """The destination index of each key.
+    """Return the destination index of each key.
 
     Args:
         keys: list of str or bytes, NumPy array or pyarrow array, as in :meth:`HashRing.indices`.
-        index_of_bucket: for each bucket its index into the ring's destinations, -1 for a hole.
+        index_of_bucket: the destination index of each bucket; -1 for a hole.
         buckets: the bucket count that routing uses.
-        seed_of_null: finds the hash of a null; None refuses nulls.
+        fill_null: the key that a null counts as; None refuses nulls.
 
     Raises:
         RowError: a key is null or neither text nor bytes; the message has its position.
-        InputError: the whole is nothing that holds keys.
+        InputError: `keys` does not hold keys, or `fill_null` is not a key.
     """
     index = _as_int32(index_of_bucket)
-    hashed = hashed_parts(keys, seed_of_null=seed_of_null)
+    filled = None if fill_null is None else partial(hash_binary, bytes_of(fill_null, "fill_null"))
+    hashed = hashed_parts(keys, seed_of_null=filled)
     parts = [index[buckets_of_seeds(part & SEED_MASK, buckets)] for part in hashed]
     return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
 def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) -> NDArray[np.int32]:
-    """The destination index of each seed; only 21 bits of each matter."""
+    """Return the destination index of each seed; only 21 bits of each matter."""
     index = _as_int32(index_of_bucket)
     found = np.empty(len(seeds), np.int32)
     for start in range(0, len(seeds), CHUNK_KEYS):
@@ -70,14 +73,14 @@ def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) 
 
 
 def destinations_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> NDArray[np.object_]:
-    """The destination at each index; None for -1."""
+    """Return the destination at each index; None for -1."""
     names = np.empty(len(destinations) + 1, np.object_)  # the last place, which -1 is too, stays None
     names[:-1] = destinations
     return names[found]
 
 
 def counts_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> dict[Place, int]:
-    """How often each destination's index is there; -1 under None, if it is there."""
+    """Return how often each destination's index is there; -1 under None, if it is there."""
     counted = np.zeros(len(destinations) + 1, np.int64)
     for start in range(0, len(found), CHUNK_KEYS):
         counted += np.bincount(found[start : start + CHUNK_KEYS] + 1, minlength=len(counted))
@@ -87,19 +90,29 @@ def counts_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> 
 
 
 def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:
-    """The bucket of each of the 2^21 seeds, read-only."""
+    """Return the bucket of each of the 2^21 seeds, read-only."""
     found = buckets_of_seeds(np.arange(SEEDS, dtype=np.uint32), buckets)
     found.flags.writeable = False
     return found
 
 
-def shares(index_of_bucket: array[int], buckets: int, destinations: int) -> list[float]:
-    """The share of the seeds that each destination has, and last the share of holes."""
+def shares(
+    index_of_bucket: array[int], buckets: int, destinations: Sequence[Destination]
+) -> dict[Place, float]:
+    """Return the exact share of the seeds that each destination has; holes, if seeds reach any, under None.
+
+    Args:
+        index_of_bucket: the destination index of each bucket; -1 for a hole.
+        buckets: the bucket count that routing uses, at least 1.
+        destinations: the ring's destinations.
+    """
     index = _as_int32(index_of_bucket)
     counts = np.bincount(all_buckets(buckets), minlength=buckets)
-    seeds = np.zeros(destinations + 1, np.int64)
+    seeds = np.zeros(len(destinations) + 1, np.int64)
     np.add.at(seeds, index[:buckets], counts)  # the index of a hole, -1, is the last place
-    return [count / SEEDS for count in seeds.tolist()]
+    *found, holes = (count / SEEDS for count in seeds.tolist())
+    result: dict[Place, float] = dict(zip(destinations, found, strict=True))
+    return result | {None: holes} if holes else result
 
 
 def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
@@ -118,7 +131,7 @@ def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
 
 
 def indices_of_all_seeds(index_of_bucket: array[int]) -> NDArray[np.int32]:
-    """Return the destination index of each of the 2^21 seeds; -1 for a hole, and everywhere on an empty ring."""
+    """Return the destination index of each of the 2^21 seeds; -1 for a hole or an empty ring."""
     buckets = len(index_of_bucket) - index_of_bucket.count(-1)
     if not buckets:
         return np.full(SEEDS, -1, np.int32)
@@ -131,7 +144,7 @@ def _as_int32(numbers: array[int]) -> NDArray[np.int32]:
 
 
 def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger[Any]]:
-    """The bucket of each seed, from the table; seeds that it has not met yet are walked first."""
+    """Return the bucket of each seed, from the table; seeds that it has not met yet are walked first."""
     table = open_table(buckets)
     cells = np.frombuffer(table.cells, f"u{table.cells.itemsize}")
     found = cells[seeds]
@@ -146,7 +159,7 @@ def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger
 
 
 def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
-    """The bucket of each seed, as :func:`rabbit_chx.routing.jump.bucket_of_seed` walks to it."""
+    """Return the bucket of each seed, as :func:`rabbit_chx.routing.jump.bucket_of_seed` walks to it."""
     words = _seed_words(seeds.astype(np.uint64))
     bucket = np.zeros(len(seeds))
     walking = np.arange(len(seeds))
@@ -168,7 +181,7 @@ def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
 
 
 def _seed_words(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The generator's 16 words for each seed, as ``rand:seed_s(exs1024, {K, K, K})`` makes them."""
+    """Return the generator's 16 words for each seed, as ``rand:seed_s(exs1024, {K, K, K})`` makes them."""
     x, y, z = ((seeds + np.uint64(1)) * np.uint64(prime) & np.uint64(SEED_MASK) for prime in PRIMES)
     word = x << np.uint64(43) | y << np.uint64(22) | z << np.uint64(1) | np.uint64(1)
     words = np.empty((WORDS, len(seeds)), np.uint64)
