@@ -19,7 +19,7 @@ import pika
 from publish_ways import Cost, Work, build_peer, compiled_peer, ours, raw, tutorial, windowed_pika
 
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.rendering import Column, render_table
+from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 if TYPE_CHECKING:
@@ -79,13 +79,13 @@ def main() -> None:
     print(
         render_table(
             (
-                Column("way", numeric=False),
-                Column("messages/s"),
-                Column("min"),
-                Column("max"),
-                Column("ours is times as fast"),
-                Column("client CPU s/100k"),
-                Column("ours takes of it"),
+                TableColumn("way", numeric=False),
+                TableColumn("messages/s"),
+                TableColumn("min"),
+                TableColumn("max"),
+                TableColumn("ours is times as fast"),
+                TableColumn("client CPU s/100k"),
+                TableColumn("ours takes of it"),
             ),
             [
                 (

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rabbit_chx import HashRing
-from rabbit_chx.rendering import Column, render_table
+from rabbit_chx.rendering import TableColumn, render_table
 from spark_connector import queue_for
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ CORES = 2
 RING = HashRing.from_bindings([(f"orders.{n}", 1) for n in range(10)])
 
 
-def transport_only() -> Callable[[str], pyspark.sql.Column]:
+def transport_only() -> Callable[[str], pyspark.sql.TableColumn]:
     """Return an arrow_udf whose kernel does almost nothing."""
 
     def kernel(keys):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # without annotations it is a scalar UDF
@@ -40,7 +40,7 @@ def transport_only() -> Callable[[str], pyspark.sql.Column]:
         return pa.repeat(pa.scalar("orders.5", pa.string()), len(keys))
 
     functions: Any = import_module("pyspark.sql.functions")
-    made: Callable[[str], pyspark.sql.Column] = functions.arrow_udf(kernel, "string")
+    made: Callable[[str], pyspark.sql.TableColumn] = functions.arrow_udf(kernel, "string")
     return made
 
 
@@ -89,8 +89,8 @@ def main() -> None:
         for name, median in medians.items()
     ]
     columns = (
-        Column("way", numeric=False),
-        *map(Column, ("s (median)", "min", "max", "ns/row", "times the transport")),
+        TableColumn("way", numeric=False),
+        *map(TableColumn, ("s (median)", "min", "max", "ns/row", "times the transport")),
     )
     print(f"\n{rows:,} keys of 14 bytes, a ring of 10 buckets, {CORES} tasks, {options.rounds} rounds")
     print(render_table(columns, table))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from spark_write import EXCHANGE, PARTITIONS, bench_exchange, measured, prepared, spark_on
 
-from rabbit_chx.rendering import Column, render_table
+from rabbit_chx.rendering import TableColumn, render_table
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.message_ids import MessageIds
 
@@ -72,7 +72,7 @@ def main() -> None:
         for name, found in rates.items()
     ]
     headings = ("rows/s (median)", "min", "max", "times as long")
-    print(render_table((Column("messageId", numeric=False), *map(Column, headings)), table))
+    print(render_table((TableColumn("messageId", numeric=False), *map(TableColumn, headings)), table))
 
 
 if __name__ == "__main__":

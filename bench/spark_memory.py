@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spark_write import EXCHANGE, QUEUES, bench_exchange, spark_on
 
-from rabbit_chx.rendering import Column, render_table
+from rabbit_chx.rendering import TableColumn, render_table
 
 MIB = 1 << 20
 
@@ -88,7 +88,7 @@ def main() -> None:
     few, many = peaks.values()
     print(
         render_table(
-            (Column("rows"), Column("peak MiB of the worker")),
+            (TableColumn("rows"), TableColumn("peak MiB of the worker")),
             [(rows, f"{peak / MIB:.1f}") for rows, peak in peaks.items()],
         )
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from spark_raw import raw_sink
 from spark_write import EXCHANGE, bench_exchange, measured, ours, prepared, spark_on
 
-from rabbit_chx.rendering import Column, render_table
+from rabbit_chx.rendering import TableColumn, render_table
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -61,7 +61,7 @@ def main() -> None:
         spark.stop()
         print(f"\n{place.origin}; local[{max(PARTITIONS)}], {rounds} rounds, medians")
     headings = ("partitions", "body bytes", "rows", "rows/s", "MiB/s", "limit rows/s", "of the limit")
-    print(render_table(tuple(Column(heading) for heading in headings), table))
+    print(render_table(tuple(TableColumn(heading) for heading in headings), table))
 
 
 if __name__ == "__main__":

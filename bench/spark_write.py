@@ -19,7 +19,7 @@ from spark_raw import raw_sink
 
 import spark_connector
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.rendering import Column, render_table
+from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def main() -> None:
         for (name, values), middle in zip(rates.items(), median, strict=True)
     ]
     headings = ("rows", "rows/s (median)", "min", "max", "ours is times as fast")
-    columns = (Column("way", numeric=False), *(Column(heading) for heading in headings))
+    columns = (TableColumn("way", numeric=False), *(TableColumn(heading) for heading in headings))
     print(render_table(columns, table))
 
 

@@ -27,7 +27,7 @@ import spark_connector
 from rabbit_chx import Broker, HashRing
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import RabbitChxError
-from rabbit_chx.rendering import Column, CountProgress, render_table
+from rabbit_chx.rendering import CountProgress, TableColumn, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
 
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ def show(prediction: Prediction, report: Mapping[str, Any], findings: Findings) 
     ]
     total = ("", *map(sum, list(zip(*rows, strict=True))[1:]))
     columns = (
-        Column("queue", numeric=False),
-        *(Column(heading) for heading in ("weight", "predicted", "confirmed*", "really there")),
+        TableColumn("queue", numeric=False),
+        *(TableColumn(heading) for heading in ("weight", "predicted", "confirmed*", "really there")),
     )
     lines = [
         render_table(columns, rows, total),

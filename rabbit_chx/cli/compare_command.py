@@ -27,7 +27,7 @@ from rabbit_chx.cli.option_groups import (
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, Outcome
 from rabbit_chx.cli.sample_options import sample_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Column, Facts, Line, Table, sign_of_life
+from rabbit_chx.rendering import Facts, Line, Table, TableColumn, sign_of_life
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +85,7 @@ class CompareReport:
             yield matrix_table(self.sample.matrix, int)
             if self.shown:
                 yield Table(
-                    [Column(heading, numeric=False) for heading in ("key", "before", "after")],
+                    [TableColumn(heading, numeric=False) for heading in ("key", "before", "after")],
                     [
                         (self.keys[move.position], outcome_text(move.before), outcome_text(move.after))
                         for move in self.sample.moved[: self.shown]

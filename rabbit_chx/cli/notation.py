@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import Refused
-from rabbit_chx.rendering import Column, Table
+from rabbit_chx.rendering import Table, TableColumn
 from rabbit_chx.routing import ExchangeRef
 
 if TYPE_CHECKING:
@@ -166,7 +166,11 @@ def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Tabl
         ]
         for source, total in before.items()
     ]
-    columns = [Column("from \\ to", numeric=False), *(Column(place_text(to)) for to in after), Column("all")]
+    columns = [
+        TableColumn("from \\ to", numeric=False),
+        *(TableColumn(place_text(to)) for to in after),
+        TableColumn("all"),
+    ]
     total = ["", *map(shown, after.values()), shown(sum(after.values()))]
     return Table(columns, rows, total, narrow=moves)
 
@@ -176,7 +180,9 @@ def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Tabl
     rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:_MOST_MOVES]]
     if rest := moves[_MOST_MOVES:]:
         rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
-    return Table([Column("from", numeric=False), Column("to", numeric=False), Column("moves")], rows)
+    return Table(
+        [TableColumn("from", numeric=False), TableColumn("to", numeric=False), TableColumn("moves")], rows
+    )
 
 
 def matrix_json(matrix: MovementMatrix) -> dict[str, Any]:

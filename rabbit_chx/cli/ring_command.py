@@ -17,7 +17,7 @@ from rabbit_chx.cli.notation import bucket_ranges, exchange_facts, percent, plac
 from rabbit_chx.cli.option_groups import output_option, show_help
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.rendering import Column, Facts, Table
+from rabbit_chx.rendering import Facts, Table, TableColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -51,9 +51,9 @@ class RingReport:
         if not self.ring.buckets:
             return
         shares, ranges = self.ring.shares(), bucket_ranges(enumerate(self.ring.buckets))
-        columns = [Column("destination", numeric=False), Column("buckets", numeric=False)]
+        columns = [TableColumn("destination", numeric=False), TableColumn("buckets", numeric=False)]
         yield Table(
-            [*columns, Column("count"), Column("share")],
+            [*columns, TableColumn("count"), TableColumn("share")],
             [
                 (place_text(place), text, self.ring.buckets.count(place), percent(shares.get(place, 0)))
                 for place, text in ranges.items()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.notation import place_json, place_text, ring_json, ring_text
-from rabbit_chx.rendering import Column, Facts, Line, Table
+from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 from rabbit_chx.rendering.table import printable
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class RouteReport:
         """Return a table of the answers, or the facts of each explained answer."""
         plain = [answer for answer in self.answers if answer.explanation is None]
         if plain:
-            columns = [Column("key", numeric=False), Column("destination", numeric=False)]
+            columns = [TableColumn("key", numeric=False), TableColumn("destination", numeric=False)]
             yield Table(columns, [(answer.key, place_text(answer.place)) for answer in plain])
         for answer in self.answers:
             if answer.explanation:

@@ -9,7 +9,7 @@ import click
 
 from rabbit_chx.cli.option_groups import output_option, release_options
 from rabbit_chx.cli.outcome import Outcome
-from rabbit_chx.rendering import Column, Table
+from rabbit_chx.rendering import Table, TableColumn
 from rabbit_chx.routing import rule_rows
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class RulesReport:
         """Return one row for each span of versions; only the JSON names the sources."""
         headings = ("rule", "since", "until", "store", "what")
         yield Table(
-            [Column(heading, numeric=False) for heading in headings],
+            [TableColumn(heading, numeric=False) for heading in headings],
             [(row.rule, row.since, row.until, row.store, row.what) for row in self.rows],
         )
 

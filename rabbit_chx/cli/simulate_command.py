@@ -30,7 +30,7 @@ from rabbit_chx.cli.option_groups import (
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.sample_options import sample_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Column, Facts, Table, sign_of_life
+from rabbit_chx.rendering import Facts, Table, TableColumn, sign_of_life
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,7 +110,7 @@ def _shares_table(simulation: Simulation) -> Table:
         )
         for place in simulation.places
     ]
-    return Table([Column("destination", numeric=False), *map(Column, headings)], rows)
+    return Table([TableColumn("destination", numeric=False), *map(TableColumn, headings)], rows)
 
 
 def _sample_table(simulation: Simulation, sample: SampleCounts) -> Table:
@@ -127,7 +127,7 @@ def _sample_table(simulation: Simulation, sample: SampleCounts) -> Table:
         for place, count in sample.messages_of.items()
     ]
     headings = ("keys", "expected", "messages", "of all")
-    return Table([Column("destination", numeric=False), *map(Column, headings)], rows)
+    return Table([TableColumn("destination", numeric=False), *map(TableColumn, headings)], rows)
 
 
 def _heaviest_table(sample: SampleCounts, keys: Sequence[str]) -> Table:
@@ -140,8 +140,8 @@ def _heaviest_table(sample: SampleCounts, keys: Sequence[str]) -> Table:
         )
         for heavy in sample.heaviest
     ]
-    headings = (Column("heaviest keys", numeric=False), Column("messages"), Column("of all"))
-    return Table([*headings, Column("destination", numeric=False)], rows)
+    headings = (TableColumn("heaviest keys", numeric=False), TableColumn("messages"), TableColumn("of all"))
+    return Table([*headings, TableColumn("destination", numeric=False)], rows)
 
 
 def _sample_facts(sample: SampleCounts) -> list[tuple[str, str]]:

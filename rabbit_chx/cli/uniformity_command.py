@@ -12,7 +12,7 @@ from rabbit_chx.cli.notation import rounded
 from rabbit_chx.cli.option_groups import output_option
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.sample_options import sample_options
-from rabbit_chx.rendering import Column, Line, Table
+from rabbit_chx.rendering import Line, Table, TableColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class UniformityReport:
         """Return our statistics beside the published ones."""
         headings = ("buckets", "chi-square", "published", "p", "limit 0.05", "limit 0.01")
         yield Table(
-            [Column(heading) for heading in headings],
+            [TableColumn(heading) for heading in headings],
             [
                 (
                     row.buckets,

@@ -17,7 +17,7 @@ from rabbit_chx.cli.notation import (
     ring_json,
 )
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
-from rabbit_chx.rendering import Column, Facts, Line, Table
+from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -102,7 +102,7 @@ class ScratchReport:
             return
         places = dict.fromkeys((*self.ring.buckets, *self.found))
         yield Table(
-            [Column("destination", numeric=False), Column("messages"), Column("predicted")],
+            [TableColumn("destination", numeric=False), TableColumn("messages"), TableColumn("predicted")],
             [(place_text(place), self.found.get(place, 0), self.predicted.get(place, 0)) for place in places],
         )
         shown = self.differences[:_MOST_SHOWN]
@@ -189,7 +189,10 @@ class PassiveReport:
                 "Nothing was published to the exchange over this node in that time: nothing is proven."
             )
             return
-        columns = [Column("destination", numeric=False), Column("buckets that are proven", numeric=False)]
+        columns = [
+            TableColumn("destination", numeric=False),
+            TableColumn("buckets that are proven", numeric=False),
+        ]
         ranges = bucket_ranges(sorted(self.inferred.proven.items()))
         yield Table(columns, [(place_text(place), text) for place, text in ranges.items()])
 
@@ -279,4 +282,4 @@ def _document(
 
 
 def _differences(rows: Iterable[tuple[str, str, str]]) -> Table:
-    return Table([Column(name, numeric=False) for name in ("key", "predicted", "found")], list(rows))
+    return Table([TableColumn(name, numeric=False) for name in ("key", "predicted", "found")], list(rows))

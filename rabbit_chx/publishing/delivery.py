@@ -28,7 +28,7 @@ from rabbit_chx.errors import RabbitChxError, UnreachableError
 from rabbit_chx.publishing.drivers import Close, Open, Sleep, Turn
 from rabbit_chx.publishing.outage import Outage
 from rabbit_chx.publishing.patience import Patience
-from rabbit_chx.publishing.refusals import Refused, Sent, refusal
+from rabbit_chx.publishing.refusals import Sent, WaitingBatches, refusal
 from rabbit_chx.publishing.tally import Tally
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Delivery:
         self._encoder: Encoder | None = None
         self._frame_max = 0
         self._unsent: list[Sent] = []  # open when their connection was lost, oldest first
-        self._refused = Refused()
+        self._refused = WaitingBatches()
         self._acked = 0  # on connections that are lost
         self._objection: BaseException | None = None  # what `progress` raised last
         self._outage: Outage | None = None  # the last one; it is over once the broker answers

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.rows import Rows
 
-__all__ = ["Refused", "Sent", "refusal"]
+__all__ = ["Sent", "WaitingBatches", "refusal"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +32,7 @@ class Sent:
     acked: int = 0
 
 
-class Refused:
+class WaitingBatches:
     """Batches that wait for their next attempt. Mostly there are none.
 
     Attributes:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Table
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Output, Record
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
-from rabbit_chx.rendering.table import Column, printable, render_table
+from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
 __all__ = [
     "Block",
-    "Column",
     "ConsoleOutput",
     "CountProgress",
     "Facts",
@@ -20,6 +19,7 @@ __all__ = [
     "Record",
     "Report",
     "Table",
+    "TableColumn",
     "printable",
     "render_table",
     "sign_of_life",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rabbit_chx.rendering.table import Column
+    from rabbit_chx.rendering.table import TableColumn
 
 __all__ = ["Block", "Facts", "Line", "Lines", "Report", "Table"]
 
@@ -45,7 +45,7 @@ class Table:
         narrow: a table that says the same in less width, for where this one does not fit; None for none.
     """
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Sequence[object]]
     total: Sequence[object] = ()
     narrow: Table | None = None

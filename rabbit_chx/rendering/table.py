@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["WIDE", "Column", "printable", "render_table", "table_width"]
+__all__ = ["WIDE", "TableColumn", "printable", "render_table", "table_width"]
 
 _ASCII_HEAD = "    \n    \n -- \n    \n    \n    \n    \n    \n"
 """As rich's SIMPLE_HEAD, where the output has no character for the line."""
@@ -22,7 +22,7 @@ WIDE = 100_000  # columns of what is not a terminal, so that nothing is cut or b
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column.
 
     Attributes:
@@ -35,7 +35,7 @@ class Column:
 
 
 def render_table(
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Sequence[Sequence[object]],
     total: Sequence[object] = (),
     *,
@@ -58,7 +58,7 @@ def render_table(
 
 
 def table_width(
-    columns: Sequence[Column],
+    columns: Sequence[TableColumn],
     rows: Sequence[Sequence[object]],
     total: Sequence[object] = (),
     encoding: str = "utf-8",
@@ -76,7 +76,7 @@ def _console(width: int) -> Console:
 
 
 def _table(
-    columns: Sequence[Column], rows: Sequence[Sequence[object]], total: Sequence[object], encoding: str
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], total: Sequence[object], encoding: str
 ) -> Table:
     from rich import box
     from rich.table import Table

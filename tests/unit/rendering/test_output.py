@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.rendering import (
     Block,
-    Column,
     ConsoleOutput,
     Facts,
     JsonOutput,
     Line,
     Lines,
     Table,
+    TableColumn,
 )
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Given:
         return "a\tb"
 
 
-NARROW = Table([Column("way", numeric=False)], [("short",)])
-WIDE = Table([Column("a" * 30), Column("b" * 30)], [(1, 2)], (1000, 2), narrow=NARROW)
+NARROW = Table([TableColumn("way", numeric=False)], [("short",)])
+WIDE = Table([TableColumn("a" * 30), TableColumn("b" * 30)], [(1, 2)], (1000, 2), narrow=NARROW)
 
 
 def console(width: int, *blocks: Block) -> str:
@@ -71,7 +71,7 @@ def test_a_table_gives_way_to_its_narrow_form() -> None:
 
 def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
-    columns = (Column("näme", numeric=False), Column("count"))
+    columns = (TableColumn("näme", numeric=False), TableColumn("count"))
     ConsoleOutput(stream, 80).show(
         Given((Table(columns, [("ü", 1), ("a", 2)]), Facts([("name", "ß")]), Line("é")))
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rabbit_chx.rendering import Column, render_table
+from rabbit_chx.rendering import TableColumn, render_table
 
 
 def test_text_is_folded_and_numbers_are_not() -> None:
-    columns = (Column("name", numeric=False), Column("count"))
+    columns = (TableColumn("name", numeric=False), TableColumn("count"))
     text = render_table(columns, [("x" * 50, 1_000_000)], width=30)
     assert text.count("x") == 50
     assert "1,000,000" in text
