@@ -31,7 +31,7 @@ CORES = 2
 RING = HashRing.from_bindings([(f"orders.{n}", 1) for n in range(10)])
 
 
-def transport_only() -> Callable[[str], pyspark.sql.TableColumn]:
+def transport_only() -> Callable[[str], pyspark.sql.Column]:
     """Return an arrow_udf whose kernel does almost nothing."""
 
     def kernel(keys):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202  # without annotations it is a scalar UDF
@@ -40,7 +40,7 @@ def transport_only() -> Callable[[str], pyspark.sql.TableColumn]:
         return pa.repeat(pa.scalar("orders.5", pa.string()), len(keys))
 
     functions: Any = import_module("pyspark.sql.functions")
-    made: Callable[[str], pyspark.sql.TableColumn] = functions.arrow_udf(kernel, "string")
+    made: Callable[[str], pyspark.sql.Column] = functions.arrow_udf(kernel, "string")
     return made
 
 
