@@ -211,7 +211,7 @@ class AsyncConnection(asyncio.Protocol, Link):
             self._moved.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Keep why the connection ended, and wake whoever waits."""
+        """Keep why the connection ended, and end the wait."""
         self.failure = self.failure or lost_connection(self.where, exc)
         if self._timer is not None:
             self._timer.cancel()

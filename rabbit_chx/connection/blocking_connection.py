@@ -2,14 +2,14 @@
 
 How it works. A *turn* is one round: send what is queued, wait for the socket for a bounded time, give what came to the
 session, and see whether the broker is alive. With `until_open` a turn goes on while more messages than that are open, so
-that a caller who waits for room is not woken for every ack. The caller's own thread does all of this; nothing moves between
-two turns, but for heartbeats: a thread of the connection takes a turn now and then while the caller is elsewhere. Both hold the
-same lock, and the thread lets the caller go first.
+that a caller that waits for room does not wake for every ack. The caller's own thread does all of this, and between two
+turns nothing moves. There is one exception: while the caller is elsewhere, a thread of the connection takes a turn now and
+then, for the heartbeats. Both hold the same lock, and the thread lets the caller go first.
 
 A fault is kept in `Link.failure` and raised by this turn and each later one, so that no caller goes on over a connection that
-has ended. An *interruption* (Ctrl-C, or what another signal's handler raises) may come anywhere: between the socket and the
-ledger too, where bytes have been taken in and not yet counted. The counts can then be too low and never too high. So the
-connection is given up for good, and whoever asks reads the counts as they are.
+has ended. An *interruption* (Ctrl-C, or what another signal's handler raises) may come anywhere, also between the socket and the
+ledger, where bytes are received and not yet counted. The counts can then be too low, and never too high. So the connection is
+given up for good, and the counts stay as they are.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Connection(Link):
 
     Args:
         settings: the address to connect to, and how.
-        lock: held by whoever uses the connection; its thread waits for it. None for a lock of its own.
+        lock: held by its users while they use the connection; its thread waits for it. None for a lock of its own.
 
     Attributes:
         session: the protocol's side.

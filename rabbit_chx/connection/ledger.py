@@ -74,7 +74,7 @@ class Ledger(Generic[What]):
         Args:
             messages: how many messages it has.
             size: their bytes on the wire.
-            what: what stands for the batch in `take_refused` and `left`.
+            what: a value that `take_refused` and `left` return for the batch.
         """
         self.sent += messages
         self.open += messages
@@ -102,7 +102,7 @@ class Ledger(Generic[What]):
         """
         self._check(tag)
         if multiple:
-            self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 stands for all
+            self._answer_through(tag or self.sent)  # AMQP 0-9-1: tag 0 means all
         elif tag == self._low + 1:
             self._raise_low(tag)
         elif tag > self._low:

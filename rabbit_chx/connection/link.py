@@ -1,4 +1,4 @@
-"""A connection as those who publish over it see it.
+"""A connection as its users see it: the messages that are open on it, and how it fares.
 
 Three sides share a `Link`. The `Session` writes down what the broker says: answers, returned messages, blocks, and why
 the connection ends. The loop, which is a subclass, takes `output` to the socket and counts the bytes. The delivery reads
@@ -53,7 +53,7 @@ class Link(Ledger[Any], ABC):
         Args:
             wire: the messages as they go over the wire.
             messages: how many they are.
-            what: what stands for them in the answers: in `take_refused` and `left`.
+            what: a value that `take_refused` and `left` return for them.
         """
         self.enter(messages, len(wire), what)
         self.output.append(wire)

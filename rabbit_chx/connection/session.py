@@ -112,13 +112,13 @@ class Session:
     # -- what the caller does
 
     def request(self, method: Method) -> None:
-        """Send a method whose answer `reply` will hold."""
+        """Send a method; `reply` holds the answer once it is there."""
         self._reply = None
         self._send(method, CHANNEL)
 
     @property
     def reply(self) -> Method | None:
-        """The answer to the last request, or None while it is awaited."""
+        """The answer to the last request; None until it is there."""
         return self._reply
 
     def heartbeat(self) -> None:
@@ -133,7 +133,7 @@ class Session:
         self._send(commands.Connection.Close(200, "Goodbye", 0, 0), 0)
 
     def receive(self, data: bytes) -> None:
-        """Take in what the socket received, in pieces of any size."""
+        """Handle what the socket received, in pieces of any size."""
         buffer = self._rest + data if self._rest else data
         try:
             self._rest = buffer[self._consume(buffer) :]
@@ -143,7 +143,7 @@ class Session:
     # -- frames
 
     def _consume(self, buffer: bytes) -> int:
-        """Handle every whole frame of the buffer; where the first incomplete one begins."""
+        """Handle every whole frame of the buffer, and return where the first incomplete one begins."""
         at = 0
         while True:
             at = self._consume_confirms(buffer, at)
@@ -160,7 +160,7 @@ class Session:
             at = found.end
 
     def _consume_confirms(self, buffer: bytes, at: int) -> int:
-        """Handle the run of acks and nacks that begins at `at`; where it ends."""
+        """Handle the run of acks and nacks that begins at `at`, and return where it ends."""
         size = CONFIRM.size
         whole = (len(buffer) - at) // size * size
         ledger = self.link

@@ -1,4 +1,4 @@
-"""A connected socket, plain or TLS, whose every wait is bounded."""
+"""A connected socket, plain or TLS. All of its waits are bounded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INT = struct.Struct("i")
 
 
 def bytes_not_taken(sock: socket.socket) -> int:
-    """Bytes that the kernel has taken from us, and the peer's not yet from it; 0 on systems that do not tell.
+    """Return the bytes that our kernel has taken and the peer's has not; 0 where the system does not tell.
 
     Linux tells (ioctl SIOCOUTQ, tcp(7)).
     """
@@ -44,11 +44,11 @@ class Transport:
     """A byte stream to a broker.
 
     Args:
-        settings: where to, and how.
-        deadline: `time.monotonic()` at which connecting has failed.
+        settings: the address to connect to, and how.
+        deadline: the value of `time.monotonic()` at which connecting is given up.
 
     Raises:
-        UnreachableError: nobody answers there, or TLS cannot be agreed on.
+        UnreachableError: nobody answers at the address, or TLS cannot be agreed on.
         InputError: the TLS files cannot be used.
     """
 
@@ -70,11 +70,11 @@ class Transport:
         self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is something to read or room to write."""
+        """Wait until there is something to read or room to write, for so many seconds at most."""
         self._selector.select(timeout_s)
 
     def receive(self, wait_s: float = 0.0) -> bytes:
-        """What has come or comes within so many seconds, or b"" where nothing does.
+        """Return the bytes that have come or come within so many seconds; b"" where none do.
 
         Raises:
             ConnectionLostError: the peer closed or reset the connection.
@@ -96,7 +96,7 @@ class Transport:
         return data
 
     def send(self, data: memoryview) -> int:
-        """Send what the socket takes now; how many bytes that were.
+        """Send what the socket takes now, and return how many bytes it took.
 
         Raises:
             ConnectionLostError: the peer closed or reset the connection.
@@ -111,7 +111,7 @@ class Transport:
 
     @property
     def bytes_not_taken(self) -> int:
-        """Bytes that are sent, and that the peer has not taken yet; 0 where no one can tell."""
+        """Bytes that are sent and that the peer has not taken yet; 0 where the system does not tell."""
         return bytes_not_taken(self._socket)
 
     def _set_timeout(self, timeout_s: float) -> None:
@@ -129,7 +129,7 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
     problem: OSError | None = None
     addresses = _addresses(settings, deadline)
     for i, (family, kind, protocol, _, address) in enumerate(addresses):
-        # Each address gets its share, so that one that swallows packets leaves time for the next.
+        # Each address gets a share of the time, so that one that swallows packets leaves some for the next.
         share = (deadline - time.monotonic()) / (len(addresses) - i)
         sock = None
         try:
@@ -146,7 +146,7 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
 
 
 def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any, ...]]:
-    """What the host name stands for. The resolver knows no timeout, so it has a thread, which may outlive the wait."""
+    """Resolve the host name. The resolver has no timeout, so it runs in a thread, which may outlive the wait."""
     found: list[tuple[Any, ...]] = []
     problems: list[Exception] = []
 

@@ -13,7 +13,9 @@ from rabbit_chx.publishing.publisher import Publisher
 if TYPE_CHECKING:
     from rabbit_chx.publishing.async_publisher import AsyncPublisher
 
-_HOMES = {"AsyncPublisher": "rabbit_chx.publishing.async_publisher"}  # asyncio is loaded by those who use it
+_HOMES = {
+    "AsyncPublisher": "rabbit_chx.publishing.async_publisher"
+}  # it loads asyncio, which other programs do not need
 
 __all__ = [
     "AsyncPublisher",

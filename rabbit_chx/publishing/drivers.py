@@ -1,8 +1,8 @@
 """What a delivery asks for, step by step, and the two drivers that do it: blocking and on asyncio.
 
 A delivery does no I/O. Each of its operations is a generator that yields a `Step` and gets the answer back, or the error
-thrown in. The loop that does so is here twice, and so is what each step means. Both forms stand side by side, so that one
-can be compared with the other line by line; all decisions are in `delivery`.
+thrown in. The loop that does so is here in two forms, and so is what each step means. The forms are side by side, so that
+one can be compared with the other line by line. All decisions are in `delivery`.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class AsyncDriver:
     """
 
     def __init__(self) -> None:
-        import asyncio  # loaded by those who use it
+        import asyncio  # programs that do not use it need not load it
 
         self.connection: AsyncConnection | None = None
         self._lock = asyncio.Lock()  # tasks take turns

@@ -1,4 +1,4 @@
-"""Rows to bytes: one join over ready-made pieces, nothing built per message."""
+"""Rows as frames: one join over ready-made pieces, with nothing built for a single message."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Encoder:
 
     Args:
         exchange: the exchange of rows that name none, as it goes over the wire.
-        properties: property flags and values of rows that have none of their own, as they stand on the wire.
-        mandatory: whether the broker shall return what it cannot route.
-        frame_max: the negotiated largest frame, in bytes.
+        properties: property flags and values of rows that have none of their own, as they go over the wire.
+        mandatory: whether the broker returns what it cannot route.
+        frame_max: the largest frame that was agreed on, in bytes.
         channel: the channel's number.
     """
 
@@ -82,7 +82,7 @@ class Encoder:
         )
 
     def encode(self, rows: Rows) -> bytes:
-        """The messages as they go over the wire."""
+        """Return the messages as they go over the wire."""
         bodies = rows.bodies
         body_lengths = list(map(len, bodies))
         if max(body_lengths, default=0) > self._chunk:
@@ -95,7 +95,7 @@ class Encoder:
         pieces = [FRAME_END] * (len(columns) * len(bodies) + 1)
         for place, column in enumerate(columns):
             pieces[place : -1 : len(columns)] = column
-        # A message's frame end stands before the next one's head: a piece less to join for each.
+        # A message's frame end is joined to the next one's head: one piece less for each message.
         pieces[0] = pieces[0].removeprefix(FRAME_END)
         return b"".join(pieces)
 
@@ -108,7 +108,7 @@ class Encoder:
     def _between(
         self, properties: Sequence[bytes] | None, body_lengths: Sequence[int]
     ) -> tuple[Iterable[bytes], ...]:
-        """Columns of what stands between key and body."""
+        """Return the columns of what is between key and body."""
         if properties is None:
             return (map(self._by_body_length.__getitem__, body_lengths),)
         return (

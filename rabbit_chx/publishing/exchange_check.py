@@ -1,4 +1,4 @@
-"""Look before publishing: is the exchange there, and is it what it should be?"""
+"""A look before publishing: does the exchange exist, and does it hash consistently?"""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class HashExchangeFacts:
     """What AMQP alone tells of an x-consistent-hash exchange.
 
     Attributes:
-        version: the broker's, such as ``"4.3.6"``.
-        alternate_exchange: whether an argument names one. It takes what no queue takes, and such
-            messages are not returned. One that a policy sets does not show here.
+        version: the broker's version, such as ``"4.3.6"``.
+        alternate_exchange: whether an argument of the exchange names an alternate exchange. That one takes what no queue
+            takes, and such messages are not returned. An alternate exchange that a policy sets does not show here.
     """
 
     version: str
@@ -38,18 +38,22 @@ class HashExchangeFacts:
 def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashExchangeFacts:
     """Check over a short connection that the exchange is there and hashes consistently.
 
-    A passive declare tells only that the exchange exists. So it is then declared once more, which changes
-    nothing on one that exists; of the differences, the broker names the type first (rabbitmq-server v4.3.0,
+    A passive declare tells only that the exchange exists. So a second declare follows, which changes nothing on an
+    exchange that exists; of the differences, the broker names the type first (rabbitmq-server v4.3.0,
     rabbit_exchange.erl, assert_equivalence/6). Where the user may not declare, the type stays unchecked.
-    An exchange that somebody deletes between the two is made anew.
+    If somebody deletes the exchange between the two, the second creates it again.
+
+    Args:
+        settings: the address to connect to, and how.
+        exchange: the exchange's name.
 
     Raises:
         InputError: AMQP cannot carry the name.
         NotFoundError: there is no such exchange, or no such vhost.
-        MismatchError: it is of another type.
+        MismatchError: the exchange is of another type.
         BrokerRefusedError: the broker does not know the type.
         AccessRefusedError: the broker refuses user or password.
-        UnreachableError: nobody answers there.
+        UnreachableError: nobody answers at the address.
     """
     exchange_name(exchange)
     where = f"{settings.masked_url}: exchange {exchange!r}"

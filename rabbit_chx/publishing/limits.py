@@ -16,10 +16,10 @@ class Limits:
     """Bounds of a publishing connection.
 
     Attributes:
-        max_in_flight: messages sent and not yet answered.
-        max_in_flight_bytes: bytes of their frames. One larger batch still goes, alone.
-        confirm_timeout_s: seconds in which neither a byte went on nor a message was answered.
-        blocked_timeout_s: seconds in a row in which the broker asks publishers to wait; 0 fails at once.
+        max_in_flight: the most messages that are sent and not yet answered.
+        max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
+        confirm_timeout_s: the longest time without an answer and without a byte on its way, in seconds.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once.
     """
 
     max_in_flight: int = 1000
@@ -45,13 +45,13 @@ class Retries:
     """How long and how often to try again, and when.
 
     Attributes:
-        reconnect_timeout_s: seconds for which to try to connect, counted from the loss of the connection. An answer of
-            the broker for a message renews them. 0 gives up at once.
-        max_reconnects: failed attempts in a row, as a further bound; None for none, 0 gives up at once.
-        retry_first_connection: whether the first connection has the same time; else it fails at once.
+        reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
+            message starts this time again. 0 does not reconnect.
+        max_reconnects: a further bound: failed attempts in a row. None for no such bound; 0 does not reconnect.
+        retry_first_connection: whether the first connection is retried for that time, too; else it fails at once.
         nack_retries: how often a message that the broker refused is sent again while no other is confirmed.
         backoff_s: seconds before the first attempt of either kind; each further one waits twice as long, at most 5 s.
-        keep_order: no message may overtake one that was handed over before; so a refused one is not sent again.
+        keep_order: whether a refused message is an error at once, so that no later one overtakes it.
     """
 
     reconnect_timeout_s: float = 120.0
@@ -75,10 +75,10 @@ class Retries:
         return self.max_reconnects != 0 and self.reconnect_timeout_s > 0
 
     def delay_s(self, attempts: int, chance: float) -> float:
-        """Seconds to wait before the next attempt.
+        """Return the seconds to wait before the next attempt.
 
         Args:
-            attempts: how many there were already.
+            attempts: the number of attempts so far.
             chance: a random number from 0 to 1, so that many publishers do not come back at one moment.
         """
         longest = min(self.backoff_s * 2.0 ** min(attempts, 30), _LONGEST_BACKOFF_S)

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
-from rabbit_chx.publishing.batches import BATCH_BYTES, async_batches, batches
+from rabbit_chx.publishing.batches import BATCH_BYTES, Columns, async_batches, batches
+from rabbit_chx.publishing.properties import Properties
+from rabbit_chx.publishing.rows import RowDefaults, Rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -161,6 +163,24 @@ def test_what_is_endless_comes_in_batches() -> None:
     coming = batches({"keys": map(str, count()), "bodies": map(str, count())}, 3)
     assert next(coming)[0] == ("0", "1", "2")
     assert next(coming)[0] == ("3", "4", "5")
+
+
+def test_columns_become_rows_with_what_the_publisher_gives_the_others() -> None:
+    defaults = RowDefaults("orders", Properties({"app_id": "a"}))
+    given = Columns.of(["k", "l", "m"], [b"b", "c", "d"], {"type": ["t", None, "v"]}, [None, "x", None])
+    first, second = given.batches(defaults, rows=2, first_row=0)
+    assert (first.keys, first.bodies, first.exchanges) == ([b"k", b"l"], [b"b", b"c"], [b"orders", b"x"])
+    assert (second.keys, second.bodies, second.exchanges) == ([b"m"], [b"d"], [b"orders"])
+    assert [first.properties, second.properties] == [
+        defaults.properties.of_rows({"type": values}, 0) for values in (["t", None], ["v"])
+    ]
+    (plain,) = Columns.of(["k"], ["b"], None, None).batches(defaults, rows=2, first_row=0)
+    assert plain == Rows([b"k"], [b"b"], None, None)
+
+
+def test_the_columns_of_properties_have_the_names_of_properties() -> None:
+    with pytest.raises(InputError, match="no message property 'mesage_id': did you mean 'message_id'"):
+        Columns.of(["k"], ["b"], {"mesage_id": ["m"]}, None)
 
 
 def test_a_slow_iterator_does_not_hold_back_what_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:

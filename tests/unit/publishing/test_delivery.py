@@ -34,7 +34,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.drivers import Sleep, Step, run
+from rabbit_chx.publishing.drivers import Open, Sleep, Step, run
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.rows import Rows
@@ -295,6 +295,21 @@ def test_an_operation_that_is_given_up_is_taken_up_by_the_next() -> None:
     broker.run(broker.delivery.draining())
     assert broker.links[1].bodies == ["b", "c"]
     assert broker.delivery.report.confirmed == 3
+
+
+def test_a_publisher_that_is_closed_while_it_connects_leaves_no_connection() -> None:
+    """A signal handler or another task closes it."""
+
+    def and_close(step: Step) -> ScriptedLink | None:
+        link = broker.do(step)
+        if isinstance(step, Open):
+            broker.delivery.close()
+        return link
+
+    broker = Broker([])
+    with pytest.raises(InputError, match="the connection is closed: open a new one"):
+        run(broker.delivery.opening(), and_close)
+    assert (len(broker.opened), broker.closed) == (1, 1)
 
 
 def test_after_an_interruption_nothing_is_sent_any_more() -> None:

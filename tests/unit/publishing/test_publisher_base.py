@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ from scripted_peer import Answer, Peer, ack, nack, nothing, unroutable
 
 from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import InputError, PublishError, RowError
+from rabbit_chx.publishing import AsyncPublisher, Publisher
 from rabbit_chx.publishing.batches import Columns
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
@@ -243,6 +246,19 @@ def test_arguments_that_cannot_be_are_refused_before_anything_is_opened(
     given: dict[str, Any] = {"url": "amqp://localhost:1", "exchange": "x", **arguments}
     with pytest.raises(InputError, match=message):
         PublisherBase(given.pop("url"), given.pop("exchange"), **given)
+
+
+def arguments_of(publisher: type) -> str:
+    documentation = inspect.getdoc(publisher) or ""
+    return documentation.split("\nArgs:\n")[1].split("\n\nRaises:")[0]
+
+
+def test_both_publishers_document_the_same_arguments_and_every_one_of_them() -> None:
+    assert arguments_of(Publisher) == arguments_of(AsyncPublisher)
+    documented = re.findall(
+        r"^    (\w+): ", arguments_of(Publisher).split("\n\nAttributes:")[0], re.MULTILINE
+    )
+    assert documented == list(inspect.signature(Publisher).parameters)
 
 
 def test_each_bound_is_the_one_that_was_given() -> None:
