@@ -49,8 +49,9 @@ class PasswordSource:
     name: str
 
     def read(self) -> Secret:
-        """Return the password, as it is on this machine now. A line break at the end of a file does not
-        count.
+        """Return the password, as it is on this machine now.
+
+        A line break at the end of a file does not count.
 
         Raises:
             InputError: the variable or the file does not exist here, is empty, or is not UTF-8.

@@ -1,5 +1,6 @@
-"""The kinds of options: how a text becomes a value, and a default value a text. Spark passes every option as
-text.
+"""The kinds of options: how a text becomes a value, and a default value a text.
+
+Spark passes every option as text.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ __all__ = ["Texts", "texts"]
 
 
 class Texts(dict[str, str]):
-    """Options by name. The values are not shown: one may be a password, and tracebacks may show local
-    variables.
+    """Options by name.
+
+    The values are not shown: one may be a password, and tracebacks may show local variables.
     """
 
     def __repr__(self) -> str:

@@ -96,8 +96,9 @@ def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa
 
 @lru_cache(_KEPT_RINGS)
 def kept_ring(ring_json: str) -> HashRing:
-    """Return a ring that is parsed once in each Python worker. Its table of seeds lives as long as the
-    process.
+    """Return a ring that is parsed once in each Python worker.
+
+    Its table of seeds lives as long as the process.
     """
     return HashRing.from_json(ring_json)
 

@@ -35,8 +35,9 @@ class WatchedRing:
         self.ring = None if given is None else as_ring(given() if callable(given) else given)
 
     def look_again(self) -> str | None:
-        """Read the ring again, and return a note on whether it changed; None if there is no function that
-        reads it.
+        """Read the ring again, and return a note on whether it changed.
+
+        Without a function that reads the ring, the result is None.
         """
         before = self.ring
         if self._read is None or before is None:

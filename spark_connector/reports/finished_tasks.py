@@ -24,8 +24,9 @@ class _Lists(AccumulatorParam[list[Any]]):
 
 
 class FinishedTasks:
-    """Reports that tasks add and the driver reads. Spark Connect has no accumulators, so it stays empty
-    there.
+    """Reports that tasks add and the driver reads.
+
+    Spark Connect has no accumulators, so it stays empty there.
 
     Args:
         accumulator: a Spark accumulator of lists; None with Spark Connect.
@@ -52,8 +53,9 @@ class FinishedTasks:
             self._accumulator.value = []
 
     def add(self, report: TaskReport) -> None:
-        """Add the report of the current task. Spark delivers it when the task ends, and drops it if the task
-        fails.
+        """Add the report of the current task.
+
+        Spark delivers it when the task ends, and drops it if the task fails.
         """
         if self._accumulator is not None:
             self._accumulator.add([report])

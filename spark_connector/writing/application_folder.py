@@ -1,5 +1,4 @@
-"""The scratch folder of a Spark application on this machine, where its Python processes leave files for each
-other.
+"""The scratch folder of a Spark application on this machine, for files of its Python processes.
 
 Spark tells its Python processes the folder, and removes it when the application ends. PySpark itself spills
 there.

@@ -144,8 +144,9 @@ def _out_of_range(name: str, column: Any) -> Fault:  # noqa: ANN401
 
 
 def _bad_expirations(column: Any) -> Fault:  # noqa: ANN401
-    """RabbitMQ closes the channel on any other text (rabbitmq-server v4.3.0, rabbit_misc.erl,
-    check_expiry/1).
+    """Find texts that are not expirations. RabbitMQ closes the channel on them.
+
+    See rabbitmq-server v4.3.0, rabbit_misc.erl, check_expiry/1.
     """
     texts = as_binary(column).to_pylist()
     bad = [

@@ -65,10 +65,10 @@ class MessageIds:
 
 
 class _SeenHashes:
-    """Counts how often each hash occurs. Only the first 8 bytes are compared, since the whole hash is in the
-    id.
+    """Counts how often each hash occurs.
 
-    If two different rows share those bytes, one of them gets a number that it does not need.
+    Only the first 8 bytes are compared, since the whole hash is in the id. If two different rows share those
+    bytes, one of them gets a number that it does not need.
     """
 
     def __init__(self) -> None:
@@ -142,9 +142,7 @@ def _number(column: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:  # noqa
 
 
 def _slices(ends: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of slices of about `_SLICE_BYTES` with at least one row; `ends` is where each row
-    ends.
-    """
+    """Yield the bounds of slices of about `_SLICE_BYTES`, with at least one row; a row ends at its `ends`."""
     cuts = np.flatnonzero(np.diff(ends // _SLICE_BYTES)) + 1
     bounds = [0, *map(int, cuts), len(ends)]
     yield from pairwise(bounds)

@@ -1,5 +1,6 @@
-"""What can be known before the first message: the answers of the broker, and a password that Spark would
-show.
+"""What can be known before the first message.
+
+That is what the broker answers, and whether Spark would show the password.
 """
 
 from __future__ import annotations

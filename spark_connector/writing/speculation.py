@@ -1,5 +1,6 @@
-"""What speculative execution does to a write: Spark starts copies of slow tasks, and each copy publishes its
-rows.
+"""What speculative execution does to a write.
+
+Spark starts copies of slow tasks, and each copy publishes its rows.
 """
 
 from __future__ import annotations

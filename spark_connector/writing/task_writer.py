@@ -68,8 +68,9 @@ class TaskWriter:
         self._next_line_at = time.monotonic() + _PROGRESS_S
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
-        """Publish every row and wait for its confirm. A partition without a row to publish opens no
-        connection.
+        """Publish every row and wait for its confirm.
+
+        A partition without a row to publish opens no connection.
 
         Args:
             batches: the rows of the partition.

@@ -212,7 +212,7 @@ def test_bad_columns(spark: SparkSession, vhost_url: str, columns: list[str], me
     [
         (
             ["if(id = 700, repeat('k', 256), 'k') AS key", "'v' AS value"],
-            "partition 1: row 200: column 'key' is 256 bytes long",
+            "partition 1: row 200: column 'key' is longer than 255 bytes",
         ),
         (
             ["if(id = 700, null, 'k') AS key", "'v' AS value"],

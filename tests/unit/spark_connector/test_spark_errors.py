@@ -1,6 +1,4 @@
-"""Errors through Spark: no traceback with its local variables shows a password, and a task's error is found
-again.
-"""
+"""Errors through Spark: a traceback shows no password, and the error of a task is found again."""
 
 from __future__ import annotations
 
