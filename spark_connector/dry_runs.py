@@ -52,7 +52,7 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
     """
     if df.isStreaming:
         raise InputError(
-            "dry_run takes a batch, as a stream has no rows yet: read some of its source with spark.read"
+            "dry_run takes a batch: a stream has no rows yet, so read some of its source with spark.read"
         )
     parsed = WriteOptions.parse(texts(options, ring))
     columns = MessageColumns.of(df.schema, parsed)
@@ -87,7 +87,7 @@ def _surroundings(options: WriteOptions, *, speculation: bool) -> tuple[tuple[st
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     if not options.preflight:
-        notes = ("the broker was not looked at: preflight is false",)
+        notes = ("the broker was not checked: preflight is false",)
     checks = (
         partial(check_speculation, options, speculation=speculation),
         partial(check_secret_name, options),

@@ -197,7 +197,7 @@ def _common(values: OptionValues) -> dict[str, Any]:
     heartbeat = values["heartbeat"]
     if heartbeat is not None and not (heartbeat == int(heartbeat) <= _MAX_HEARTBEAT_S):
         raise InputError(
-            f"option 'heartbeat' is {heartbeat:g} seconds: AMQP has whole ones only, up to {_MAX_HEARTBEAT_S}"
+            f"option 'heartbeat' is {heartbeat:g} seconds: AMQP allows whole seconds only, up to {_MAX_HEARTBEAT_S}"
         )
     connect = values["connectTimeout"]
     if connect is not None and not 0 < connect <= MAX_TIMEOUT_S:

@@ -164,7 +164,7 @@ def _ring(text: str | None) -> HashRing | None:
             text = Path(text).read_text()
         except (OSError, ValueError) as cause:
             raise InputError(
-                f"option 'ring' is {shown(text)}: it is no JSON object, and cannot be read as a file "
+                f"option 'ring' is {shown(text)}: it is not a JSON object, and cannot be read as a file "
                 f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
             ) from None
     try:

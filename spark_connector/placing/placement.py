@@ -58,7 +58,7 @@ def place(
             `partitions` cannot be used, or `order_by` is given for a stream.
     """
     if by != "queue":
-        raise InputError(f"by is {by!r}: there is only 'queue'")
+        raise InputError(f"by is {by!r}: 'queue' is the only choice")
     ring = as_ring(ring)
     if order_by is not None and df.isStreaming:
         raise InputError(

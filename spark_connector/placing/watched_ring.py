@@ -45,11 +45,11 @@ class WatchedRing:
         try:
             self.ring = as_ring(self._read())
         except Exception as cause:  # noqa: BLE001  # the messages are out: this must not fail the write
-            return f"the ring could not be read again, so it may be another since: {cause}"
+            return f"the ring could not be read again, so it may have changed: {cause}"
         moved = before.share_moved(self.ring)
         if before.buckets == self.ring.buckets:
             return "the ring is the same as before"
         return (
-            f"the ring is another since, and {moved:.1%} of all keys changed queue in the middle of the write: rows "
-            "by predicted queue are wrong"
+            f"the ring has changed, and {moved:.1%} of all keys changed queue during the write: rows by predicted "
+            "queue are wrong"
         )

@@ -32,16 +32,19 @@ def notes_on(
 def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
     again = sum(task.attempt > 0 for task in tasks)
     if again:
-        yield f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be there twice"
+        yield (
+            f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be in the "
+            "queues twice"
+        )
     # Spark numbers task attempts as it starts them: those of one stage are consecutive if nothing else runs.
     numbers = [task.task_id for task in tasks if task.task_id is not None]
     between = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
     others = between - sum(task.attempt for task in tasks)
     if others > 0:
         yield (
-            f"Spark ran {others} other tasks between those of this write: those of another job, copies of slow "
-            "tasks, or a stage that it ran again, as it lost an executor or shuffle files; with such a stage, rows "
-            "of this write may be there twice, though every attempt is 0"
+            f"Spark ran {others} other tasks between those of this write: tasks of another job, copies of slow "
+            "tasks, or a stage that ran again because an executor or shuffle files were lost; after such a stage, "
+            "rows of this write may be in the queues twice, though every attempt is 0"
         )
 
 
@@ -55,17 +58,18 @@ def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str
         advice = (
             ""
             if options.ring is None
-            else "; rows by predicted queue are then wrong: read the ring again and compare"
+            else "; rows by predicted queue are then wrong, so read the ring again and compare"
         )
         yield (
-            f"connections were lost and opened again ({reconnects}): where the broker was restarted and keeps its "
-            "metadata in Mnesia (the default until 4.1), the ring may be in another order since, and keys may have "
-            f"changed queue in the middle of the write{advice}"
+            f"connections were lost and opened again ({reconnects}): if the broker was restarted and keeps its "
+            "metadata in Mnesia (the default until 4.1), the ring may have another order now, and keys may have "
+            f"changed queue during the write{advice}"
         )
     if options.keep_order and any(task.republished for task in tasks):
         yield (
-            "messages were sent again after a loss, and copies from the old connection may come behind newer "
-            "messages of their key: a consumer that needs the order drops what is older than what it has seen"
+            "messages were sent again after a connection was lost, and copies from the old connection may arrive "
+            "after newer messages of their key: a consumer that needs the order drops messages older than what "
+            "it has seen"
         )
 
 
@@ -77,6 +81,6 @@ def _on_keys(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str
         of_what = f"its {found.looked_at:,} keys" if found.complete else f"{found.looked_at:,} keys looked at"
         yield (
             f"ordering is per-key, and {found.split:,} of {of_what} are in more than one partition, so the order "
-            "of their messages is left to chance: place the rows first (spark_connector.place, or repartition by "
+            "of their messages is random: place the rows first (spark_connector.place, or repartition by "
             "the key and sortWithinPartitions)"
         )

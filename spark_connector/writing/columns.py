@@ -141,7 +141,7 @@ class MessageColumns:
                 if options.ignore_unknown_columns:
                     continue
                 raise InputError(
-                    f"column {field.name!r} is no part of a message: drop it, put it into the value with "
+                    f"column {field.name!r} is not part of a message: drop it, put it into the value with "
                     f"to_json(struct(*)), or set ignoreUnknownColumns; columns are {', '.join(_BY_NAME)}"
                 )
             if role in found:

@@ -52,8 +52,8 @@ def check_broker(
     try:
         addresses = options.brokers.resolve()
     except InputError as cause:
-        _log.info("the broker was not looked at before: %s", cause)
-        return ("the broker was not looked at before: only the executors know the password",)
+        _log.info("the broker was not checked before the write: %s", cause)
+        return ("the broker was not checked before the write: only the executors know the password",)
     problem: UnreachableError | None = None
     for address in addresses:
         try:
@@ -67,7 +67,7 @@ def check_broker(
                 answer.keep(notes)
             return notes
     if problem is None or patient:
-        return ("the broker was not looked at before: nobody answered",)
+        return ("the broker was not checked before the write: no address answered",)
     raise problem
 
 

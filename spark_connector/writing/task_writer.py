@@ -39,8 +39,8 @@ _log = logging.getLogger(__name__)
 #: Seconds between two lines of a long task in the log.
 _PROGRESS_S = 10.0
 _BEGUN_BEFORE = (
-    "Spark ran a stage of this write again, or a batch: tasks had begun and did not finish, though the attempts count "
-    "from 0 again; their rows may be there twice"
+    "Spark ran a stage of this write again, or a batch: earlier tasks did not finish, though attempts are counted "
+    "from 0 again; their rows may be in the queues twice"
 )
 
 

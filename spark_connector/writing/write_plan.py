@@ -179,12 +179,12 @@ class WritePlan:
         notes = () if cause is None else (f"the write failed: {cause}",)
         report = self._report(done, batch_id, notes, failed=True, unfinished=unfinished)
         _log.warning(
-            "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there, "
-            "and so may rows of %s others",
+            "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there; "
+            "rows of %s may be in the queues as well",
             self.options.exchange,
             report.confirmed,
             len(done),
-            "the" if unfinished is None else f"the {unfinished}",
+            "the other tasks" if unfinished is None else f"{unfinished} other tasks",
         )
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report

@@ -92,7 +92,7 @@ def test_tasks_and_a_stage_that_run_again_after_a_shuffle(
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert [task["attempt"] for task in tasks["tasks"]] == [1] * 4
     assert tasks["notes"] == [
-        "Spark ran 4 of 4 tasks more than once: rows of the earlier attempts may be there twice"
+        "Spark ran 4 of 4 tasks more than once: rows of the earlier attempts may be in the queues twice"
     ]
     assert sum(message.body.startswith(b"task") for message in found) > 20_500  # some are there twice
 

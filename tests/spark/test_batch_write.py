@@ -199,7 +199,7 @@ def test_no_way_to_the_broker(
         (["key", "1 AS value"], "column 'value' is int, not string or binary: use `to_json(value)`"),
         (
             ["key", "value", "1 AS city"],
-            "column 'city' is no part of a message: drop it, put it into the value with to_json(struct(*))",
+            "column 'city' is not part of a message: drop it, put it into the value with to_json(struct(*))",
         ),
     ],
 )

@@ -103,7 +103,7 @@ def test_columns_and_numbers_that_cannot_be(spark: SparkSession) -> None:
         place(df, RING, key="k")
     with pytest.raises(InputError, match="column 'n' is int, not string or binary: use n"):
         place(df.selectExpr("1 AS n"), RING, key="N")
-    with pytest.raises(InputError, match="by is 'key': there is only 'queue'"):
+    with pytest.raises(InputError, match="by is 'key': 'queue' is the only choice"):
         place(df, RING, "key")  # type: ignore[arg-type]
 
 

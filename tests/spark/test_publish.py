@@ -79,7 +79,7 @@ def test_nothing_is_computed_before_all_is_checked(spark: SparkSession, options:
     )
     with pytest.raises(InputError, match="unknown option 'maxinflght': did you mean 'maxInFlight'"):
         publish(costly, {**options, "maxInFlght": 5})
-    with pytest.raises(InputError, match="column 'city' is no part of a message"):
+    with pytest.raises(InputError, match="column 'city' is not part of a message"):
         publish(costly.withColumn("city", F.lit(1)), options)
     with pytest.raises(NotFoundError, match="exchange 'nope' does not exist"):
         publish(costly, {**options, "exchange": "nope"})

@@ -113,7 +113,7 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
         ({"headersConst": "[" * 100_000}, r"option 'headersConst' is '\[{60}'\.\.\.: give a JSON object"),
         (
             {"heartbeat": "65536"},
-            "option 'heartbeat' is 65536 seconds: AMQP has whole ones only, up to 65535",
+            "option 'heartbeat' is 65536 seconds: AMQP allows whole seconds only, up to 65535",
         ),
         (
             {"connectTimeout": "0"},
@@ -121,17 +121,17 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
         ),
         ({"connectTimeout": "25h"}, "option 'connectTimeout' is 90000 seconds: give more than 0"),
         ({"heartbeat": "9" * 400}, "option 'heartbeat' is '9{60}'...: give seconds"),
-        ({"heartbeat": "500ms"}, "option 'heartbeat' is 0.5 seconds: AMQP has whole ones only"),
+        ({"heartbeat": "500ms"}, "option 'heartbeat' is 0.5 seconds: AMQP allows whole seconds only"),
         (
             {"ring": "/no/such.json"},
-            "option 'ring' is '/no/such.json': it is no JSON object, and cannot be read",
+            "option 'ring' is '/no/such.json': it is not a JSON object, and cannot be read",
         ),
         ({"localityMap": '{"q1": "a:1"}'}, "option 'localityMap' needs the option 'ring'"),
         ({"localityMap": '{"q1": "a"}', "ring": RING.to_json()}, "'q1' is at 'a': give 'host:port'"),
         ({"ring": "{}"}, "option 'ring': this JSON is no ring"),
         (
             {"ring": "amqp://a:c4nary@h"},
-            "option 'ring' is a text with an '@', which is not shown: it is no JSON",
+            "option 'ring' is a text with an '@', which is not shown: it is not a JSON",
         ),
         (
             {"localityMap": '{"q1": "amqp://a:c4nary@h:5672"}', "ring": RING.to_json()},

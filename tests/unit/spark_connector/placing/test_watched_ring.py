@@ -31,7 +31,7 @@ def test_a_ring_in_another_order_is_noticed_and_is_the_ring_from_then_on() -> No
     rings = iter([BEFORE, BEFORE, AFTER, AFTER])
     watched = WatchedRing(lambda: next(rings))
     assert watched.look_again() == "the ring is the same as before"
-    assert "another since, and 100.0% of all keys" in str(watched.look_again())
+    assert "the ring has changed, and 100.0% of all keys" in str(watched.look_again())
     assert watched.ring == AFTER
     assert watched.look_again() == "the ring is the same as before"
 
@@ -45,7 +45,7 @@ def test_a_ring_that_cannot_be_read_again_is_said() -> None:
         raise OSError("no docker")
 
     assert WatchedRing(read).look_again() == (
-        "the ring could not be read again, so it may be another since: no docker"
+        "the ring could not be read again, so it may have changed: no docker"
     )
 
 
@@ -62,4 +62,4 @@ def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
     assert [note.partition(": ")[0] for note in report.notes] == (
         ["connections were lost and opened again (2)"] if reconnects else []
     )
-    assert all("the ring is another since" in note for note in report.notes)
+    assert all("the ring has changed" in note for note in report.notes)

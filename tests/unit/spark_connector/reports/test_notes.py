@@ -43,7 +43,7 @@ def test_a_stage_that_ran_again_though_every_attempt_is_0() -> None:
     tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 0, task_id=5), TaskReport(2, 0, task_id=9)]
     (note,) = notes_on(tasks, options())
     assert "Spark ran 3 other tasks between those of this write" in note
-    assert "rows of this write may be there twice, though every attempt is 0" in note
+    assert "rows of this write may be in the queues twice, though every attempt is 0" in note
 
 
 def test_a_broker_that_may_have_restarted() -> None:
@@ -53,11 +53,11 @@ def test_a_broker_that_may_have_restarted() -> None:
     ]
     for given in (options(), options(ring=RING.to_json())):
         (note,) = notes_on(tasks, given)
-        assert note.startswith("connections were lost and opened again (3): where the broker was restarted")
+        assert note.startswith("connections were lost and opened again (3): if the broker was restarted")
         assert ("rows by predicted queue are then wrong" in note) == (given.ring is not None)
     ring, copies = notes_on(tasks, options(ordering="per-key"))
-    assert "the ring may be in another order since" in ring
-    assert "copies from the old connection may come behind newer messages of their key" in copies
+    assert "the ring may have another order now" in ring
+    assert "copies from the old connection may arrive after newer messages of their key" in copies
 
 
 def test_keys_in_more_than_one_partition() -> None:

@@ -32,7 +32,7 @@ from spark_connector.writing.columns import MessageColumns
         (
             "key string, value string, city string",
             {},
-            "column 'city' is no part of a message.*or set ignoreUnknown",
+            "column 'city' is not part of a message.*or set ignoreUnknown",
         ),
         ("key string, routing_key string, value string", {}, "there is a second column for the key"),
         ("key string, value string, exchange string", {}, "column 'exchange': set allowExchangeColumn"),

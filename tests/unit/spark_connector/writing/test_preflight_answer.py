@@ -51,5 +51,5 @@ def test_a_look_that_cannot_be_kept_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_broker_that_does_not_answer_is_looked_at_again() -> None:
     answer = PreflightAnswer()
     (note,) = check_broker(options(), patient=True, answer=answer)
-    assert note == "the broker was not looked at before: nobody answered"
+    assert note == "the broker was not checked before the write: no address answered"
     assert answer.notes is None
