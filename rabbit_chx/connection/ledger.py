@@ -127,13 +127,14 @@ class Ledger(Generic[What]):
         Raises:
             ValueError: the tag was never published.
         """
-        before = self.answered
+        self._check(tag)
         if multiple:
             parts = list(self._open_through(tag or self.sent))
         else:
             parts = list(self._open_through(tag, tag - 1))
-        self.ack(tag, multiple=multiple)  # answered all the same
-        self.nacked += self.answered - before
+        # Counted before they are answered: an interruption between the two must not make an ack of a nack.
+        self.nacked += sum(len(part.places) for part in parts)
+        self.ack(tag, multiple=multiple)
         for part in parts:
             if self.refused and self.refused[-1].batch is part.batch:
                 self.refused[-1].places.extend(part.places)

@@ -51,12 +51,12 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.connection.link import Link
 
-__all__ = ["CHANNEL", "Phase", "Session"]
+__all__ = ["Phase", "Session"]
 
-CHANNEL = 1
+_CHANNEL = 1
 _SAMPLES = 10
-_ACK = confirm_head(CHANNEL, METHOD_ACK)
-_NACK = confirm_head(CHANNEL, METHOD_NACK)
+_ACK = confirm_head(_CHANNEL, METHOD_ACK)
+_NACK = confirm_head(_CHANNEL, METHOD_NACK)
 _SINGLE = b"\x00" + FRAME_END
 
 
@@ -114,7 +114,7 @@ class Session:
     def request(self, method: Method) -> None:
         """Send a method; `reply` holds the answer once it is there."""
         self._reply = None
-        self._send(method, CHANNEL)
+        self._send(method, _CHANNEL)
 
     @property
     def reply(self) -> Method | None:
@@ -254,10 +254,10 @@ class Session:
         self._send(_OpenAnyVhost(self._settings.vhost), 0)
 
     def _on_open_ok(self, _method: commands.Connection.OpenOk) -> None:
-        self._send(commands.Channel.Open(), CHANNEL)
+        self._send(commands.Channel.Open(), _CHANNEL)
 
     def _on_channel_open_ok(self, _method: commands.Channel.OpenOk) -> None:
-        self._send(commands.Confirm.Select(), CHANNEL)
+        self._send(commands.Confirm.Select(), _CHANNEL)
 
     def _on_confirm_select_ok(self, _method: commands.Confirm.SelectOk) -> None:
         self.phase = Phase.READY
@@ -278,12 +278,12 @@ class Session:
 
     def _on_flow(self, method: commands.Channel.Flow) -> None:
         # RabbitMQ throttles by not reading from the socket and never sends this; AMQP demands the answer.
-        self._send(commands.Channel.FlowOk(method.active), CHANNEL)
+        self._send(commands.Channel.FlowOk(method.active), _CHANNEL)
 
     # -- the end
 
     def _on_channel_close(self, method: commands.Channel.Close) -> None:
-        self._send(commands.Channel.CloseOk(), CHANNEL)
+        self._send(commands.Channel.CloseOk(), _CHANNEL)
         self._fail(error_for(method.reply_code or 0, method.reply_text, where=self.link.where))
 
     def _on_connection_close(self, method: commands.Connection.Close) -> None:
