@@ -84,7 +84,7 @@ class AsyncConnection(asyncio.Protocol, Link):
         try:
             async with asyncio.timeout(settings.connection_timeout_s):
                 await connection._connect(settings)
-                await connection._until_ready(settings)
+                await connection._shake_hands(settings)
         except TimeoutError as cause:
             if isinstance(cause, RabbitChxError):
                 raise
@@ -115,7 +115,7 @@ class AsyncConnection(asyncio.Protocol, Link):
                 raise
             raise unreachable(settings, cause) from None
 
-    async def _until_ready(self, settings: ConnectionSettings) -> None:
+    async def _shake_hands(self, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
             try:
                 await self.turn(1.0)

@@ -81,7 +81,7 @@ class Connection(Link):
         self._transport = Transport(settings, deadline)
         self._last_sent = self._last_received = time.monotonic()
         try:
-            self._open(deadline, settings)
+            self._shake_hands(deadline, settings)
         except BaseException:
             self._transport.close()
             raise
@@ -89,7 +89,7 @@ class Connection(Link):
         if self.session.heartbeat_s:
             self._keeper.start()
 
-    def _open(self, deadline: float, settings: ConnectionSettings) -> None:
+    def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -110,9 +110,9 @@ class Connection(Link):
         """Send, wait for the socket, receive, and see whether the broker is alive.
 
         Args:
-            longest_wait_s: seconds to wait at most; the turn may be shorter.
-            until_open: go on, within that time, until no more messages than this are open or the broker refuses one;
-                None for one round.
+            longest_wait_s: seconds to wait for the socket at most; it may be less.
+            until_open: go on, for as long again at most, until no more messages than this are open or the broker refuses
+                one; None for one round.
 
         Raises:
             RabbitChxError: the connection cannot go on, or the broker closed it.
