@@ -1,7 +1,7 @@
 """Which bindings of a wanted ring an exchange still lacks. No I/O.
 
-A new binding adds buckets at the end of the ring only. So the ring that exists must be the beginning of the wanted
-one. Anything else is refused before something is changed.
+A new binding adds buckets at the end of the ring only. So the ring that exists must be the beginning of the
+wanted one. Anything else is refused before something is changed.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Declared:
     Attributes:
         created: what did not exist before: the exchange as an ExchangeRef, queues by their names.
         bound: ``(destination, binding key)`` of each binding that was made, in that order.
-        ring: the ring afterwards. Its provenance is ``read`` where a ring source compared it, ``replayed`` on an
-            exchange that was created here, and ``assumed`` otherwise.
+        ring: the ring afterwards. Its provenance is ``read`` where a ring source compared it, ``replayed`` on
+            an exchange that was created here, and ``assumed`` otherwise.
     """
 
     created: tuple[Destination, ...]

@@ -45,9 +45,9 @@ class Broker:
         url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
         management_url: the management API, ``http[s]://user:password@host:15672``. It tells what AMQP cannot:
             bindings, the exchange's arguments, the metadata store.
-        ring_source: how to read the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command prefix
-            of a :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a broker on
-            this machine).
+        ring_source: how to read the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command
+            prefix of a :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a
+            broker on this machine).
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.
@@ -122,21 +122,22 @@ class Broker:
     ) -> Declared:
         """Declare an x-consistent-hash exchange and its durable queues, and bind them in the given order.
 
-        What exists is not changed. Everything is checked before anything is created. Then the bindings are made one
-        after another, so that a fresh exchange gets its buckets in their order. Exchanges as destinations must exist.
+        What exists is not changed. Everything is checked before anything is created. Then the bindings are
+        made one after another, so that a fresh exchange gets its buckets in their order. Exchanges as
+        destinations must exist.
 
-        An exchange that exists must have what is asked for, or its beginning; the rest is then bound at the end. A
-        ring source compares the whole ring. A management URL compares the bindings, without their order, and the
-        arguments that decide about routing. Without both the call is refused, since a second binding of a queue would
-        be ignored or add buckets, depending on the release. `allow_existing` permits it: it says that the exchange has
-        no other bindings than these.
-        The broker itself compares type and durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server
-        v4.3.6, rabbit_exchange.erl, ``assert_args_equivalence/2``).
+        An exchange that exists must have what is asked for, or its beginning; the rest is then bound at the
+        end. A ring source compares the whole ring. A management URL compares the bindings, without their
+        order, and the arguments that decide about routing. Without both the call is refused, since a second
+        binding of a queue would be ignored or add buckets, depending on the release. `allow_existing` permits
+        it: it says that the exchange has no other bindings than these. The broker itself compares type and
+        durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
+        ``assert_args_equivalence/2``).
 
         Args:
             exchange: the exchange's name.
-            bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an int or the
-                binding key's text.
+            bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an
+                int or the binding key's text.
             durable: whether the exchange survives a restart of the broker.
             arguments: the exchange's arguments, such as ``{"hash-header": "tenant"}``.
             queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``.
@@ -146,13 +147,13 @@ class Broker:
             What was created and bound, and the ring afterwards.
 
         Raises:
-            MismatchError: something exists with another type, durability or arguments; or the exchange has another
-                ring, or other bindings, than asked for.
+            MismatchError: something exists with another type, durability or arguments; or the exchange has
+                another ring, or other bindings, than asked for.
             NotFoundError: a destination exchange does not exist.
             AccessRefusedError: the user lacks a permission.
             RingSourceError: the ring of an exchange that exists could not be read.
-            InputError: the broker or AMQP would not accept a name, weight or argument; or the exchange exists, and
-                nothing tells what is bound to it.
+            InputError: the broker or AMQP would not accept a name, weight or argument; or the exchange
+                exists, and nothing tells what is bound to it.
         """
         check_name("exchange", exchange)
         refuse_misspelt(arguments or ())
@@ -235,7 +236,8 @@ class Broker:
             ) from None
 
     def ring(self, exchange: str) -> HashRing:
-        """Return the ring of an exchange: read by the ring source, else assumed from the bindings of the management API.
+        """Return the ring of an exchange: read by the ring source, else assumed from the bindings of the
+        management API.
 
         Args:
             exchange: the exchange's name.
@@ -297,7 +299,9 @@ def _bind(exchange: str, destination: Destination, key: str) -> QueueBind | Exch
 
 
 def _refuse_ghosts(exchange: str, ring: HashRing, missing: Sequence[ExchangeDeclare | QueueDeclare]) -> None:
-    """Refuse a ring that was read if a queue that does not exist has buckets in it: their messages are lost."""
+    """Refuse a ring that was read if a queue that does not exist has buckets in it: their messages are
+    lost.
+    """
     if ring.provenance != "read":
         return
     for one in missing:

@@ -1,8 +1,8 @@
 """The firehose tracer: real traffic of an exchange, message by message, and its ring inferred from that.
 
-While the tracer is on, the broker copies each message that is published or delivered in the vhost, body included, to
-``amq.rabbitmq.trace``. It is on for one vhost, on the node whose management API is asked. In a cluster it shows only
-what is published over that node.
+While the tracer is on, the broker copies each message that is published or delivered in the vhost, body
+included, to ``amq.rabbitmq.trace``. It is on for one vhost, on the node whose management API is asked. In a
+cluster it shows only what is published over that node.
 """
 
 from __future__ import annotations
@@ -96,10 +96,12 @@ def trace_exchange(
     messages: int,
     seen: Callable[[int], None] = lambda _: None,
 ) -> list[Observation]:
-    """Trace what is published to an exchange, for a time in seconds or a number of messages, whichever ends first.
+    """Trace what is published to an exchange, for a time in seconds or a number of messages, whichever ends
+    first.
 
-    The trace has only messages that name this exchange, not messages that come to it over another exchange. The queue
-    of the trace is exclusive and holds at most 20,000 messages; the broker drops the oldest above that.
+    The trace has only messages that name this exchange, not messages that come to it over another exchange.
+    The queue of the trace is exclusive and holds at most 20,000 messages; the broker drops the oldest above
+    that.
 
     Args:
         settings: the AMQP connection; its user must read ``amq.rabbitmq.trace`` and declare a queue.
@@ -146,7 +148,8 @@ def _binding_key(exchange: str) -> str:
 
 
 class TracedRing:
-    """A ring source that infers the ring from real traffic. It needs AMQP, the management API and enough traffic.
+    """A ring source that infers the ring from real traffic. It needs AMQP, the management API and enough
+    traffic.
 
     Args:
         url: the AMQP URI.

@@ -1,4 +1,6 @@
-"""An exchange as the management API shows it: arguments, bindings, and the queues that its messages can reach."""
+"""An exchange as the management API shows it: arguments, bindings, and the queues that its messages can
+reach.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ class LiveExchange:
 
 
 def read_release(management: Management) -> Release:
-    """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since 3.13)."""
+    """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since
+    3.13).
+    """
     version = str(management.request("GET", "overview")["rabbitmq_version"])
     flags = {flag["name"]: flag["state"] for flag in management.request("GET", "feature-flags")}
     if "khepri_db" not in flags:

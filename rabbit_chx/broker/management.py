@@ -1,4 +1,6 @@
-"""The management plugin's HTTP API, as far as it is needed. It follows no redirect, so a password goes nowhere else."""
+"""The management plugin's HTTP API, as far as it is needed. It follows no redirect, so a password goes
+nowhere else.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Operations on a broker over AMQP and their order. No I/O, so that every client can run them.
 
-A sequence is a generator. It yields an operation, and gets None, or the :class:`Refusal` that the broker answered.
-At the end it returns or raises. An adapter for a client performs one operation at a time.
+A sequence is a generator. It yields an operation, and gets None, or the :class:`Refusal` that the broker
+answered. At the end it returns or raises. An adapter for a client performs one operation at a time.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ OperationSequence: TypeAlias = Generator[Operation, Refusal | None, _T]
 def check_name(kind: str, name: str) -> None:
     """Refuse names that do not reach the broker unchanged.
 
-    RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``). pika then
-    waits for ever for an answer with the name that it asked for.
+    RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``).
+    pika then waits for ever for an answer with the name that it asked for.
 
     Args:
         kind: ``exchange`` or ``queue``, for errors.
@@ -117,7 +117,8 @@ def look_at(
 ) -> OperationSequence[tuple[ExchangeDeclare | QueueDeclare, ...]]:
     """Find what is missing of an exchange and its queues; change nothing.
 
-    What exists is declared once more. The broker accepts that for an equal one and refuses it for a different one.
+    What exists is declared once more. The broker accepts that for an equal one and refuses it for a different
+    one.
 
     Args:
         where: the broker's address without password, for errors.
@@ -165,7 +166,9 @@ def declare_ring(
     queues: Iterable[QueueDeclare],
     bindings: Iterable[QueueBind | ExchangeBind],
 ) -> OperationSequence[None]:
-    """Check everything, then create what is missing and make all bindings in the given order; see `look_at`."""
+    """Check everything, then create what is missing and make all bindings in the given order; see
+    `look_at`.
+    """
     bindings = tuple(bindings)
     missing = yield from look_at(where, exchange, queues, bindings)
     yield from perform(where, (*missing, *bindings))

@@ -1,4 +1,6 @@
-"""The adapter for pika: it opens a connection and runs one operation at a time. Every wait has a time limit."""
+"""The adapter for pika: it opens a connection and runs one operation at a time. Every wait has a time
+limit.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ _T = TypeVar("_T")
 class PikaConnection:
     """One connection to a broker. Do not share it between threads.
 
-    Heartbeats are off unless the settings ask for them. pika answers them only within a call, so the broker would
-    close a connection that is merely idle. In their place every call has a time limit.
+    Heartbeats are off unless the settings ask for them. pika answers them only within a call, so the broker
+    would close a connection that is merely idle. In their place every call has a time limit.
 
     Args:
         settings: the settings of the connection.
@@ -95,11 +97,12 @@ class PikaConnection:
 
     @contextlib.contextmanager
     def channel(self, *, raw_headers: bool = False) -> Iterator[BlockingChannel]:
-        """Open a channel for what is not an operation, such as consuming; pika's errors leave the block as ours.
+        """Open a channel for what is not an operation, such as consuming; pika's errors leave the block as
+        ours.
 
         Args:
-            raw_headers: whether each message's properties get an attribute ``raw``: their bytes, as the broker sent
-                them.
+            raw_headers: whether each message's properties get an attribute ``raw``: their bytes, as the
+                broker sent them.
 
         Raises:
             RabbitChxError: the broker refuses something.
@@ -124,7 +127,9 @@ class PikaConnection:
         raise error
 
     def process(self, seconds: float) -> None:
-        """Wait for at most so many seconds, or until something has come; callbacks of consumers run in here."""
+        """Wait for at most so many seconds, or until something has come; callbacks of consumers run in
+        here.
+        """
         limit: Any = seconds  # pika's stubs know whole seconds only
         self._connection.process_data_events(time_limit=limit)
 
@@ -205,8 +210,8 @@ def _check_arguments(operation: ExchangeDeclare | QueueDeclare) -> None:
 class _BoundedConnection(pika.BlockingConnection):
     """A BlockingConnection whose waits end.
 
-    pika's own calls wait for an answer for ever, as long as heartbeats come. All of them wait in `_flush_output`. A
-    timer ends the stream, as pika itself does with a connection that stays blocked.
+    pika's own calls wait for an answer for ever, as long as heartbeats come. All of them wait in
+    `_flush_output`. A timer ends the stream, as pika itself does with a connection that stays blocked.
     """
 
     _impl: Any

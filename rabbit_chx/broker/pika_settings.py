@@ -45,8 +45,9 @@ class _PreferredCredentials(pika_credentials.PlainCredentials):
 def pika_parameters(target: str | ConnectionSettings) -> pika.ConnectionParameters:
     """Return a URL or settings in pika's terms, for programs that use pika themselves.
 
-    pika's own URLParameters refuses ``cacertfile`` and does not know ``connection_timeout``. pika makes one attempt,
-    which the connection timeout bounds. It sends the host as the TLS server name even where no name is checked.
+    pika's own URLParameters refuses ``cacertfile`` and does not know ``connection_timeout``. pika makes one
+    attempt, which the connection timeout bounds. It sends the host as the TLS server name even where no name
+    is checked.
 
     Args:
         target: an AMQP URI, or the settings of a connection.

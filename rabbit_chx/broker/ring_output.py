@@ -1,8 +1,8 @@
 """Reading rings from the output of the broker's tools. Names are read unchanged, whatever text they contain.
 
 There are three forms: the output of :func:`eval_expression`, and that of ``rabbitmq-diagnostics
-consistent_hash_exchange_ring_state`` with and without ``--formatter json``. The first says the most: also the kind of
-each destination and the number of the next bucket.
+consistent_hash_exchange_ring_state`` with and without ``--formatter json``. The first says the most: also the
+kind of each destination and the number of the next bucket.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple take
     """The destination of bucket 0, 1 and so on, None at a hole: a tuple.
 
     Attributes:
-        next_bucket: the number of the next bucket that the broker makes. It is the length of this tuple, holes at the
-            end included; None where the output does not tell it.
+        next_bucket: the number of the next bucket that the broker makes. It is the length of this tuple,
+            holes at the end included; None where the output does not tell it.
     """
 
     next_bucket: int | None
@@ -56,8 +56,8 @@ def eval_expression(vhost: str, exchange: str) -> str:
     """Return an Erlang expression for ``rabbitmqctl eval`` that prints the ring, with kinds, in plain ASCII.
 
     Mirrors rabbitmq-server v4.3.6, rabbit_exchange_type_consistent_hash.erl, ``ring_state/2`` and the record
-    ``chx_hash_ring``, as they are since 3.8.5. Names go in as lists of bytes and come out as whole numbers (with a 1
-    before the first byte). So quotes, line breaks, alphabets and locales do not matter.
+    ``chx_hash_ring``, as they are since 3.8.5. Names go in as lists of bytes and come out as whole numbers
+    (with a 1 before the first byte). So quotes, line breaks, alphabets and locales do not matter.
 
     Args:
         vhost: the exchange's vhost.

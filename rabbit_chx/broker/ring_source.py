@@ -1,9 +1,9 @@
 """Ways to read the true ring of an exchange, bucket by bucket.
 
-AMQP and the management API do not show it. The broker's own tools do. ``rabbitmqctl eval`` tells everything, on every
-release since 3.8.5. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` tells less: it crashes where an
-exchange is a destination, it prints names by the broker's locale, and it omits the number of the next bucket. So only
-its saved output is read.
+AMQP and the management API do not show it. The broker's own tools do. ``rabbitmqctl eval`` tells everything,
+on every release since 3.8.5. ``rabbitmq-diagnostics consistent_hash_exchange_ring_state`` tells less: it
+crashes where an exchange is a destination, it prints names by the broker's locale, and it omits the number of
+the next bucket. So only its saved output is read.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class DiagnosticsRing:
     """A ring source that asks the broker's command line tool, ``rabbitmqctl eval``.
 
     Args:
-        prefix: the command prefix that reaches the tool: ``docker exec NAME``, ``kubectl exec POD --``, ``ssh HOST``,
-            ``sudo -u rabbitmq``; empty on the broker's own machine. Text is split as a shell does; no shell runs.
+        prefix: the command prefix that reaches the tool: ``docker exec NAME``, ``kubectl exec POD --``, ``ssh
+            HOST``, ``sudo -u rabbitmq``; empty on the broker's own machine. Text is split as a shell does; no
+            shell runs.
         timeout_s: how many seconds the command may take.
 
     Raises:
@@ -143,8 +144,9 @@ def _words(prefix: str | Sequence[str]) -> tuple[str, ...]:
 class SavedRing:
     """A ring source of saved output: of the eval expression, or of the diagnostics command as text or JSON.
 
-    The diagnostics command prints names by the locale of its process, so decode its output by that locale. Output of
-    the eval expression is ASCII. Where the output names the exchange or the vhost, any other one is refused.
+    The diagnostics command prints names by the locale of its process, so decode its output by that locale.
+    Output of the eval expression is ASCII. Where the output names the exchange or the vhost, any other one is
+    refused.
 
     Args:
         text: the saved output.

@@ -42,7 +42,8 @@ class CopiedRun:
     """Buckets in a row that have one destination.
 
     Attributes:
-        name: the name of the queue in the copy, and of the exchange before it where the destination is an exchange.
+        name: the name of the queue in the copy, and of the exchange before it where the destination is an
+            exchange.
         place: the destination that the queue represents; None for a hole.
         weight: the number of buckets.
     """
@@ -66,7 +67,8 @@ class ScratchMessage:
 
 
 def copied_runs(ring: HashRing) -> list[CopiedRun]:
-    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket numbers.
+    """Return the runs of the buckets that routing counts; with holes, routing never draws the last bucket
+    numbers.
 
     Args:
         ring: the ring to copy.

@@ -54,7 +54,9 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
 
 
 def _remove(management: Management, name: str, *, may_still_appear: bool) -> None:
-    """Delete the vhost, more than once if need be: a large one takes its time, and a request may have been cut short."""
+    """Delete the vhost, more than once if need be: a large one takes its time, and a request may have been
+    cut short.
+    """
     for last in (*(False,) * (_REMOVAL_TRIES - 1), True):
         try:
             management.request("DELETE", "vhosts", name)

@@ -1,6 +1,7 @@
 """A published message, as the firehose tracer describes it. No I/O.
 
-Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_trace.erl``, ``msg_to_table/1`` and ``tap_in/6``, v3.8.0 to v4.3.6.
+Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_trace.erl``, ``msg_to_table/1`` and ``tap_in/6``, v3.8.0 to
+v4.3.6.
 """
 
 from __future__ import annotations

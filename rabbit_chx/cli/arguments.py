@@ -79,7 +79,8 @@ def bound_destination(text: str, ring: HashRing) -> Destination:
 
 
 def parse_unbind(text: str, ring: HashRing) -> tuple[Destination, str | None]:
-    """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals sign.
+    """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals
+    sign.
 
     Returns:
         The destination, and the weight; None for all bindings.
@@ -94,7 +95,8 @@ def parse_unbind(text: str, ring: HashRing) -> tuple[Destination, str | None]:
 
 
 def parse_header(text: str) -> tuple[str, Any]:
-    """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, since a value may contain one.
+    """Parse ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; the first equals sign separates, since a value may contain
+    one.
 
     Raises:
         InputError: the text has no equals sign, or the value does not have that type.
@@ -130,8 +132,8 @@ def parse_field(type_: FieldType, text: str) -> AmqpField:
 
     Args:
         type_: the field's wire type.
-        text: the text itself; a number; true or false; 3.14 for a decimal; seconds since 1970 for a timestamp;
-            nothing for void; JSON for an array or a table.
+        text: the text itself; a number; true or false; 3.14 for a decimal; seconds since 1970 for a
+            timestamp; nothing for void; JSON for an array or a table.
 
     Raises:
         InputError: the text is not a value of that type.
@@ -143,7 +145,8 @@ def parse_field(type_: FieldType, text: str) -> AmqpField:
 
 
 def header_value(type_: FieldType, text: str) -> str | int | AmqpField:
-    """Parse a header's value: a bare text or int where the type allows it, since whole columns of those hash fast.
+    """Parse a header's value: a bare text or int where the type allows it, since whole columns of those hash
+    fast.
 
     Args:
         type_: the header's wire type.

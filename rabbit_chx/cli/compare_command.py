@@ -150,8 +150,8 @@ def compare(
 ) -> Outcome:
     """Compare two releases, or two rings: which keys move?
 
-    The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two releases may
-    hash a header differently; then a sample is needed.
+    The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two
+    releases may hash a header differently; then a sample is needed.
     """
     hashing, read = hashed.hashing, sample.read()
     alike = hashing.hash_header is None or ring.release == other.release

@@ -123,8 +123,8 @@ def keys(
 ) -> Outcome:
     """Find keys that land on QUEUE, for tests and canaries.
 
-    The keys are routing keys, or with --hash-header or --hash-property values of that header or property. Write an
-    exchange as a destination as exchange:NAME.
+    The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
+    Write an exchange as a destination as exchange:NAME.
     """
     wanted = bound_destination(destination, ring)
     endless = keys_for(

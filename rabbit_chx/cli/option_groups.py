@@ -94,7 +94,8 @@ class HashedKeys:
 
 
 def show_help(context: click.Context) -> NoReturn:
-    """Show the help of a group that was called without a command, and exit; a help that nobody asked for is no result.
+    """Show the help of a group that was called without a command, and exit; a help that nobody asked for is
+    no result.
 
     Raises:
         Exit: always; with the code of wrong usage.
@@ -133,7 +134,9 @@ def release_options(command: Command) -> Command:
 
 
 def ring_options(command: Command) -> Command:
-    """Add the options of a ring; the command gets a `ring`, and `hashing_options` the arguments that came with it."""
+    """Add the options of a ring; the command gets a `ring`, and `hashing_options` the arguments that came
+    with it.
+    """
 
     @functools.wraps(command)
     def with_ring(
@@ -182,8 +185,8 @@ def ring_options(command: Command) -> Command:
 def other_ring_options(command: Command) -> Command:
     """Add the options of another ring; the command gets an `other` ring.
 
-    It is a ring of its own, or the same buckets under another release. Write this decorator below `ring_options`, whose
-    ring it needs.
+    It is a ring of its own, or the same buckets under another release. Write this decorator below
+    `ring_options`, whose ring it needs.
     """
 
     @functools.wraps(command)
@@ -234,7 +237,9 @@ def other_ring_options(command: Command) -> Command:
 
 
 def hashing_options(command: Command) -> Command:
-    """Add the options of what is hashed; the command gets `hashed`. Write this decorator below `ring_options`."""
+    """Add the options of what is hashed; the command gets `hashed`. Write this decorator below
+    `ring_options`.
+    """
 
     @functools.wraps(command)
     def with_hashing(
@@ -271,7 +276,9 @@ def with_options(command: Command, *options: Callable[[Command], Command]) -> Co
 
 
 def _release(version: str | None, store: Store | None) -> Release | None:
-    """Return the release of the options. A series such as 4.3 is its newest known patch; a line on stderr says which."""
+    """Return the release of the options. A series such as 4.3 is its newest known patch; a line on stderr
+    says which.
+    """
     if version is None:
         if store is not None:
             raise InputError(f"the store {store} alone is no release: give the release too")

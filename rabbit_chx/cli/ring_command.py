@@ -91,13 +91,14 @@ def show(
 ) -> Outcome:
     """Show the buckets of each destination of EXCHANGE, with the exact share of all keys.
 
-    --ring-via reads the true ring; --passive infers it from real traffic. Without either the ring is assumed from the
-    bindings that the management API lists, and the output says so.
+    --ring-via reads the true ring; --passive infers it from real traffic. Without either the ring is assumed
+    from the bindings that the management API lists, and the output says so.
 
-    Holes are reported on stderr, and with --management-url also what differs from the bindings. The exit code is 0.
+    Holes are reported on stderr, and with --management-url also what differs from the bindings. The exit code
+    is 0.
 
-    --output json writes the ring as `HashRing.to_json` does, with the exchange's arguments. Other commands read it
-    with --ring.
+    --output json writes the ring as `HashRing.to_json` does, with the exchange's arguments. Other commands
+    read it with --ring.
     """
     vhost = broker.settings.vhost
     if not passive and broker.ring_source is not None and broker.management_url is None:

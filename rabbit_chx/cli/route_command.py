@@ -65,11 +65,12 @@ def route(
 ) -> Outcome:
     """Show the destination of each KEY.
 
-    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of that
-    header or property. With --header or --property you give the whole message, and a KEY is its routing key.
+    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of
+    that header or property. With --header or --property you give the whole message, and a KEY is its routing
+    key.
 
-    A single - reads the KEYs from stdin, one on each line. Each answer is a line as soon as its KEY is read, with tabs
-    between the fields; with --output json it is a JSON document.
+    A single - reads the KEYs from stdin, one on each line. Each answer is a line as soon as its KEY is read,
+    with tabs between the fields; with --output json it is a JSON document.
     """
     whole = _whole_message(headers, properties, hashed) if headers or properties else {}
     if not whole and not keys:

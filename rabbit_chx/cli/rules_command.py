@@ -53,6 +53,7 @@ class RulesReport:
 def rules(*, release: Release | None, output: str) -> Outcome:
     """List the rules by which releases differ, or the rules of one release.
 
-    Each row names the first version that follows the rule, the first that no longer does, and the metadata store.
+    Each row names the first version that follows the rule, the first that no longer does, and the metadata
+    store.
     """
     return Outcome(output, RulesReport(rule_rows(release)))

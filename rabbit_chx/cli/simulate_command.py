@@ -248,8 +248,8 @@ def simulate(
 ) -> Outcome:
     """Show the exact share of each destination, over all 2^21 seeds, and its distance from the ideal.
 
-    A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them, and which
-    keys are the heaviest. --unbind and --add show what moves, and from where to where.
+    A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them,
+    and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
     """
     read = sample.read()
     if read is None and heaviest is not None:

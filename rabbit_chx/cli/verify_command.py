@@ -69,15 +69,15 @@ def verify(
 ) -> Outcome:
     """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not touched.
 
-    The command makes a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample there (10,000
-    keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A key is what EXCHANGE
-    hashes: the routing key, the text of its hash-header, or its hash-property.
+    The command makes a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample
+    there (10,000 keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A
+    key is what EXCHANGE hashes: the routing key, the text of its hash-header, or its hash-property.
 
     With --passive nothing is published. The command compares real traffic, and infers the ring from it.
 
-    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding and
-    bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the bindings, and
-    a copy of it proves nothing about EXCHANGE (exit code 3).
+    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
+    and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
+    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3).
     """
     if passive and sample.given:
         raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")

@@ -198,7 +198,9 @@ class PassiveReport:
 
     @property
     def unbound(self) -> list[Place]:
-        """Destinations that have buckets and no binding; one may be a queue that no longer exists and loses its messages."""
+        """Destinations that have buckets and no binding; one may be a queue that no longer exists and loses
+        its messages.
+        """
         bound = {destination for destination, _ in self.exchange.bindings}
         return [place for place in dict.fromkeys(self.inferred.proven.values()) if place not in bound]
 

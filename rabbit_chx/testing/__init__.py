@@ -1,9 +1,9 @@
 """Real brokers for tests, the demo and the examples.
 
-`find_broker` takes the broker that the environment names, or starts one. `docker_broker` and `local_broker` start one
-of their kind, and `docker_cluster` starts several nodes. What was started is removed when its block ends, and also
-when this process is killed. The names are loaded when they are first used, so that the pytest plugin costs a test run
-nothing.
+`find_broker` takes the broker that the environment names, or starts one. `docker_broker` and `local_broker`
+start one of their kind, and `docker_cluster` starts several nodes. What was started is removed when its block
+ends, and also when this process is killed. The names are loaded when they are first used, so that the pytest
+plugin costs a test run nothing.
 """
 
 from __future__ import annotations

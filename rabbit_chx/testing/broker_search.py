@@ -27,12 +27,13 @@ _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
 
 @contextmanager
 def find_broker(*, install: bool = False) -> Iterator[RunningBroker]:
-    """Find a broker for tests, the demo and the examples; a broker that was started here is removed at the end.
+    """Find a broker for tests, the demo and the examples; a broker that was started here is removed at the
+    end.
 
     The first of these that is available is taken, and one line on stderr says which:
 
-    1. the broker of ``RABBIT_CHX_TEST_URL``, with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and ``RABBIT_CHX_TEST_RING_VIA``,
-       a command prefix;
+    1. the broker of ``RABBIT_CHX_TEST_URL``, with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and
+       ``RABBIT_CHX_TEST_RING_VIA``, a command prefix;
     2. a container, if Docker answers and the image is there or can be pulled within 60 s;
     3. a private server from the machine's ``rabbitmq-server``;
     4. the same after ``apt-get install rabbitmq-server``, if `install` allows it.

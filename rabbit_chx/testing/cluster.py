@@ -51,7 +51,8 @@ class RunningCluster:
     """A cluster for tests.
 
     Attributes:
-        nodes: its nodes, each a broker that may be restarted, killed, shut down, paused and cut off by itself.
+        nodes: its nodes, each a broker that may be restarted, killed, shut down, paused and cut off by
+            itself.
         names: the nodes' Erlang names, such as ``"rabbit@rabbit-chx-3f2a-1"``, in the order of `nodes`.
         origin: one line for people: what the cluster is and where it came from.
     """
@@ -112,7 +113,8 @@ def docker_cluster(series: str = "4.3", nodes: int = 3, image: str | None = None
     Raises:
         InputError: `nodes` is less than 1.
         MissingExtraError: testcontainers is not installed.
-        NoBrokerError: there is no Docker or no image, or the nodes do not come together; the message says which.
+        NoBrokerError: there is no Docker or no image, or the nodes do not come together; the message says
+            which.
     """
     if nodes < 1:
         raise InputError(f"a cluster of {nodes} nodes: give 1 or more")
@@ -126,7 +128,9 @@ def docker_cluster(series: str = "4.3", nodes: int = 3, image: str | None = None
 
 
 def _start(image: str, nodes: int, removal: ExitStack) -> RunningCluster:
-    """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network last."""
+    """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network
+    last.
+    """
     network = f"rabbit-chx-{secrets.token_hex(4)}"
     _create_network(network, removal)
     names = [f"{network}-{number}" for number in range(1, nodes + 1)]
@@ -174,7 +178,9 @@ def _script(cookie: str, peers: Iterable[str]) -> str:
 
 
 def running_nodes(broker: RunningBroker) -> set[str]:
-    """Return the Erlang names of the nodes that a broker sees running; none if its HTTP API does not answer."""
+    """Return the Erlang names of the nodes that a broker sees running; none if its HTTP API does not
+    answer.
+    """
     from rabbit_chx.broker.management import Management
 
     if broker.management_url is None:

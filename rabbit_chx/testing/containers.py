@@ -202,7 +202,9 @@ class _ContainerServer:
         self._repeat("unpause", until=lambda: not self._paused())
 
     def _repeat(self, command: str, until: Callable[[], bool]) -> None:
-        """Repeat a command that fails now and then: on a busy machine with cgroup v1, runc may be unable to freeze."""
+        """Repeat a command that fails now and then: on a busy machine with cgroup v1, runc may be unable to
+        freeze.
+        """
         for attempt in range(1, _ATTEMPTS + 1):
             if until():
                 return
@@ -261,7 +263,9 @@ def official_image(series: str) -> str:
 
 
 def image_version(series: str) -> str | None:
-    """Return the version that the official image of a series names; None if that image is not on this machine."""
+    """Return the version that the official image of a series names; None if that image is not on this
+    machine.
+    """
     template = "{{range .Config.Env}}{{println .}}{{end}}"
     try:
         environment = docker("image", "inspect", "--format", template, official_image(series))
@@ -293,7 +297,9 @@ def require_image(image: str) -> None:
 def _start_without_ryuk(
     image: str, name: str, script: str, ports: Mapping[int, int], settings: Mapping[str, str]
 ) -> None:
-    """Start a container without Ryuk: its image cannot be pulled everywhere, and our own reaper watches already."""
+    """Start a container without Ryuk: its image cannot be pulled everywhere, and our own reaper watches
+    already.
+    """
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
 

@@ -45,8 +45,8 @@ def install_rabbitmq_server() -> None:
     Of several processes that call this at once, one installs and the others wait for it.
 
     Raises:
-        NoBrokerError: the user is not root, the system is neither Debian nor Ubuntu, the server is installed already,
-            or the installation failed; the message says which.
+        NoBrokerError: the user is not root, the system is neither Debian nor Ubuntu, the server is installed
+            already, or the installation failed; the message says which.
     """
     _require_permission()
     import fcntl  # here, since Windows has none, and nothing before this line needs it

@@ -1,7 +1,7 @@
 """A broker from the ``rabbitmq-server`` of this machine, run privately.
 
-Everything is in a folder of its own and not in the system's directories, including the Erlang port mapper (epmd) and
-the cookie. Nothing of the caller's environment reaches the server. POSIX only.
+Everything is in a folder of its own and not in the system's directories, including the Erlang port mapper
+(epmd) and the cookie. Nothing of the caller's environment reaches the server. POSIX only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The pytest plugin: real brokers for tests, of the releases that an option names.
 
-pytest loads it in every run of an environment that has rabbit_chx. So it imports only pytest at first, and everything
-else when a test asks for a broker.
+pytest loads it in every run of an environment that has rabbit_chx. So it imports only pytest at first, and
+everything else when a test asks for a broker.
 """
 
 from __future__ import annotations
@@ -153,7 +153,9 @@ def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Itera
 
 @pytest.fixture
 def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
-    """Provide `chx_broker` with a vhost of this test in its URL; the vhost is deleted with all that is in it."""
+    """Provide `chx_broker` with a vhost of this test in its URL; the vhost is deleted with all that is in
+    it.
+    """
     from rabbit_chx.errors import InputError
     from rabbit_chx.testing import temporary_vhost
 

@@ -60,10 +60,11 @@ def wait_until_serving(
     log: Callable[[], str],
     tools: tuple[str, ...],
 ) -> str:
-    """Wait until AMQP and the HTTP API accept the user and its startup is complete, and return the broker's version.
+    """Wait until AMQP and the HTTP API accept the user and its startup is complete, and return the broker's
+    version.
 
-    A server accepts users shortly before its startup is complete. On 3.8 its command line tools then still say that it
-    does not run, and a vhost that is made on a node of a cluster never starts there.
+    A server accepts users shortly before its startup is complete. On 3.8 its command line tools then still
+    say that it does not run, and a vhost that is made on a node of a cluster never starts there.
 
     Args:
         url: the AMQP URI.
@@ -106,7 +107,8 @@ def amqp_version(url: str) -> str:
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.
-        NoBrokerError: nothing answers at the address, or the broker refuses the user, the password or the vhost.
+        NoBrokerError: nothing answers at the address, or the broker refuses the user, the password or the
+            vhost.
     """
     settings = replace(ConnectionSettings.from_uri(url), connection_timeout_s=_PROBE_TIMEOUT_S)
     try:

@@ -1,8 +1,8 @@
 """Removing what this process started if it dies, whatever kills it.
 
-A small process in a session of its own holds the reading end of a pipe from us. It ends when the pipe says that all is
-done. When the pipe breaks, or its parent changes, it removes the container, the Docker network or the local server. It
-runs this file by its path, so this file imports the standard library only. POSIX only.
+A small process in a session of its own holds the reading end of a pipe from us. It ends when the pipe says
+that all is done. When the pipe breaks, or its parent changes, it removes the container, the Docker network or
+the local server. It runs this file by its path, so this file imports the standard library only. POSIX only.
 """
 
 from __future__ import annotations

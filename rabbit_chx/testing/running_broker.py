@@ -48,7 +48,9 @@ class Server(Protocol):
         """Cut the server off the network; do nothing if it is cut off."""
 
     def reconnect(self) -> None:
-        """Put the server back on the network, and wait until it serves at its old ports; do nothing if it is there."""
+        """Put the server back on the network, and wait until it serves at its old ports; do nothing if it is
+        there.
+        """
 
     def log(self) -> str:
         """Return the last lines of the server's log, also when it does not run."""
@@ -139,8 +141,8 @@ class RunningBroker:
     def disconnect(self) -> None:
         """Cut a server in Docker off the network, from its clients and from other nodes, until `reconnect`.
 
-        Packets vanish: a client that was connected gets no notice, and a new connection is refused. The server's own
-        command line tools do not reach it either.
+        Packets vanish: a client that was connected gets no notice, and a new connection is refused. The
+        server's own command line tools do not reach it either.
 
         Raises:
             InputError: we did not start this broker, or it is not in Docker.
@@ -161,7 +163,9 @@ class RunningBroker:
             self.reconnect()
 
     def log(self) -> str:
-        """Return the last lines of the server's log, also when it does not run; they may say why a test failed."""
+        """Return the last lines of the server's log, also when it does not run; they may say why a test
+        failed.
+        """
         return self._server("read the log of").log()
 
     def stop(self) -> None:
