@@ -1,6 +1,7 @@
 """Sight and control over RabbitMQ's ``x-consistent-hash`` exchange.
 
-The public names are loaded when they are first used: importing this package loads neither NumPy nor a client.
+These names are the ones to call, catch and annotate; `rabbit_chx.errors` has the whole tree of errors. Each is loaded
+when it is first used, so that importing this package loads neither NumPy nor a client.
 """
 
 from __future__ import annotations
@@ -11,13 +12,20 @@ from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField
-    from rabbit_chx.broker import Broker
+    from rabbit_chx.broker import Broker, Declared
     from rabbit_chx.erlang import Atom, ErlangMap, phash2
-    from rabbit_chx.errors import PublishError, RabbitChxError
-    from rabbit_chx.publishing import AsyncPublisher, Publisher, PublishReport
+    from rabbit_chx.errors import (
+        BrokerRefusedError,
+        InputError,
+        PublishError,
+        RabbitChxError,
+        UnreachableError,
+    )
+    from rabbit_chx.publishing import AsyncPublisher, Limits, Publisher, PublishReport, Retries, Returned
     from rabbit_chx.routing import (
         ConsistentHashExchange,
         ExchangeRef,
+        Explanation,
         HashRing,
         ModulusHashExchange,
         Release,
@@ -28,21 +36,29 @@ if TYPE_CHECKING:
     )  # not in __all__, so that no star import takes it
 
 _HOMES = {
-    "__version__": "rabbit_chx.version",
     "AmqpField": "rabbit_chx.amqp",
     "AsyncPublisher": "rabbit_chx.publishing",
     "Atom": "rabbit_chx.erlang",
     "Broker": "rabbit_chx.broker",
+    "BrokerRefusedError": "rabbit_chx.errors",
     "ConsistentHashExchange": "rabbit_chx.routing",
+    "Declared": "rabbit_chx.broker",
     "ErlangMap": "rabbit_chx.erlang",
     "ExchangeRef": "rabbit_chx.routing",
+    "Explanation": "rabbit_chx.routing",
     "HashRing": "rabbit_chx.routing",
+    "InputError": "rabbit_chx.errors",
+    "Limits": "rabbit_chx.publishing",
     "ModulusHashExchange": "rabbit_chx.routing",
     "PublishError": "rabbit_chx.errors",
     "PublishReport": "rabbit_chx.publishing",
     "Publisher": "rabbit_chx.publishing",
     "RabbitChxError": "rabbit_chx.errors",
     "Release": "rabbit_chx.routing",
+    "Retries": "rabbit_chx.publishing",
+    "Returned": "rabbit_chx.publishing",
+    "UnreachableError": "rabbit_chx.errors",
+    "__version__": "rabbit_chx.version",
     "jump_consistent_hash": "rabbit_chx.routing",
     "phash2": "rabbit_chx.erlang",
 }
@@ -52,16 +68,24 @@ __all__ = [
     "AsyncPublisher",
     "Atom",
     "Broker",
+    "BrokerRefusedError",
     "ConsistentHashExchange",
+    "Declared",
     "ErlangMap",
     "ExchangeRef",
+    "Explanation",
     "HashRing",
+    "InputError",
+    "Limits",
     "ModulusHashExchange",
     "PublishError",
     "PublishReport",
     "Publisher",
     "RabbitChxError",
     "Release",
+    "Retries",
+    "Returned",
+    "UnreachableError",
     "jump_consistent_hash",
     "phash2",
 ]

@@ -14,13 +14,13 @@
     │   ├── MismatchError                             it exists, but is not what was asked for
     │   ├── ConnectionLimitError                      it has as many connections as it may; that passes
     │   └── ChannelClosedError                        the broker answers such a message by closing
-    ├── UnreachableError      (also ConnectionError)  nobody answers, or no longer
+    ├── UnreachableError      (also ConnectionError)  nothing answers, or no longer
     │   ├── ConnectionLostError                       the connection ended while it was in use
     │   ├── BrokerTimeoutError (also TimeoutError)    the broker is there and does not go on
     │   └── NoBrokerError                             no broker for tests could be had
-    ├── RingSourceError                               the ring could not be read: the command failed, or said
-    something else ├── PublishError                                  rows that were not confirmed; carries the
-    report └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
+    ├── RingSourceError                               the ring could not be read: the command failed, or said something else
+    ├── PublishError                                  rows that were not confirmed; carries the report
+    └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
 The message alone is enough to act on: it names the thing, the value and the remedy.
 Attributes carry the same for programs. No message holds a password.

@@ -11,7 +11,18 @@ import pytest
 import rabbit_chx
 
 ROOT = Path(__file__).resolve().parents[3]
-CLIENTS = {"numpy", "pika", "pamqp", "aio_pika", "pyspark", "pyarrow", "pandas", "rich", "testcontainers"}
+CLIENTS = {
+    "numpy",
+    "pika",
+    "pamqp",
+    "aio_pika",
+    "pyspark",
+    "pyarrow",
+    "pandas",
+    "rich",
+    "click",
+    "testcontainers",
+}
 #: What an executor may load besides the standard library and what pyspark loads itself.
 ABOVE_PUBLISHING = {"pika", "aio_pika", "rich", "testcontainers", "rabbit_chx.broker", "rabbit_chx.testing"}
 
@@ -25,8 +36,9 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_the_package_loads_no_array_library_and_no_client() -> None:
-    assert not loaded_by("import rabbit_chx") & CLIENTS
+@pytest.mark.parametrize("package", ["rabbit_chx", "rabbit_chx.analysis"])
+def test_importing_the_package_loads_no_array_library_and_no_client(package: str) -> None:
+    assert not loaded_by(f"import {package}") & CLIENTS
 
 
 @pytest.mark.parametrize(
