@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp.client_fields import Headers
 
-__all__ = ["Amqp10Type", "Amqp10Value", "id_for", "named_values", "value_for"]
+__all__ = ["INTEGER_RANGES_10", "Amqp10Type", "Amqp10Value", "id_for", "named_values", "value_for"]
 
 Amqp10Type: TypeAlias = Literal[
     "null", "boolean", "ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "long", "float", "double", "char",
@@ -63,8 +63,8 @@ INTEGER_RANGES_10: dict[str, range] = {
     "timestamp": range(-(1 << 63), 1 << 63),
     "char": range(0x110000),
 }
-NOT_SIMPLE = {"list", "map", "array", "decimal32", "decimal64", "decimal128"}
-ID_TYPES = ("string", "binary", "uuid", "ulong")
+_NOT_SIMPLE = {"list", "map", "array", "decimal32", "decimal64", "decimal128"}
+_ID_TYPES = ("string", "binary", "uuid", "ulong")
 
 _OF_PYTHON: dict[type, Amqp10Type] = {
     type(None): "null",
@@ -116,7 +116,7 @@ class Amqp10Value:
         """Whether RabbitMQ takes it for routing: no list, map, array or decimal, and no infinity and NaN."""
         if isinstance(self.value, float):
             return math.isfinite(self.value)
-        return self.type not in NOT_SIMPLE
+        return self.type not in _NOT_SIMPLE
 
 
 def value_for(value: Any) -> Amqp10Value:  # noqa: ANN401
@@ -150,8 +150,8 @@ def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
         given = value_for(value)
     if given.type == "null":
         return None
-    if given.type not in ID_TYPES:
-        raise InputError(f"the {name} is a {given.type}: AMQP 1.0 has {', '.join(ID_TYPES)} there")
+    if given.type not in _ID_TYPES:
+        raise InputError(f"the {name} is a {given.type}: AMQP 1.0 has {', '.join(_ID_TYPES)} there")
     return given
 
 
@@ -168,7 +168,7 @@ def named_values(given: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
 
 
 def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
-    if type_ in NOT_SIMPLE:
+    if type_ in _NOT_SIMPLE:
         return None
     if type_ in INTEGER_RANGES_10:
         return _integer(type_, value)

@@ -67,8 +67,8 @@ INTEGER_TYPES: dict[Client, tuple[FieldType, ...]] = {
 
 #: To what pamqp cuts a name in a dict.
 PAMQP_NAME_BYTES = 128
-SIGNED_32 = INTEGER_RANGES["signedint"]
-LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
+_SIGNED_32 = INTEGER_RANGES["signedint"]
+_LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 
 
 def check_client(client: str) -> Client:
@@ -183,7 +183,7 @@ def _decimal(value: Decimal, client: Client) -> AmqpField:
     if scale > 255:
         raise _refusal(value, client, "AMQP has at most 255 decimals")
     unscaled = int(number.scaleb(scale)) if number else 0
-    if unscaled not in SIGNED_32:
+    if unscaled not in _SIGNED_32:
         raise _refusal(value, client, "its digits need more than 32 bits")
     return AmqpField("decimal", (scale, unscaled & 0xFFFFFFFF))
 
@@ -233,7 +233,7 @@ def _cut_by_pamqp(name: str) -> bytes:
 
 
 def _refusal(value: object, client: Client, why: str) -> InputError:
-    return InputError(f"{LIBRARIES[client]} cannot send {shown(value)}: {why}; give an AmqpField")
+    return InputError(f"{_LIBRARIES[client]} cannot send {shown(value)}: {why}; give an AmqpField")
 
 
 _Encoder: TypeAlias = Callable[[Any, Client], AmqpField]

@@ -11,10 +11,12 @@ import struct
 from typing import Final, NamedTuple
 
 __all__ = [
+    "BODY_FRAME",
     "CONFIRM",
     "FRAME_END",
     "FRAME_MAX",
     "FRAME_OVERHEAD",
+    "HEARTBEAT",
     "HEARTBEAT_FRAME",
     "MAX_PROPERTIES",
     "MAX_SHORTSTR",

@@ -11,11 +11,11 @@ from rabbit_chx.amqp.names import too_long
 from rabbit_chx.amqp.secret import Secret
 from rabbit_chx.errors import InputError
 
-__all__ = ["AuthMechanism", "ConnectionSettings", "TlsSettings"]
+__all__ = ["MAX_TIMEOUT_S", "AuthMechanism", "ConnectionSettings", "TlsSettings"]
 
 AuthMechanism = Literal["PLAIN", "EXTERNAL"]
 
-MIN_FRAME_MAX = 4096
+_MIN_FRAME_MAX = 4096
 MAX_TIMEOUT_S = 86_400.0
 
 
@@ -90,7 +90,7 @@ class ConnectionSettings:
         _require_range("port", self.port, 1, 65535)
         _require_range("heartbeat_s", self.heartbeat_s, 0, 65535)
         _require_range("channel_max", self.channel_max, 1, 65535)
-        _require_range("frame_max", self.frame_max, MIN_FRAME_MAX, 2**32 - 1)
+        _require_range("frame_max", self.frame_max, _MIN_FRAME_MAX, 2**32 - 1)
         if not 0 < self.connection_timeout_s <= MAX_TIMEOUT_S:
             raise InputError(
                 f"connection_timeout_s is {self.connection_timeout_s}: "

@@ -8,11 +8,11 @@ from numbers import Integral
 from rabbit_chx.amqp.fields import shown
 from rabbit_chx.errors import InputError
 
-__all__ = ["chi_square_tail", "chi_square_threshold"]
+__all__ = ["MAX_DEGREES", "chi_square_tail", "chi_square_threshold"]
 
-EPSILON = 1e-15
-TINY = 1e-300
-MAX_TERMS = 100_000  # the square root of the degrees of freedom, some times over
+_EPSILON = 1e-15
+_TINY = 1e-300
+_MAX_TERMS = 100_000  # the square root of the degrees of freedom, some times over
 MAX_DEGREES = 10_000_000  # more than a ring has destinations; beyond, floats lose digits
 
 
@@ -74,10 +74,10 @@ def chi_square_threshold(p: float, degrees_of_freedom: int) -> float:
 def _lower_series(a: float, x: float) -> float:
     """Return the lower incomplete gamma function without its factor: the sum of x^n / (a (a+1) ... (a+n))."""
     term = total = 1 / a
-    for n in range(1, MAX_TERMS):
+    for n in range(1, _MAX_TERMS):
         term *= x / (a + n)
         total += term
-        if term < total * EPSILON:
+        if term < total * _EPSILON:
             return total
     raise _not_converged(a, x)
 
@@ -85,16 +85,16 @@ def _lower_series(a: float, x: float) -> float:
 def _upper_fraction(a: float, x: float) -> float:
     """Return the upper incomplete gamma function without its factor."""
     b = x + 1 - a
-    c = 1 / TINY
+    c = 1 / _TINY
     d = 1 / b
     fraction = d
-    for n in range(1, MAX_TERMS):
+    for n in range(1, _MAX_TERMS):
         numerator = -n * (n - a)
         b += 2
         d = 1 / _not_zero(numerator * d + b)
         c = _not_zero(b + numerator / c)
         fraction *= d * c
-        if abs(d * c - 1) < EPSILON:
+        if abs(d * c - 1) < _EPSILON:
             return fraction
     raise _not_converged(a, x)
 
@@ -106,4 +106,4 @@ def _not_converged(a: float, x: float) -> InputError:
 
 
 def _not_zero(value: float) -> float:
-    return value if abs(value) > TINY else TINY
+    return value if abs(value) > _TINY else _TINY

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Hashing", "Refused"]
 
 #: A sample of one of these alone has equal values where they are equal in Python.
-PLAIN = (str, bytes, bool, int)
+_PLAIN = (str, bytes, bool, int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Hashing:
             InputError: the client cannot send a value.
         """
         kinds = set(map(type, values))
-        if len(kinds) == 1 and kinds.pop() in PLAIN:
+        if len(kinds) == 1 and kinds.pop() in _PLAIN:
             return values
         return list(map(self._sent, values))
 

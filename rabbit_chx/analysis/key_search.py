@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NoKeyFoundError", "keys_for"]
 
-NUMBER = "{n}"
-FIRST_BATCH = 64
-LARGEST_BATCH = 1 << 14
+_NUMBER = "{n}"
+_FIRST_BATCH = 64
+_LARGEST_BATCH = 1 << 14
 
 
 class NoKeyFoundError(InputError):
@@ -88,10 +88,10 @@ def _check_number(name: str, number: object, least: int) -> None:
 
 def _check_pattern(pattern: object) -> None:
     if not isinstance(pattern, str):
-        raise InputError(f"the pattern is {pattern!r:.60}: give text with {NUMBER} in it")
-    if NUMBER not in pattern:
+        raise InputError(f"the pattern is {pattern!r:.60}: give text with {_NUMBER} in it")
+    if _NUMBER not in pattern:
         raise InputError(
-            f"the pattern {pattern!r:.60} makes one key only: write {NUMBER} where its number belongs"
+            f"the pattern {pattern!r:.60} makes one key only: write {_NUMBER} where its number belongs"
         )
     try:
         pattern.encode()
@@ -130,8 +130,8 @@ def _batches(pattern: str, start: int, longest: int | None) -> Iterator[list[str
         longest: how many bytes a key may have; None for any number.
     """
     for power in count():
-        size = min(FIRST_BATCH << min(power, 20), LARGEST_BATCH)
-        batch = [pattern.replace(NUMBER, str(n)) for n in range(start, start + size)]
+        size = min(_FIRST_BATCH << min(power, 20), _LARGEST_BATCH)
+        batch = [pattern.replace(_NUMBER, str(n)) for n in range(start, start + size)]
         if longest is not None and len(batch[-1].encode()) > longest:
             raise InputError(
                 f"the pattern {pattern[:40]!r}... makes keys of more than {longest} bytes: "

@@ -18,7 +18,7 @@ __all__ = ["FindingKind", "RingFinding", "ring_findings"]
 
 FindingKind: TypeAlias = Literal["hole", "ghost-bucket", "silent-binding", "second-binding", "different"]
 
-LEAST_SHOWN = 0.000005
+_LEAST_SHOWN = 0.000005
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _of_destination(
 
 
 def _percent(share: float) -> str:
-    return f"{share:.3%}" if share == 0 or share >= LEAST_SHOWN else "less than 0.001%"
+    return f"{share:.3%}" if share == 0 or share >= _LEAST_SHOWN else "less than 0.001%"
 
 
 def _plural(count: int, what: str) -> str:

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Destination, Place, Release
 
-__all__ = ["InferredRing", "Misrouted", "Observation", "Reach", "compare_traffic", "infer_ring"]
+__all__ = [
+    "MORE_BUCKETS",
+    "InferredRing",
+    "Misrouted",
+    "Observation",
+    "Queues",
+    "Reach",
+    "compare_traffic",
+    "infer_ring",
+]
 
 Queues: TypeAlias = frozenset[str]
 

@@ -28,8 +28,8 @@ __all__ = [
     "uniformity_table",
 ]
 
-PUBLISHED_KEYS = 100_000
-FEW_EXPECTED = 5.0  # the usual bound: below it the p value is rough
+_PUBLISHED_KEYS = 100_000
+_FEW_EXPECTED = 5.0  # the usual bound: below it the p value is rough
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ChiSquare:
     @property
     def rough(self) -> bool:
         """Whether a destination expected so few keys (less than 5) that the p value is only rough."""
-        return self.smallest_expected < FEW_EXPECTED
+        return self.smallest_expected < _FEW_EXPECTED
 
     def threshold(self, p: float) -> float | None:
         """Return the statistic that chance exceeds with the probability `p`; None if there is nothing to test."""
@@ -211,7 +211,7 @@ def uniformity_table(keys: Iterable[str | bytes] | None = None) -> tuple[Uniform
     """
     from rabbit_chx.routing import HashRing
 
-    sample = list(map(str, range(PUBLISHED_KEYS)) if keys is None else dict.fromkeys(keys))
+    sample = list(map(str, range(_PUBLISHED_KEYS)) if keys is None else dict.fromkeys(keys))
     rows = []
     for buckets, published in PUBLISHED.items():
         queues = [f"q{number}" for number in range(buckets)]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["exs1024_outputs", "exs1024_uniform"]
+__all__ = ["OUTPUT_MULTIPLIER", "PRIMES", "SEED_MULTIPLIER", "WORDS", "exs1024_outputs", "exs1024_uniform"]
 
-MASK_21 = (1 << 21) - 1
-MASK_64 = (1 << 64) - 1
+_MASK_21 = (1 << 21) - 1
+_MASK_64 = (1 << 64) - 1
 PRIMES = (2097131, 2097133, 2097143)
 SEED_MULTIPLIER = 2685821657736338717
 OUTPUT_MULTIPLIER = 1181783497276652981
@@ -34,10 +34,10 @@ def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
         s0 = words[position]
         position = position + 1 & 15
         s1 = words[position]
-        s1 ^= s1 << 31 & MASK_64
+        s1 ^= s1 << 31 & _MASK_64
         word = s0 ^ s0 >> 30 ^ s1 ^ s1 >> 11
         words[position] = word
-        yield word * OUTPUT_MULTIPLIER & MASK_64
+        yield word * OUTPUT_MULTIPLIER & _MASK_64
 
 
 def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
@@ -47,14 +47,14 @@ def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
 
 def _seed_words(seed: tuple[int, int, int]) -> list[int]:
     x, y, z = (
-        ((element & MASK_21) + 1) * prime & MASK_21 for element, prime in zip(seed, PRIMES, strict=True)
+        ((element & _MASK_21) + 1) * prime & _MASK_21 for element, prime in zip(seed, PRIMES, strict=True)
     )
     word = x << 43 | y << 22 | z << 1 | 1
     words = []
     for _ in range(WORDS):
         word ^= word >> 12
-        word ^= word << 25 & MASK_64
+        word ^= word << 25 & _MASK_64
         word ^= word >> 27
-        words.append(word * SEED_MULTIPLIER & MASK_64)
+        words.append(word * SEED_MULTIPLIER & _MASK_64)
     words.reverse()
     return words

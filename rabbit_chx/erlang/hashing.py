@@ -26,7 +26,7 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["hash_binary", "phash2"]
+__all__ = ["GOLDEN", "HCONST_10", "HCONST_11", "HCONST_13", "MASK", "SMALL_INTEGERS", "hash_binary", "phash2"]
 
 MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
@@ -39,7 +39,7 @@ def _constant(k: int) -> int:
 HCONST_2, HCONST_3, HCONST_4 = _constant(2), _constant(3), _constant(4)
 HCONST_9, HCONST_10, HCONST_11, HCONST_12 = _constant(9), _constant(10), _constant(11), _constant(12)
 HCONST_13, HCONST_16, HCONST_19 = _constant(13), _constant(16), _constant(19)
-EMPTY_LIST_AT_START = 3468870702
+_EMPTY_LIST_AT_START = 3468870702
 SMALL_INTEGERS = range(-(1 << 27), 1 << 27)
 
 _blocks = struct.Struct("<III").iter_unpack
@@ -212,7 +212,7 @@ def _list_rest(items: Sequence[Any], start: int, hash_: int, pending: list[Any])
         word = int.from_bytes(bytes(items[position : min(position + 4, end)]), "big")
         hash_ = _step(word, 0, HCONST_4, hash_)
     if end == len(items):
-        return _step(2, 0, HCONST_2, hash_) if hash_ else EMPTY_LIST_AT_START
+        return _step(2, 0, HCONST_2, hash_) if hash_ else _EMPTY_LIST_AT_START
     pending += (_ListRest(items, end + 1), items[end])
     return hash_
 

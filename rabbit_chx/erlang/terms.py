@@ -27,9 +27,18 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-__all__ = ["Atom", "ErlangMap", "Term", "utf8"]
+__all__ = [
+    "ATOMS_OF_PYTHON",
+    "Atom",
+    "ErlangMap",
+    "Term",
+    "not_a_term",
+    "pairs_of",
+    "refuse_same_key_twice",
+    "utf8",
+]
 
-MAX_ATOM_CHARACTERS = 255
+_MAX_ATOM_CHARACTERS = 255
 
 
 def utf8(text: str) -> bytes:
@@ -59,7 +68,7 @@ class Atom:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise InputError(f"an atom's name is text, not {self.name!r}: give a str")
-        if len(self.name) > MAX_ATOM_CHARACTERS:
+        if len(self.name) > _MAX_ATOM_CHARACTERS:
             raise InputError(f"the atom {self.name[:20]!r}... has {len(self.name)} characters: at most 255")
         utf8(self.name)
 

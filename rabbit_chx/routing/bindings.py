@@ -27,6 +27,7 @@ __all__ = [
     "order_of_binding",
     "order_of_destination",
     "pairs_of_bindings",
+    "tuples_of",
     "weight_of",
 ]
 
@@ -155,8 +156,33 @@ def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
     return tuple(values)
 
 
+def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...]:
+    """Return bindings that are given as tuples or lists of one size.
+
+    Args:
+        bindings: any iterable but text.
+        size: how many items each binding has.
+        wanted: what to give, for the error.
+
+    Raises:
+        InputError: `bindings` is not iterable, or an item is not a tuple of that size.
+    """
+    given = listed(bindings, wanted)
+    for binding in given:
+        if (
+            not isinstance(binding, Sequence)
+            or isinstance(binding, (str, bytes, bytearray))
+            or len(binding) != size
+        ):
+            raise InputError(f"{binding!r:.60} is no binding: give {wanted}")
+    return given
+
+
 def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int | str], ...]:
     """Return bindings as ``(destination, weight)`` pairs, in the order given.
+
+    Args:
+        bindings: pairs, or a mapping.
 
     Raises:
         InputError: an item is not a pair, or the bindings have no order.
@@ -164,12 +190,7 @@ def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int |
     wanted = "(destination, weight) pairs"
     if isinstance(bindings, (set, frozenset)):
         raise InputError(f"{bindings!r:.60} has no order, and a ring has one: give a list of {wanted}")
-    given: Iterable[Any] = bindings.items() if isinstance(bindings, Mapping) else bindings
-    pairs = listed(given, wanted)
-    for pair in pairs:
-        if not isinstance(pair, Sequence) or isinstance(pair, (str, bytes, bytearray)) or len(pair) != 2:
-            raise InputError(f"{pair!r:.60} is no binding: give {wanted}")
-    return pairs
+    return tuples_of(bindings.items() if isinstance(bindings, Mapping) else bindings, 2, wanted)
 
 
 def _queue(destination: Destination) -> str | None:

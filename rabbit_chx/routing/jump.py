@@ -14,7 +14,7 @@ from rabbit_chx.erlang import Term, exs1024_uniform, phash2
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.seed_tables import SEEDS, table_of
 
-__all__ = ["bucket_of_seed", "jump_consistent_hash", "seed_of", "walk_of_seed"]
+__all__ = ["SEED_MASK", "bucket_of_seed", "jump_consistent_hash", "seed_of", "walk_of_seed"]
 
 SEED_MASK = SEEDS - 1
 

@@ -87,7 +87,7 @@ class Message10:
             _annotations(given.get("message_annotations")),
             id_for("message_id", given.get("message_id")),
             id_for("correlation_id", given.get("correlation_id")),
-            creation_time_of(given.get("creation_time")),
+            _creation_time_of(given.get("creation_time")),
         )
 
     def header_term(self, name: bytes) -> HashedTerm:
@@ -98,17 +98,17 @@ class Message10:
         """
         for given, value in reversed(self.annotations):
             if given == name and value.is_simple and value.type not in ("boolean", "null"):
-                return value_term(value)
+                return _value_term(value)
         for given, value in self.application_properties:
             if given == name:
-                return value_term(value)
+                return _value_term(value)
         return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
 
     def property_term(self, name: str) -> HashedTerm:
         """Return the term of message_id, correlation_id, or timestamp, which is the creation-time."""
         if name == "timestamp":
-            return HashedTerm(seconds_term(self.creation_time), HASHED_PROPERTY)
-        return id_term(self.message_id if name == "message_id" else self.correlation_id)
+            return HashedTerm(_seconds_term(self.creation_time), HASHED_PROPERTY)
+        return _id_term(self.message_id if name == "message_id" else self.correlation_id)
 
 
 def refuse_converted(release: Release) -> None:
@@ -124,7 +124,7 @@ def refuse_converted(release: Release) -> None:
         )
 
 
-def value_term(value: Amqp10Value) -> HashedTerm:
+def _value_term(value: Amqp10Value) -> HashedTerm:
     """Return the term of an application property's value."""
     if not value.is_simple:
         return HashedTerm(None, AMQP10_LEAVES_OUT)
@@ -143,20 +143,20 @@ def hashed_term(kind: str, name: str, value: object) -> Term:
         InputError: no client can send the value.
     """
     if kind == "header":
-        return value_term(value_for(value)).term
+        return _value_term(value_for(value)).term
     if name == "timestamp":
-        return seconds_term(creation_time_of(value))
-    return id_term(id_for(name, value)).term
+        return _seconds_term(_creation_time_of(value))
+    return _id_term(id_for(name, value)).term
 
 
-def id_term(value: Amqp10Value | None) -> HashedTerm:
+def _id_term(value: Amqp10Value | None) -> HashedTerm:
     """Return the term of a message_id or correlation_id."""
     return (
         HashedTerm(None, HASHED_PROPERTY) if value is None else HashedTerm(value.value, AMQP10_VALUE_IS_BARE)
     )
 
 
-def seconds_term(milliseconds: int | None) -> bytes | None:
+def _seconds_term(milliseconds: int | None) -> bytes | None:
     """Return the term of a creation-time; Erlang's ``div`` cuts towards zero."""
     if milliseconds is None:
         return None
@@ -164,7 +164,7 @@ def seconds_term(milliseconds: int | None) -> bytes | None:
     return str(seconds if milliseconds >= 0 else -seconds).encode()
 
 
-def creation_time_of(value: object) -> int | None:
+def _creation_time_of(value: object) -> int | None:
     """Return the milliseconds of a creation-time.
 
     Raises:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import phash2
-from rabbit_chx.errors import InputError, NotDeterminedError
+from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Destination,
     binding_key,
     check_destination,
-    listed,
     order_of_binding,
     order_of_destination,
+    tuples_of,
 )
 from rabbit_chx.routing.exchange import HashExchange, received
 from rabbit_chx.routing.release import NEWEST, Release, check_release
@@ -67,7 +67,9 @@ class ModulusHashExchange(HashExchange):
         """
         short_string(name, "the exchange's name")
         release = NEWEST if release is None else check_release(release)
-        distinct = dict.fromkeys(map(_checked, listed(bindings, "(destination, binding key) pairs")))
+        distinct = dict.fromkeys(
+            _checked(*pair) for pair in tuples_of(bindings, 2, "(destination, binding key) pairs")
+        )
         if release.follows(MODULUS_BY_BINDING_KEY):
             ordered = sorted(distinct, key=order_of_binding)
         elif release.follows(MODULUS_BY_NAME):
@@ -92,9 +94,6 @@ class ModulusHashExchange(HashExchange):
         return self.destinations[phash2(list(message.routing_keys)) % len(self.destinations)]
 
 
-def _checked(pair: tuple[Destination, int | str]) -> tuple[Destination, str]:
-    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-        raise InputError(f"{pair!r:.60} is no binding: give (destination, binding key) pairs")
-    destination, key = pair
+def _checked(destination: object, key: int | str) -> tuple[Destination, str]:
     short_string(binding_key(key), "the binding key")
     return check_destination(destination), binding_key(key)

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
 
-__all__ = ["SEEDS", "SeedTable", "open_table", "table_of"]
+__all__ = ["MAX_TABLES", "SEEDS", "SeedTable", "open_table", "opened", "table_of"]
 
 SEEDS = 1 << 21
 MAX_TABLES = 16
-CELLS: tuple[tuple[Literal["B", "H", "I"], int], ...] = (("B", 1), ("H", 2), ("I", 4))  # code, bytes
+_CELLS: tuple[tuple[Literal["B", "H", "I"], int], ...] = (("B", 1), ("H", 2), ("I", 4))  # code, bytes
 
 opened: dict[int, SeedTable] = {}
 _lock = Lock()
@@ -60,6 +60,6 @@ def open_table(buckets: int) -> SeedTable:
 
 
 def _empty_table(buckets: int) -> SeedTable:
-    code, width = next(cell for cell in CELLS if buckets < 1 << 8 * cell[1])
+    code, width = next(cell for cell in _CELLS if buckets < 1 << 8 * cell[1])
     cells = memoryview(bytearray(b"\xff") * (SEEDS * width)).cast(code)
     return SeedTable(cells, unfilled=(1 << 8 * width) - 1)

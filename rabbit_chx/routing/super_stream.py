@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import listed
+from rabbit_chx.routing.bindings import listed, tuples_of
 from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SuperStream"]
 
-SEED = 104729  # the 10,000th prime
+_SEED = 104729  # the 10,000th prime
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -75,9 +75,9 @@ class SuperStream:
         Raises:
             InputError: an item is not such a binding.
         """
-        known = listed(bindings, "(stream, binding key, order) of each")
-        for binding in known:
-            _check_binding(binding)
+        known = tuples_of(bindings, 3, "(stream, binding key, order) of each")
+        for name, _, order in known:
+            _check_order(name, order)
         ordered = sorted(known, key=lambda binding: (binding[2] is None, binding[2] or 0))
         return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
 
@@ -96,9 +96,9 @@ class SuperStream:
         """
         data = bytes_of(routing_key, "the routing key")
         if client == "java":
-            hash_ = murmur3_x86_32(data, SEED)
+            hash_ = murmur3_x86_32(data, _SEED)
         elif client == "rstream":
-            hash_ = murmur3_x64_128(_utf_16(data), SEED)
+            hash_ = murmur3_x64_128(_utf_16(data), _SEED)
         else:
             raise InputError(f"there is no client {client!r} of super streams here: give 'java' or 'rstream'")
         return self.partitions[hash_ % len(self.partitions)]
@@ -120,12 +120,9 @@ def _check_text(text: str, what: str) -> None:
     short_string(text, what)
 
 
-def _check_binding(binding: object) -> None:
-    if not isinstance(binding, (tuple, list)) or len(binding) != 3:
-        raise InputError(f"{binding!r:.60} is no binding: give (stream, binding key, order)")
-    order = binding[2]
+def _check_order(name: object, order: object) -> None:
     if order is not None and (isinstance(order, bool) or not isinstance(order, int)):
-        raise InputError(f"the order of {binding[0]!r:.60} is {order!r:.60}: give an int or None")
+        raise InputError(f"the order of {name!r:.60} is {order!r:.60}: give an int or None")
 
 
 def _utf_16(data: bytes) -> bytes:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["CHUNK_KEYS", "hashed_spans", "mix_in"]
 
 CHUNK_KEYS = 1 << 15  # the dozen arrays of a chunk fit a second-level cache
-FEW_KEYS = 32  # below that, one key after the other is faster
-BLOCK = 12
-WINDOW = 16  # a block, and four bytes that a 16-byte load brings along
+_FEW_KEYS = 32  # below that, one key after the other is faster
+_BLOCK = 12
+_WINDOW = 16  # a block, and four bytes that a 16-byte load brings along
 
 # By how many bytes are left behind the last whole block: which bytes of each of the three words are the key's.
-TAIL_MASKS = tuple(
-    np.array([(1 << 8 * min(max(left - first, 0), 4)) - 1 for left in range(BLOCK)], np.uint32)
+_TAIL_MASKS = tuple(
+    np.array([(1 << 8 * min(max(left - first, 0), 4)) - 1 for left in range(_BLOCK)], np.uint32)
     for first in (0, 4, 8)
 )
 
@@ -46,9 +46,9 @@ def hashed_spans(data: NDArray[np.uint8], offsets: NDArray[Any], initial: int = 
     for start in range(0, len(offsets) - 1, CHUNK_KEYS):
         bounds = offsets[start : start + CHUNK_KEYS + 1].astype(np.int64)
         low, high = int(bounds[0]), int(bounds[-1])
-        chunk = data[low : high + WINDOW]
-        if len(chunk) < high - low + WINDOW:
-            chunk = np.concatenate((data[low:high], np.zeros(WINDOW, np.uint8)))
+        chunk = data[low : high + _WINDOW]
+        if len(chunk) < high - low + _WINDOW:
+            chunk = np.concatenate((data[low:high], np.zeros(_WINDOW, np.uint8)))
         yield _hash_chunk(chunk, bounds[:-1] - low, np.diff(bounds), initial)
 
 
@@ -56,7 +56,7 @@ def _hash_chunk(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], initial: int
 ) -> UInt32s:
     """Return the hash of each key; `data` has at least 16 bytes behind the start of each key's last block."""
-    blocks = lengths // BLOCK
+    blocks = lengths // _BLOCK
     order = None
     if blocks.min() != blocks.max():
         # NumPy sorts 16-bit numbers by radix, several times as fast.
@@ -86,8 +86,8 @@ def _hash_sorted(
     stride = int(lengths[0]) if lengths.min() == lengths.max() else 0
 
     done, block = 0, 0
-    while size - (done := int(np.searchsorted(blocks, block, side="right"))) >= FEW_KEYS:
-        words = _words(data, starts[done:] + BLOCK * block, stride)
+    while size - (done := int(np.searchsorted(blocks, block, side="right"))) >= _FEW_KEYS:
+        words = _words(data, starts[done:] + _BLOCK * block, stride)
         mix_in(a[done:], b[done:], c[done:], words, spare[done:])
         block += 1
     for position in range(done, size):
@@ -96,9 +96,9 @@ def _hash_sorted(
     if not done:
         return c
 
-    words = _words(data, starts[:done] + BLOCK * blocks[:done], stride)
-    left = lengths[:done] - BLOCK * blocks[:done]
-    tail = [word & mask[left] for word, mask in zip(words, TAIL_MASKS, strict=True)]
+    words = _words(data, starts[:done] + _BLOCK * blocks[:done], stride)
+    left = lengths[:done] - _BLOCK * blocks[:done]
+    tail = [word & mask[left] for word, mask in zip(words, _TAIL_MASKS, strict=True)]
     # The length is in the low byte of the last word, and runs over into the others.
     tail[2] = (tail[2] << np.uint32(8)) + lengths[:done].astype(np.uint32)
     mix_in(a[:done], b[:done], c[:done], tail, spare[:done])
@@ -112,8 +112,8 @@ def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -
         begin = int(positions[0])
         return [np.ndarray((len(positions),), "<u4", data, begin + 4 * n, (stride,)) for n in range(3)]
     # One fancy index over overlapping 16-byte items fetches a whole block.
-    windows = np.ndarray((len(data) - WINDOW + 1,), f"V{WINDOW}", data, 0, (1,))
-    words = windows[positions].view("<u4").reshape(-1, WINDOW // 4)
+    windows = np.ndarray((len(data) - _WINDOW + 1,), f"V{_WINDOW}", data, 0, (1,))
+    words = windows[positions].view("<u4").reshape(-1, _WINDOW // 4)
     return [words[:, n] for n in range(3)]
 
 

@@ -32,8 +32,8 @@ __all__ = [
 #: Finds what a null is hashed to, asked only where there is one; None where nulls are refused.
 SeedOfNull: TypeAlias = Callable[[], int] | None
 
-ARROW_KINDS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
-PANDAS_NULLS = ("NAType", "NaTType")
+_ARROW_KINDS = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+_PANDAS_NULLS = ("NAType", "NaTType")
 
 
 def hashes(
@@ -111,7 +111,7 @@ def is_null(value: object) -> bool:
         return True
     if isinstance(value, (float, np.floating)):
         return bool(value != value)  # noqa: PLR0124 - NaN
-    return type(value).__name__ in PANDAS_NULLS and type(value).__module__.startswith("pandas.")
+    return type(value).__name__ in _PANDAS_NULLS and type(value).__module__.startswith("pandas.")
 
 
 def null_error(position: int) -> RowError:
@@ -234,7 +234,7 @@ def _without_views(keys: Any) -> Any:  # noqa: ANN401
 
 def _spans_of_arrow(keys: Any) -> tuple[NDArray[np.uint8], NDArray[Any]]:  # noqa: ANN401
     kind = str(keys.type)
-    if kind not in ARROW_KINDS and not kind.startswith("fixed_size_binary"):
+    if kind not in _ARROW_KINDS and not kind.startswith("fixed_size_binary"):
         raise InputError(f"an Arrow array of {kind} holds no keys: cast it to string or binary")
     if not len(keys):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)

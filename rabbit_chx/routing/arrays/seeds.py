@@ -36,8 +36,8 @@ __all__ = [
     "shares",
 ]
 
-CHUNK_SEEDS = 1 << 14
-SEED_MASK = np.uint32(SEEDS - 1)
+_CHUNK_SEEDS = 1 << 14
+_SEED_MASK = np.uint32(SEEDS - 1)
 
 
 def indices(
@@ -58,7 +58,7 @@ def indices(
     index = _as_int32(index_of_bucket)
     filled = None if fill_null is None else partial(hash_binary, bytes_of(fill_null, "fill_null"))
     hashed = hashed_parts(keys, seed_of_null=filled)
-    parts = [index[buckets_of_seeds(part & SEED_MASK, buckets)] for part in hashed]
+    parts = [index[buckets_of_seeds(part & _SEED_MASK, buckets)] for part in hashed]
     return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
@@ -67,7 +67,7 @@ def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) 
     index = _as_int32(index_of_bucket)
     found = np.empty(len(seeds), np.int32)
     for start in range(0, len(seeds), CHUNK_KEYS):
-        part = seeds[start : start + CHUNK_KEYS] & SEED_MASK
+        part = seeds[start : start + CHUNK_KEYS] & _SEED_MASK
         found[start : start + CHUNK_KEYS] = index[buckets_of_seeds(part, buckets)]
     return found
 
@@ -151,8 +151,8 @@ def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger
     missing = found == table.unfilled
     if missing.any():
         fresh = seeds[missing]  # repeats cost less than finding them: at most one chunk meets them unfilled
-        for start in range(0, len(fresh), CHUNK_SEEDS):
-            part = fresh[start : start + CHUNK_SEEDS]
+        for start in range(0, len(fresh), _CHUNK_SEEDS):
+            part = fresh[start : start + _CHUNK_SEEDS]
             cells[part] = _walk(part, buckets)
         found = cells[seeds]
     return found
@@ -182,7 +182,7 @@ def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
 
 def _seed_words(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the generator's 16 words for each seed, as ``rand:seed_s(exs1024, {K, K, K})`` makes them."""
-    x, y, z = ((seeds + np.uint64(1)) * np.uint64(prime) & np.uint64(SEED_MASK) for prime in PRIMES)
+    x, y, z = ((seeds + np.uint64(1)) * np.uint64(prime) & np.uint64(_SEED_MASK) for prime in PRIMES)
     word = x << np.uint64(43) | y << np.uint64(22) | z << np.uint64(1) | np.uint64(1)
     words = np.empty((WORDS, len(seeds)), np.uint64)
     for position in reversed(range(WORDS)):
