@@ -10,7 +10,6 @@ import pytest
 from rabbit_chx.amqp.fields import AmqpField
 from rabbit_chx.analysis import (
     Hashing,
-    Refused,
     chi_square_of_keys,
     compare_releases,
     compare_rings,
@@ -111,28 +110,6 @@ def test_properties_are_counted_as_they_are_sent(name: str) -> None:
     assert (sample.messages, sample.keys) == (3, 2)
 
 
-def test_a_field_type_is_that_of_bare_header_values() -> None:
-    ring = RING.with_release(OLD)
-    hashing = Hashing(hash_header="tenant", field_type="long")
-    fields = [AmqpField("long", n) for n in range(100)]
-    assert hashing.route_all(range(100), ring) == TENANT.route_all(fields, ring)
-    assert hashing.route_all(range(100), ring) != TENANT.route_all(range(100), ring)
-    exchange = ConsistentHashExchange("x", ring, {"hash-header": "tenant"})
-    assert exchange.route(**hashing.message(5)) == exchange.route(headers={"tenant": fields[5]})
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"hash_header": "h", "field_type": "int"}, "no AMQP field type"),
-        ({"field_type": "long"}, "give hash_header too"),
-    ],
-)
-def test_a_field_type_that_says_nothing(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Hashing(**given)
-
-
 def test_what_is_no_ring() -> None:
     nothing: Any = None
     for call in (
@@ -148,78 +125,12 @@ def test_what_is_no_ring() -> None:
             call()
 
 
-def test_moves_say_where_they_stand_in_the_sample() -> None:
-    comparison = compare_releases([*KEYS, *KEYS], RING.with_release(OLD), NEW, TENANT)
-    assert [move.value for move in comparison.moved] == [
-        KEYS[move.position % 1000] for move in comparison.moved
-    ]
-    assert comparison.moved[-1].position >= 1000
-
-
-def test_routing_keys_stay_through_an_upgrade() -> None:
-    comparison = compare_releases(KEYS, RING.with_release(OLD), NEW)
-    assert comparison.moved == ()
-    assert comparison.matrix.moved == 0
-
-
-def test_header_values_move_with_the_upgrade_to_3_13() -> None:
-    comparison = compare_releases(KEYS, RING.with_release(OLD), NEW, TENANT)
-    before, after = (
-        ConsistentHashExchange("x", RING.with_release(release), {"hash-header": "tenant"})
-        for release in (OLD, NEW)
-    )
-    expected = [
-        (key, before.route(headers={"tenant": key}), after.route(headers={"tenant": key})) for key in KEYS
-    ]
-    assert [(move.value, move.before, move.after) for move in comparison.moved] == [
-        move for move in expected if move[1] != move[2]
-    ]
-    assert comparison.matrix.moved == len(comparison.moved) > 400
-    assert comparison.values == 1000
-
-
-def test_the_client_decides_what_a_bare_number_is_before_3_13() -> None:
-    ring = RING.with_release(OLD)
-    one, other = (
-        Hashing(hash_header="tenant", client=client).route_all(range(200), ring)
-        for client in ("pika", "aio-pika")
-    )
-    assert one != other
-    assert Hashing(hash_header="tenant").route_all(range(200), ring.with_release(NEW)) == Hashing(
-        hash_header="tenant", client="aio-pika"
-    ).route_all(range(200), ring.with_release(NEW))
-
-
-def test_what_one_release_refuses_is_no_movement_but_said() -> None:
-    values = ["a", EMPTY, "b"]
-    comparison = compare_releases(values, RING.with_release(CRASHING), NEW, TENANT)
-    (move,) = comparison.moved
-    assert move.value == EMPTY
-    assert isinstance(move.before, Refused)
-    assert "closes the connection" in move.before.reason
-    assert (comparison.refused_before, comparison.refused_after) == (1, 0)
-    assert sum(comparison.matrix.amounts.values()) == 2
-
-
-def test_what_both_refuse_does_not_move() -> None:
-    comparison = compare_releases([EMPTY], RING.with_release(CRASHING), Release("4.0.5"), TENANT)
-    assert comparison.moved == ()
-    assert comparison.matrix.amounts == {}
-
-
 def test_refused_messages_of_a_simulation_are_counted_apart() -> None:
     sample = simulate(RING.with_release(CRASHING), ["a", EMPTY, EMPTY], hashing=TENANT).sample
     assert sample is not None
     assert (sample.messages, sample.refused, sum(sample.messages_of.values())) == (3, 2, 1)
     assert sample.refusal is not None
     assert "3.13.7 crashes" in sample.refusal
-
-
-def test_properties_are_hashed_as_routing_keys_are() -> None:
-    ids = Hashing(hash_property="message_id").route_all(KEYS, RING)
-    assert ids == Hashing().route_all(KEYS, RING)
-    seconds = Hashing(hash_property="timestamp").route_all(range(500), RING)
-    assert seconds == Hashing().route_all(list(map(str, range(500))), RING)
 
 
 def test_a_value_that_the_exchange_cannot_be_given() -> None:

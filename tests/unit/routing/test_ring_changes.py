@@ -1,4 +1,4 @@
-"""What becomes of a ring: restarts, and deletions."""
+"""What becomes of a ring: restarts, deletions, and what goes with an unbind."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.errors import EmptyRingError, NotDeterminedError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.errors import EmptyRingError, InputError, NotDeterminedError
+from rabbit_chx.routing import NEWEST, ExchangeRef, HashRing, Release
+
+APPENDS = Release("3.9.20")
+SHIFTS_BY_WEIGHT = Release("3.8.9")
+KEYS = [f"key-{n}" for n in range(200)]
 
 # Read on real brokers before and after `docker restart`.
 MEASURED: list[Any] = [("q3", 2), ("q1", 10), ("q2", 1)]
@@ -130,3 +134,86 @@ def test_a_binding_that_stands_is_added_whatever_its_weight() -> None:
     updated = before.unbind("q", 1).with_release(Release("4.3.6"))
     assert runs(updated) == [("a", 1)]
     assert runs(updated.restarted()) == [("a", 1), ("q", 10_001)]
+
+
+def test_unbinding_renumbers_the_buckets_behind() -> None:
+    ring = HashRing.from_bindings([("a", 2), ("b", 1), ("c", 2)])
+    assert ring.unbind("b").buckets == ("a", "a", "c", "c")
+    assert ring.unbind("a", 2).buckets == ("b", "c", "c")
+    assert ring.unbind("a", "2").bindings == (("b", "1"), ("c", "2"))
+
+
+def test_nothing_bound_is_nothing_unbound() -> None:
+    ring = HashRing.from_bindings([("a", 2)])
+    assert ring.unbind("b") is ring
+    assert ring.unbind("a", 3) is ring
+    assert ring.unbind("a", "02") is ring
+    read = HashRing.from_buckets(["a"])
+    assert read.unbind("b") is read
+
+
+def test_removing_one_of_two_bindings_empties_the_ring() -> None:
+    ring = HashRing.from_bindings([("a", 1), ("a", 3), ("b", 1)])
+    emptied = ring.unbind("a", 3)
+    assert emptied.buckets == ("b",)
+    assert emptied.bindings == (("a", "1"), ("b", "1"))
+    assert emptied.bind("a", 1) is emptied
+    assert emptied.unbind("a").bind("a", 1).buckets == ("b", "a")
+
+
+def test_interleaved_duplicates_take_others_with_them() -> None:
+    ring = HashRing.from_bindings([("z", 1), ("a", 1), ("b", 2), ("a", 2), ("c", 1)], APPENDS)
+    assert ring.buckets == ("z", "a", "b", "b", "a", "a", "c")
+    # Last bucket of a is 5, so c moves from 6 by 3; both buckets of b are lost.
+    after = ring.unbind("a")
+    assert after.buckets == ("z", None, None, "c")
+    assert after.bindings == (("z", "1"), ("b", "2"), ("c", "1"))
+    assert {after.destination_for(key) for key in KEYS} == {"z", None}  # two buckets exist: 0, and 1, a hole
+    assert after.bind("d", 1).buckets == ("z", None, None, "c", "d")
+
+
+def test_old_releases_shift_by_the_weight_of_the_binding() -> None:
+    ring = HashRing.from_bindings([("a", 1), ("a", 3), ("b", 1)], SHIFTS_BY_WEIGHT)
+    assert ring.buckets == ("a", "a", "a", "a", "b")
+    assert ring.unbind("a", 1).buckets == (None, None, None, "b")
+    assert ring.unbind("a", 3).buckets == (None, "b")
+    assert ring.unbind("a") == ring.unbind("a", 1)  # the first of them takes all
+
+
+def test_old_releases_that_would_move_buckets_over_others_are_not_mirrored() -> None:
+    ring = HashRing.from_bindings([("a", 3), ("a", 1), ("b", 1)], SHIFTS_BY_WEIGHT)
+    rebound = ring.unbind("a", 1).bind("a", 2)
+    with pytest.raises(InputError, match="read the ring again"):
+        rebound.unbind("a", 3)
+
+
+def test_a_read_ring_of_an_old_release_needs_the_weight() -> None:
+    ring = HashRing.from_buckets(["a", "b", "a"], SHIFTS_BY_WEIGHT)
+    with pytest.raises(InputError, match="give the weight"):
+        ring.unbind("a")
+    assert ring.unbind("a", 1).buckets == (None, None)
+    assert ring.unbind("c") is ring
+
+
+def test_the_unsorted_ends_of_the_oldest_releases_are_not_mirrored() -> None:
+    ring = HashRing.from_bindings([("a", 33), ("b", 32)], Release("3.7.9"))
+    with pytest.raises(InputError, match="read the ring again"):
+        ring.unbind("a")
+    assert ring.unbind("b").buckets == ("a",) * 33
+
+
+def test_a_read_ring_does_not_know_its_bindings() -> None:
+    ring = HashRing.from_buckets(["a", "b"])
+    assert (ring.bindings, ring.provenance, ring.release) == (None, "read", NEWEST)
+    assert ring.unbind("a", 4).buckets == ("b",)
+    assert ring.bind("c", 2).buckets == ("a", "b", "c", "c")
+    assert ring.bind("c", 2).bindings is None
+
+
+def test_provenance() -> None:
+    read = HashRing.from_buckets(["a"])
+    assumed = HashRing.from_bindings([("a", 1)], provenance="assumed")
+    assert read.bind("b", 1).provenance == read.unbind("a").provenance == "replayed"
+    assert assumed.bind("b", 1).provenance == assumed.unbind("a").provenance == "assumed"
+    moved = read.with_release(APPENDS)
+    assert (moved.provenance, moved.release, moved.buckets) == ("assumed", APPENDS, read.buckets)

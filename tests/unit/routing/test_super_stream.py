@@ -8,8 +8,7 @@ import mmh3
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import SuperStream, shard_names
-from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
+from rabbit_chx.routing import SuperStream
 
 # As the tests of rabbitmq-stream-go-client have it (super_stream_producer_test.go); the .NET client has the same.
 INVOICES = {
@@ -17,23 +16,6 @@ INVOICES = {
     "hello5": "invoices-01", "hello6": "invoices-03", "hello7": "invoices-01", "hello8": "invoices-02",
     "hello9": "invoices-01", "hello10": "invoices-03", "hello88": "invoices-02",
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("data", "seed", "hashed"),
-    [
-        (b"", 0, 0),
-        (b"", 1, 0x514E28B7),
-        (b"", 0xFFFFFFFF, 0x81F16F39),
-        (b"\0\0\0\0", 0, 0x2362F9DE),
-        (b"\xff\xff\xff\xff", 0, 0x76293B50),
-        (b"!Ce", 0, 0x7E4A8634),
-        (b"test", 0x9747B28C, 0x704B81DC),
-        (b"Hello, world!", 0x9747B28C, 0x24884CBA),
-    ],
-)
-def test_murmur3(data: bytes, seed: int, hashed: int) -> None:
-    assert murmur3_x86_32(data, seed) == hashed
 
 
 def test_keys_go_where_the_official_clients_send_them() -> None:
@@ -95,46 +77,6 @@ def test_partitions_are_bound_with_text_or_bytes() -> None:
 def test_keys_are_text_or_bytes(key: Any) -> None:
     with pytest.raises(InputError):
         SuperStream(["a"]).partition_for(key)
-
-
-def test_shards_stand_by_node_and_then_by_number_as_text() -> None:
-    names = shard_names("images", ["rabbit@b", "rabbit@a"], 12)
-    assert names[:5] == (
-        "sharding: images - rabbit@a - 0",
-        "sharding: images - rabbit@a - 1",
-        "sharding: images - rabbit@a - 10",
-        "sharding: images - rabbit@a - 11",
-        "sharding: images - rabbit@a - 2",
-    )
-    assert len(names) == 24
-    assert names[12] == "sharding: images - rabbit@b - 0"
-    assert shard_names("images", ["rabbit@a"], 0) == ()
-
-
-@pytest.mark.parametrize(
-    ("exchange", "nodes", "count"),
-    [
-        ("x", ["n"], -1),
-        ("x", ["n"], "2"),
-        ("x", ["n"], True),
-        ("x", "n", 2),
-        ("x" * 255, ["n"], 1),
-        ("x", None, 2),
-        ("x", [None], 2),
-        (None, ["n"], 2),
-    ],
-)
-def test_what_makes_no_shards_is_refused(exchange: Any, nodes: Any, count: Any) -> None:
-    with pytest.raises(InputError):
-        shard_names(exchange, nodes, count)
-
-
-@pytest.mark.parametrize("size", [*range(40), 255, 256, 1000])
-def test_128_bits_are_those_of_mmh3(size: int) -> None:
-    data = bytes(range(256)) * 4
-    for seed in (0, 1, 104729):
-        expected = int.from_bytes(mmh3.hash_bytes(data[:size], seed), "little")
-        assert murmur3_x64_128(data[:size], seed) == expected
 
 
 @pytest.mark.parametrize("key", ["", "k1", "é", "😀", "k" * 300])

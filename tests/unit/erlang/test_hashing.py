@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from typing import Any
@@ -65,20 +64,6 @@ def test_a_map_may_have_keys_that_python_cannot_hash_or_tell_apart() -> None:
     assert phash2(both) == phash2(ErlangMap(reversed(both.pairs)))
 
 
-@pytest.mark.parametrize(
-    "pairs",
-    [
-        [("a", 1), (b"a", 2)],
-        [(None, 1), (Atom("undefined"), 2)],
-        [([("x",)], 1), ([(b"x",)], 2)],
-        [({"k": True}, 1), (ErlangMap([(b"k", Atom("true"))]), 2)],
-    ],
-)
-def test_a_key_stands_once(pairs: list[Any]) -> None:
-    with pytest.raises(InputError, match="twice"):
-        ErlangMap(pairs)
-
-
 def test_a_dict_too_has_each_erlang_key_once() -> None:
     with pytest.raises(InputError, match="twice"):
         phash2({"a": 1, b"a": 2})
@@ -103,22 +88,6 @@ def test_what_is_no_term_is_refused(value: Any) -> None:
 def test_a_range_out_of_range_is_refused(range_: Any) -> None:
     with pytest.raises(InputError, match="range"):
         phash2(b"a", range_)
-
-
-@pytest.mark.parametrize("name", ["a" * 256, 7, "\udfff"])
-def test_what_is_no_atom_is_refused(name: Any) -> None:
-    with pytest.raises(InputError):
-        Atom(name)
-
-
-def test_a_pair_has_two_sides() -> None:
-    with pytest.raises(InputError, match="pairs"):
-        ErlangMap([(1, 2, 3)])  # type: ignore[list-item]
-
-
-@pytest.mark.parametrize("value", [Atom("true"), ErlangMap([([], 1)])])
-def test_terms_can_be_pickled(value: Atom | ErlangMap) -> None:
-    assert pickle.loads(pickle.dumps(value)) == value  # noqa: S301
 
 
 @given(st.text(), st.integers(1, 2**32))

@@ -1,0 +1,42 @@
+"""The names of shards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import shard_names
+
+
+@pytest.mark.parametrize(
+    ("exchange", "nodes", "count"),
+    [
+        ("x", ["n"], -1),
+        ("x", ["n"], "2"),
+        ("x", ["n"], True),
+        ("x", "n", 2),
+        ("x" * 255, ["n"], 1),
+        ("x", None, 2),
+        ("x", [None], 2),
+        (None, ["n"], 2),
+    ],
+)
+def test_what_makes_no_shards_is_refused(exchange: Any, nodes: Any, count: Any) -> None:
+    with pytest.raises(InputError):
+        shard_names(exchange, nodes, count)
+
+
+def test_shards_stand_by_node_and_then_by_number_as_text() -> None:
+    names = shard_names("images", ["rabbit@b", "rabbit@a"], 12)
+    assert names[:5] == (
+        "sharding: images - rabbit@a - 0",
+        "sharding: images - rabbit@a - 1",
+        "sharding: images - rabbit@a - 10",
+        "sharding: images - rabbit@a - 11",
+        "sharding: images - rabbit@a - 2",
+    )
+    assert len(names) == 24
+    assert names[12] == "sharding: images - rabbit@b - 0"
+    assert shard_names("images", ["rabbit@a"], 0) == ()
