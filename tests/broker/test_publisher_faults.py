@@ -1,4 +1,4 @@
-"""The publisher and connections that cannot be had, end, or do not go on."""
+"""The publisher and connections that cannot be opened, end, or stall."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blocking and the asyncio publisher as one, for tests of what they share."""
+"""The blocking and the asyncio publisher with one interface, for tests of what they share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BOTH", "AnyPublisher", "Awaited"]
 
 
 class Awaited:
-    """An `AsyncPublisher` that is called as a `Publisher` is: each call runs the event loop until it is done."""
+    """An `AsyncPublisher` with the interface of `Publisher`: each call runs the event loop until it is done."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._runner = asyncio.Runner()

@@ -16,12 +16,12 @@ FANOUT: Any = "fanout"
 
 
 def through(url: str, port: int) -> str:
-    """The URL, with the proxy's port."""
+    """Return the URL with the proxy's port."""
     return url.replace(f":{urlsplit(url).port}", f":{port}")
 
 
 def bodies_with(events: dict[int, Callable[[], None]], rows: int) -> Iterator[str]:
-    """Bodies, each another one; before some of them something happens."""
+    """Yield bodies that all differ; before some of them an event happens."""
     for i in range(rows):
         if i in events:
             events[i]()

@@ -1,4 +1,4 @@
-"""A delivery whose connections, broker and clock are scripted: for faults that no real broker can be made to have."""
+"""A delivery with scripted connections, broker and clock, for faults that a real broker does not have on demand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ A, B = ConnectionSettings(host="a"), ConnectionSettings(host="b")
 
 
 class ScriptedLink(Link):
-    """A connection whose broker does as it is told."""
+    """A connection without a socket; a script decides what its broker does."""
 
     backlog = False
     bytes_sent = 0
@@ -51,20 +51,20 @@ class ScriptedLink(Link):
 
     @property
     def bodies(self) -> list[str]:
-        """What was sent over it."""
+        """The bodies that were sent over it."""
         return [text for wire in self.output for text in wire.decode().split()]
 
 
 class Encoder:
-    """Writes bodies in clear."""
+    """Writes bodies as they are, so that a test can read them."""
 
     def encode(self, rows: Rows) -> bytes:
-        """Bodies, and a space after each."""
+        """Return the bodies with a space between them."""
         return b" ".join(rows.bodies)
 
 
 class Broker:
-    """Runs a delivery's steps: what happens in each turn is taken from a script."""
+    """Does a delivery's steps: a script decides what happens in each turn."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Broker:
         )
 
     def run(self, steps: Steps) -> None:
-        """Do what they ask for."""
+        """Do every step of an operation."""
         run(steps, self.do)
 
     def do(self, step: Step) -> ScriptedLink | None:
@@ -138,12 +138,12 @@ class Broker:
 
 
 def ack(tag: int = 0, *, multiple: bool = True) -> Event:
-    """The broker acks a message, or all up to it; the tag 0 is all."""
+    """Return an event: the broker acks a message, or all up to it; the tag 0 is all."""
     return lambda link: link.ack(tag, multiple=multiple)
 
 
 def nack(*tags: int) -> Event:
-    """The broker refuses these messages."""
+    """Return an event: the broker refuses these messages."""
 
     def answer(link: ScriptedLink) -> None:
         for tag in tags:
@@ -153,7 +153,7 @@ def nack(*tags: int) -> Event:
 
 
 def returned(messages: int) -> Event:
-    """So many messages come back as unroutable; the broker acks them later."""
+    """Return an event: so many messages come back as unroutable; the broker acks them later."""
 
     def answer(link: ScriptedLink) -> None:
         link.returned += messages
@@ -162,7 +162,7 @@ def returned(messages: int) -> Event:
 
 
 def lost(cause: RabbitChxError | None = None) -> Event:
-    """The connection ends."""
+    """Return an event: the connection ends."""
 
     def answer(link: ScriptedLink) -> None:
         link.failure = cause or ConnectionLostError("the connection was lost")
@@ -171,21 +171,21 @@ def lost(cause: RabbitChxError | None = None) -> Event:
 
 
 def blocked(link: ScriptedLink) -> None:
-    """The broker asks publishers to wait."""
+    """Let the broker ask publishers to wait."""
     link.blocked = "low on memory"
 
 
 def unblocked(link: ScriptedLink) -> None:
-    """The broker asks publishers to wait no longer."""
+    """Let the broker ask publishers to wait no longer."""
     link.blocked = None
 
 
 def nothing(_: ScriptedLink) -> None:
-    """Time goes by."""
+    """Let time go by."""
 
 
 def all_of(*events: Event) -> Event:
-    """They come in one turn, in this order."""
+    """Return an event: these events come in one turn, in this order."""
 
     def answer(link: ScriptedLink) -> None:
         for event in events:

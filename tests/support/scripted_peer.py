@@ -1,5 +1,6 @@
-"""A peer on the loopback that speaks AMQP and answers as a test tells it: for what no real broker can be made to do,
-or not in milliseconds.
+"""A peer on the loopback that speaks AMQP and answers as a test tells it.
+
+It does what a real broker does not do on demand, or not within milliseconds.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _SOON_S = 10.0  # nothing takes as long, on a busy machine either
 
 
 def said(method: Method, channel: int = CHANNEL) -> bytes:
-    """A method, as a broker sends it."""
+    """Return a method as a broker sends it."""
     return frame.marshal(method, channel)
 
 
@@ -54,8 +55,8 @@ class Message:
     """A message as it came.
 
     Attributes:
-        connection: over which connection, from 1.
-        tag: its delivery tag there.
+        connection: the number of its connection, from 1.
+        tag: its delivery tag on that connection.
         publish: the method: exchange, routing key, mandatory.
         properties: those of its header.
         body: its body.
@@ -73,17 +74,17 @@ Answer: TypeAlias = "Callable[[Message], bytes]"
 
 
 def ack(message: Message) -> bytes:
-    """It is in a queue."""
+    """Return the answer to a message that is in a queue."""
     return said(commands.Basic.Ack(message.tag))
 
 
 def nack(message: Message) -> bytes:
-    """It is refused."""
+    """Return the answer to a message that is refused."""
     return said(commands.Basic.Nack(message.tag))
 
 
 def unroutable(message: Message) -> bytes:
-    """It comes back, and is acked, as brokers do."""
+    """Return the message, and its ack, as brokers do."""
     publish = message.publish
     return b"".join(
         (
@@ -96,12 +97,12 @@ def unroutable(message: Message) -> bytes:
 
 
 def nothing(_: Message) -> bytes:
-    """It is left open."""
+    """Return no answer: the message stays open."""
     return b""
 
 
 def hang_up(_: Message) -> bytes:
-    """The connection is closed without a word."""
+    """Close the connection without a word."""
     raise ConnectionResetError
 
 
@@ -150,7 +151,7 @@ class Peer:
 
     @property
     def bodies(self) -> list[str]:
-        """Of all messages, in the order in which they came."""
+        """The bodies of all messages, in the order in which they came."""
         return [message.body.decode() for message in self.messages]
 
     def say(self, wire: bytes = HEARTBEAT_FRAME) -> None:
@@ -159,16 +160,16 @@ class Peer:
         self._client.sendall(wire)
 
     def until(self, done: Callable[[], bool]) -> None:
-        """Wait until something that came makes this true; it must, soon."""
+        """Wait until what has come makes this true; fail after 10 s."""
         with self._changed:
             assert self._changed.wait_for(done, _SOON_S), "it did not come"
 
     def hear(self, heartbeats: int) -> None:
-        """Wait until so many heartbeats came; they must, soon."""
+        """Wait until so many heartbeats have come; fail after 10 s."""
         self.until(lambda: self.heartbeats >= heartbeats)
 
     def reach(self, link: Link, word: str) -> None:
-        """Say something, and wait until this connection has taken it in; it must, soon."""
+        """Say something, and wait until this connection has received it; fail after 10 s."""
         self.say(said(commands.Connection.Blocked(word), 0))
         deadline = time.monotonic() + _SOON_S
         while link.blocked != word:
@@ -240,7 +241,7 @@ class _Listening:
         self._left = 0
 
     def take(self, one: object) -> Message | None:
-        """The message that this frame ends, if it does."""
+        """Return the message that this frame ends; None where it ends none."""
         if isinstance(one, commands.Basic.Publish):
             self._publish = one
         elif isinstance(one, header.ContentHeader):
@@ -258,7 +259,7 @@ class _Listening:
 
 
 class HastySession(Session):
-    """Heartbeats are agreed on in whole seconds; this one takes them for hundredths, so that no test waits for one."""
+    """A session that takes agreed seconds of heartbeats for hundredths, so that no test waits for a whole second."""
 
     heartbeat_s: Any
 
@@ -269,7 +270,7 @@ class HastySession(Session):
 
 
 class Clock:
-    """Stands in for the module `time`, and goes only where a test says so.
+    """Replaces the module `time`, and goes on only when a test says so.
 
     Attributes:
         now: seconds.
@@ -279,5 +280,5 @@ class Clock:
         self.now = time.monotonic()
 
     def monotonic(self) -> float:
-        """The seconds."""
+        """Return the seconds."""
         return self.now

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import socket
 import threading
 import time
@@ -60,34 +59,6 @@ def never_confirming() -> Iterator[ConnectionSettings]:
     thread.join()
     listener.close()
     assert heartbeats >= 4, "whoever waits must show that it lives"
-
-
-class Silent:
-    """A socket with a fault that no test can make: the system gives the connection up after its own long time."""
-
-    def __init__(self, fault: OSError) -> None:
-        self._fault = fault
-
-    def settimeout(self, _seconds: float) -> None:
-        """Whatever."""
-
-    def recv(self, _count: int) -> bytes:
-        """Fail."""
-        raise self._fault
-
-
-@pytest.mark.parametrize(
-    ("fault", "lost"), [(TimeoutError("timed out"), False), (OSError(errno.ETIMEDOUT, "Timed out"), True)]
-)
-def test_nothing_came_is_not_the_end_of_the_connection(fault: OSError, lost: bool) -> None:  # noqa: FBT001
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
-        with contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport:
-            real, scripted = transport._socket, Silent(fault)
-            transport._socket = scripted  # type: ignore[assignment]
-            with pytest.raises(ConnectionLostError) if lost else contextlib.nullcontext():
-                assert transport.receive(0.1) == b""
-            transport._socket = real
 
 
 def test_heartbeats_are_no_progress(never_confirming: ConnectionSettings) -> None:

@@ -1,4 +1,4 @@
-"""The session, talked to in bytes: the broker's side is scripted where a fault cannot be had otherwise."""
+"""The session in bytes: the broker's side is scripted, for faults that a real broker does not have on demand."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Sockets: how long the name of a host may take, and what the peer has not taken yet."""
+"""Sockets: how long a name may take, what ends a connection, and which bytes the peer has not taken yet."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import sys
 import threading
@@ -13,11 +14,11 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.transport import Transport, bytes_not_taken
-from rabbit_chx.errors import UnreachableError
+from rabbit_chx.errors import ConnectionLostError, UnreachableError
 
 
 def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripted: a resolver that hangs cannot be had on loopback."""
+    """The resolver is scripted: on loopback none hangs."""
     over = threading.Event()
 
     def hang(*_: object, **__: object) -> list[Any]:
@@ -32,6 +33,34 @@ def test_a_resolver_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.M
         Transport(ConnectionSettings(host="slow.example"), time.monotonic() + 0.1)
     assert time.monotonic() - started < 5
     over.set()
+
+
+class Silent:
+    """A socket with a scripted fault: the system gives a real connection up only after minutes."""
+
+    def __init__(self, fault: OSError) -> None:
+        self._fault = fault
+
+    def settimeout(self, _seconds: float) -> None:
+        """Whatever."""
+
+    def recv(self, _count: int) -> bytes:
+        """Fail."""
+        raise self._fault
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost"), [(TimeoutError("timed out"), False), (OSError(errno.ETIMEDOUT, "Timed out"), True)]
+)
+def test_nothing_came_is_not_the_end_of_the_connection(fault: OSError, lost: bool) -> None:  # noqa: FBT001
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
+        with contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport:
+            real, scripted = transport._socket, Silent(fault)
+            transport._socket = scripted  # type: ignore[assignment]
+            with pytest.raises(ConnectionLostError) if lost else contextlib.nullcontext():
+                assert transport.receive(0.1) == b""
+            transport._socket = real
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")

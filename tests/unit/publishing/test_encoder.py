@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import body, commands, frame, header
 
-from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
 from rabbit_chx.publishing.rows import Rows, as_bytes
@@ -25,8 +25,8 @@ def encoder(exchange: str = "orders", *, mandatory: bool = True) -> Encoder:
     return Encoder(exchange.encode(), PROPERTIES.marshal(), mandatory=mandatory, frame_max=FRAME_MAX)
 
 
-def rows_of(keys: Sequence[Any], bodies: Sequence[Any], first_row: int = 0) -> Rows:
-    return Rows(as_bytes(keys, "routing key", first_row, 255), as_bytes(bodies, "body", first_row))
+def rows_of(keys: Sequence[Any], bodies: Sequence[Any]) -> Rows:
+    return Rows(as_bytes(keys, "routing key", 0, 255), as_bytes(bodies, "body", 0))
 
 
 def decode(wire: bytes) -> list[tuple[commands.Basic.Publish, header.ContentHeader, bytes]]:
@@ -79,37 +79,6 @@ def test_text_is_its_utf8_bytes_also_where_it_is_mixed_with_bytes() -> None:
     (first, _, text), (second, _, raw) = decode(wire)
     assert (first.exchange, first.routing_key, text.decode()) == ("é", "ключ", "тело")
     assert (second.routing_key, raw) == ("k", b"\xff")
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ("x" * 256, r"row 11: the routing key b'x+'\.\.\. has 256 bytes: AMQP carries at most 255"),
-        ("é" * 128, "has 256 bytes"),
-        (b"x" * 300, "has 300 bytes"),
-        (None, "row 11: the routing key is missing"),
-        (7, "row 11: the routing key is of type int; give a str or bytes"),
-        ("\ud800", "row 11: the routing key is no valid Unicode text .* at character 0"),
-        (memoryview(b"k"), "row 11: the routing key is of type memoryview"),
-    ],
-)
-def test_a_key_that_amqp_cannot_carry(key: object, message: str) -> None:
-    with pytest.raises(RowError, match=message):
-        rows_of(["good", key], ["b", "b"], first_row=10)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "row 0: the body is missing"),
-        (7, "row 0: the body is of type int"),
-        ("\ud800", "the body is no valid Unicode"),
-        (memoryview(b"\0" * 8).cast("Q"), "the body is of type memoryview"),  # its length is 1, its size 8
-    ],
-)
-def test_a_body_that_amqp_cannot_carry(content: object, message: str) -> None:
-    with pytest.raises(RowError, match=message):
-        rows_of(["k"], [content])
 
 
 def test_an_exchange_or_url_that_cannot_be() -> None:

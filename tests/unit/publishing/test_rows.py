@@ -78,3 +78,34 @@ def test_length_is_counted_in_bytes() -> None:
 
 def test_there_may_be_no_rows() -> None:
     assert len(Rows(as_bytes([], "routing key", 0, 255), as_bytes([], "body", 0))) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("x" * 256, r"row 11: the routing key b'x+'\.\.\. has 256 bytes: AMQP carries at most 255"),
+        ("é" * 128, "has 256 bytes"),
+        (b"x" * 300, "has 300 bytes"),
+        (None, "row 11: the routing key is missing"),
+        (7, "row 11: the routing key is of type int; give a str or bytes"),
+        ("\ud800", "row 11: the routing key is no valid Unicode text .* at character 0"),
+        (memoryview(b"k"), "row 11: the routing key is of type memoryview"),
+    ],
+)
+def test_a_key_that_amqp_cannot_carry(key: Any, message: str) -> None:
+    with pytest.raises(RowError, match=message):
+        as_bytes(["good", key], "routing key", 10, 255)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "row 0: the body is missing"),
+        (7, "row 0: the body is of type int"),
+        ("\ud800", "the body is no valid Unicode"),
+        (memoryview(b"\0" * 8).cast("Q"), "the body is of type memoryview"),  # its length is 1, its size 8
+    ],
+)
+def test_a_body_that_amqp_cannot_carry(content: Any, message: str) -> None:
+    with pytest.raises(RowError, match=message):
+        as_bytes([content], "body", 0)
