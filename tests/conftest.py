@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from exchange_types import CHX
 from hypothesis import settings
 from packaging.version import Version
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 # A deadline measures how busy the machine is.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
-
-CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
 
 
 @dataclass(frozen=True, slots=True)

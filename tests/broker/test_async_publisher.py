@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 import trustme
-from publishing_support import CHX, Consumed, bodies_with, through
+from exchange_types import CHX
+from publishing_support import Consumed, bodies_with, through
 
 from rabbit_chx import AsyncPublisher
 from rabbit_chx.connection.asyncio_connection import AsyncConnection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from publishing_support import CHX, FANOUT
+from exchange_types import CHX, FANOUT
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from exchange_types import CHX
 from pika.compat import long
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, UnroutableError
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-CHX: Any = "x-consistent-hash"
 MODULUS: Any = "x-modulus-hash"
 WEIGHTS = {"q1": 3, "q2": 10, "q3": 7, "q4": 1}
 HEADER_VALUES: list[Any] = [

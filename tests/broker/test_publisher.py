@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from publishing_support import CHX, Consumed
+from exchange_types import CHX
 
 from rabbit_chx.errors import (
     NotFoundError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pika.adapters.blocking_connection import BlockingChannel
+    from publishing_support import Consumed
 
 
 pytestmark = pytest.mark.broker

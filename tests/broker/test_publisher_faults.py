@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from publishing_support import CHX, FANOUT, Consumed, through
+from exchange_types import CHX, FANOUT
+from publishing_support import Consumed, through
 
 from rabbit_chx.broker.management import Management
 from rabbit_chx.connection.ledger import Ledger

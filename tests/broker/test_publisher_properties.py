@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from publishing_support import CHX, Consumed
+from exchange_types import CHX
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import Publisher
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
+    from publishing_support import Consumed
 
 pytestmark = pytest.mark.broker
 

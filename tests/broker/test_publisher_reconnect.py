@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from publishing_support import CHX, Consumed, bodies_with, through
+from exchange_types import CHX
+from publishing_support import Consumed, bodies_with, through
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.connection.blocking_connection import Connection

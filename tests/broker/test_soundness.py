@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from exchange_types import CHX
 from pika.exceptions import AMQPError
-from shop import CHX, Shop, numbered, traffic
+from shop import Shop, numbered, traffic
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters

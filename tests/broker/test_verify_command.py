@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from shop import BUCKETS, CHX, Shop, declare, numbered, traffic
+from exchange_types import CHX
+from shop import BUCKETS, Shop, declare, numbered, traffic
 
 from rabbit_chx.cli import main
 from rabbit_chx.routing import HashRing

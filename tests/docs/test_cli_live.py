@@ -6,11 +6,12 @@ import json
 import re
 import shlex
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pika
 import pytest
 from blocks import console_examples, page, replaced, run_command
+from exchange_types import CHX
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-CHX: Any = "x-consistent-hash"
 EXAMPLES = console_examples(page("docs/cli.md"), "console live")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from blocks import page, python_blocks, run_blocks
-from publishing_support import CHX
+from exchange_types import CHX
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel

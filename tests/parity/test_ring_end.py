@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pika
 import pytest
+from exchange_types import CHX
 
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.publishing import Publisher
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.docker
 
-CHX: Any = "x-consistent-hash"
 KEYS = [f"k{n}" for n in range(1_000)]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from exchange_types import CHX
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import skip_unless_ci
@@ -32,7 +33,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", 
 ROWS = 200_000
 PARTITIONS = 8
 QUEUES = ("d1", "d2")
-CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
 
 
 def slow_until(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

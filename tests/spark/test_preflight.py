@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from exchange_types import CHX
 
 from rabbit_chx.errors import MismatchError, NotFoundError, UnreachableError
 from spark_connector.options.write_options import WriteOptions
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
 pytestmark = pytest.mark.broker
-
-CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
 
 
 def options(url: str, **more: str) -> WriteOptions:

@@ -8,11 +8,9 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CHX", "FANOUT", "Consumed", "bodies_with", "through"]
+__all__ = ["Consumed", "bodies_with", "through"]
 
 Consumed: TypeAlias = "Callable[[], list[Any]]"
-CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
-FANOUT: Any = "fanout"
 
 
 def through(url: str, port: int) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pika
+from exchange_types import CHX
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.broker import pika_parameters
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import Destination
     from rabbit_chx.testing import RunningBroker
 
-__all__ = ["BINDINGS", "BUCKETS", "CHX", "Shop", "declare", "numbered", "traffic"]
+__all__ = ["BINDINGS", "BUCKETS", "Shop", "declare", "numbered", "traffic"]
 
-CHX: Any = "x-consistent-hash"  # pika's stubs know only the types of the specification
 BINDINGS: list[tuple[Destination, int]] = [("q3", 2), ("q1", 10), ("q2", 1), (ExchangeRef("slot"), 3)]
 BUCKETS = tuple(destination for destination, weight in BINDINGS for _ in range(weight))
 

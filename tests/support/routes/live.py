@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import aio_pika
 import pika
+from exchange_types import FANOUT
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -43,7 +44,6 @@ SETTLING_S = 0.2
 QUIET_TIMEOUT_S = 30.0
 PUMP_S: Any = 0.05  # pika's stubs know whole seconds only
 NOT_FOUND = 404
-FANOUT: Any = "fanout"
 
 
 class Stage:

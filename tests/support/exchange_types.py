@@ -1,0 +1,10 @@
+"""Exchange types as pika's stubs take them: they know only the types of the specification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["CHX", "FANOUT"]
+
+CHX: Any = "x-consistent-hash"
+FANOUT: Any = "fanout"
