@@ -1,0 +1,13 @@
+"""Reports of finished tasks, where Spark has no accumulators."""
+
+from __future__ import annotations
+
+from spark_connector.reports.finished_tasks import FinishedTasks
+from spark_connector.reports.task_report import TaskReport
+
+
+def test_with_spark_connect_it_stays_empty() -> None:
+    finished = FinishedTasks(None)
+    finished.add(TaskReport(0, 0))
+    assert finished.reports == ()
+    finished.clear()

@@ -1,0 +1,58 @@
+"""A write is refused before it begins, and says what stays behind when it fails."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.publishing import PublishReport
+from spark_connector.reports.task_report import TaskReport
+from spark_connector.writing.write_plan import WritePlan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = StructType().add("key", StringType()).add("value", StringType())
+OPTIONS = {"url": "amqp://ann:c4nary@here", "exchange": "x", "preflight": "false"}
+DONE = TaskReport(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5))
+
+
+@pytest.mark.parametrize(("streaming", "mode"), [(False, "mode"), (True, "outputMode")])
+def test_messages_are_not_overwritten(streaming: bool, mode: str) -> None:  # noqa: FBT001
+    with pytest.raises(InputError, match=rf"^{mode}\(.*messages in queues cannot be overwritten"):
+        WritePlan.checked(OPTIONS, SCHEMA, overwrite=True, streaming=streaming)
+
+
+def test_only_a_batch_has_an_id_of_its_own() -> None:
+    first, second = (WritePlan.checked(OPTIONS, SCHEMA, overwrite=False) for _ in range(2))
+    assert first.write_id
+    assert first.write_id != second.write_id
+    assert WritePlan.checked(OPTIONS, SCHEMA, overwrite=False, streaming=True).write_id is None
+    assert "c4nary" not in repr(first)
+
+
+@pytest.mark.parametrize(("expected", "others"), [(None, "the other tasks"), (3, "2 other tasks")])
+def test_a_failed_write_says_what_stays_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, expected: int | None, others: str
+) -> None:
+    path = tmp_path / "report.json"
+    plan = WritePlan.checked({**OPTIONS, "reportPath": str(path)}, SCHEMA, overwrite=False)
+    with caplog.at_level(logging.WARNING):
+        report = plan.abort([DONE], expected, cause=RowError("row 7: too long"))
+    assert (report.failed, report.confirmed) == (True, 5)
+    assert report.notes == ("the write failed: row 7: too long",)
+    assert json.loads(path.read_text())["unfinished"] == (None if expected is None else 2)
+    assert f"5 rows of 1 finished tasks are in the queues and stay there; rows of {others} may" in caplog.text
+
+
+def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    plan = WritePlan.checked({**OPTIONS, "reportPath": str(path)}, SCHEMA, overwrite=False)
+    report = plan.commit([DONE])
+    assert path.read_text() == report.to_json()
+    assert (report.failed, report.rows, report.write_id) == (False, 5, plan.write_id)
