@@ -1,4 +1,4 @@
-"""What became of the rows that were to be published."""
+"""The counts of the rows that a publisher was given."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 __all__ = ["NACK", "PublishReport", "Returned"]
 
-#: Stands for the reply code where there is none: in the sample of a refused message.
+#: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """A message that came back because no binding would take it, or that the broker refused for good.
+    """A message that came back because no queue takes it, or that the broker refused for good.
 
     Attributes:
-        key: its routing key, as UTF-8 text where it is that.
-        code: the reply code; 312 is NO_ROUTE, and 0 is a refusal (basic.nack), which has none.
+        key: its routing key as text; bytes that are not UTF-8 are escapes.
+        code: the reply code; 312 is NO_ROUTE, and 0 is a refusal (basic.nack).
         text: the broker's words.
     """
 
@@ -30,7 +30,7 @@ class Returned:
 
     @classmethod
     def of(cls, returned: Return) -> Returned:
-        """The value for people; a key that is not UTF-8 has its other bytes as escapes."""
+        """Return the value for a basic.return as it came."""
         return cls(returned.key.decode(errors="backslashreplace"), returned.code, returned.text)
 
 
@@ -40,10 +40,10 @@ class PublishReport:
 
     Attributes:
         rows: rows that were handed to the connection.
-        confirmed: acked by the broker, and not returned.
-        returned: acked by the broker, but routed to no queue: they are gone.
-        nacked: refused by the broker, by a full queue for example, as often as they were sent.
-        unknown: not answered before the end; each may be in a queue, or not.
+        confirmed: rows that the broker acked and did not return.
+        returned: rows that the broker acked and routed to no queue: they are gone.
+        nacked: rows that the broker refused each time they were sent; a full queue does that, for example.
+        unknown: rows that were not answered before the end; each may be in a queue, or not.
         retried: messages sent once more, because the broker had refused them.
         republished: messages sent once more, because their connection was lost before they were answered. Each may
             be a duplicate. A row may be sent more often than twice.
