@@ -116,7 +116,7 @@ def test_what_cannot_be_tested() -> None:
 
 
 def test_a_tail_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chi_square_distribution, "MAX_TERMS", 10)
+    monkeypatch.setattr(chi_square_distribution, "_MAX_TERMS", 10)
     for statistic in (900, 1100):
         with pytest.raises(InputError, match="takes too long"):
             chi_square_tail(statistic, 1000)
