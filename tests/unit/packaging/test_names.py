@@ -1,0 +1,99 @@
+"""Names and sizes: what a file list tells is true, and nothing is called as something else is."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from importlib import import_module
+from inspect import isfunction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+ROOT = Path(__file__).resolve().parents[3]
+OURS = ("rabbit_chx", "spark_connector")
+MODULES = [path for package in OURS for path in sorted((ROOT / package).rglob("*.py"))]
+PACKAGES = [path.parent for path in MODULES if path.name == "__init__.py"]
+FOLDERS = ("rabbit_chx", "spark_connector", "pyspark_rabbitmq", "tests", "examples", "bench", "tools")
+
+
+def more_than_once(named: Iterable[tuple[str, Path]]) -> dict[str, list[str]]:
+    """Return the names that several files have."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for name, path in named:
+        files[name].append(str(path.relative_to(ROOT)))
+    return {name: paths for name, paths in files.items() if len(paths) > 1}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    assert more_than_once((path.stem, path) for path in MODULES if path.name != "__init__.py") == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_module_is_named_like_a_public_function(package: Path) -> None:
+    module = import_module(".".join(package.relative_to(ROOT).parts))
+    public: list[str] = getattr(module, "__all__", [])
+    functions = {name for name in public if isfunction(getattr(module, name))}
+    assert not functions & {path.stem for path in MODULES}
+
+
+def public_types(path: Path) -> Iterable[str]:
+    """Yield the names of a module's public classes and type aliases."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef):
+            name = node.name
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+            name = ast.unparse(node.target)
+        else:
+            continue
+        if not name.startswith("_"):
+            yield name
+
+
+def test_no_two_public_classes_or_type_aliases_have_one_name() -> None:
+    assert more_than_once((name, path) for path in MODULES for name in public_types(path)) == {}
+
+
+def test_no_file_has_more_than_400_lines() -> None:
+    lines = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    assert {name: count for name, count in lines.items() if count > 400} == {}
+
+
+def declared(path: Path) -> set[str]:
+    """Return a module's ``__all__``, and the type aliases that exist for type checkers alone, which cannot be there."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names |= set(ast.literal_eval(node.value))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            names |= {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
+    return names
+
+
+def imports(path: Path) -> Iterable[tuple[str, str]]:
+    """Yield the module and the name of each import from our own modules."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(OURS):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def test_what_modules_import_of_each_other_is_in_all() -> None:
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): declared(path)
+        for path in MODULES
+    }
+    missing = {
+        f"{module}: {name}"
+        for path in MODULES
+        for module, name in imports(path)
+        if name not in names[module] and f"{module}.{name}" not in names
+    }
+    assert missing == set()
