@@ -20,12 +20,12 @@ from spark_connector.options.option_values import shown
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MAX_HEADERS_BYTES", "NAME_FIELDS", "WriteOptions"]
+__all__ = ["MAX_HEADERS_BYTES", "WriteOptions"]
 
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
 #: What a connection name may have in braces.
-NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
+_NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
 
 
@@ -198,10 +198,10 @@ def _name_pattern(text: str) -> str:
     except ValueError:
         parts = [("{", "", None)]
     for name, form, conversion in parts:
-        if name not in NAME_FIELDS or form or conversion:
+        if name not in _NAME_FIELDS or form or conversion:
             raise InputError(
                 f"option 'connectionName' is {shown(text)}: what is in braces must be one of "
-                + ", ".join(f"{{{known}}}" for known in NAME_FIELDS)
+                + ", ".join(f"{{{known}}}" for known in _NAME_FIELDS)
             )
     return text
 

@@ -47,7 +47,7 @@ class FinishedTasks:
     def clear(self) -> None:
         """Forget all reports. Runs on the driver.
 
-        PySpark keeps each accumulator until its process ends, so the content has to go.
+        PySpark keeps each accumulator until its process ends, so the content is removed.
         """
         if self._accumulator is not None:
             self._accumulator.value = []

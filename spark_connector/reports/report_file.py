@@ -11,12 +11,12 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from spark_connector.reports.write_report import WriteReport
 
-__all__ = ["PREVIOUS", "check_report_path", "save_report"]
+__all__ = ["check_report_path", "save_report"]
 
 _log = logging.getLogger(__name__)
 
 #: What is appended to the name of an earlier report.
-PREVIOUS = ".previous"
+_PREVIOUS = ".previous"
 #: How `WriteReport.to_json` begins.
 _START = b'{\n  "exchange": '
 
@@ -24,7 +24,7 @@ _START = b'{\n  "exchange": '
 def check_report_path(text: str | None, *, streaming: bool) -> None:
     """Make room for the report of a write, so that an earlier report is not taken for it.
 
-    An earlier report is renamed: `PREVIOUS` is appended to its name, and a file of that name is replaced. The
+    An earlier report is renamed: `_PREVIOUS` is appended to its name, and a file of that name is replaced. The
     folder of a stream is created.
 
     Args:
@@ -43,7 +43,7 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
             path.mkdir(exist_ok=True)
         if path.is_dir() or not path.exists():
             return
-        previous = path.with_name(path.name + PREVIOUS)
+        previous = path.with_name(path.name + _PREVIOUS)
         if _is_ours(path) and (not previous.exists() or _is_ours(previous)):
             path.replace(previous)
             return
@@ -56,7 +56,7 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
             f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}): name another"
         ) from None
     raise InputError(
-        f"option 'reportPath' is {text!r}: that file, or the one with {PREVIOUS} appended, is not a report: "
+        f"option 'reportPath' is {text!r}: that file, or the one with {_PREVIOUS} appended, is not a report: "
         "name another, or remove it yourself"
     )
 

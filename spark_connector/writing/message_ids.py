@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["MessageIds"]
 
 _BYTES = 16  # of the hash
-#: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not there twice.
+#: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not held twice.
 _SLICE_BYTES = 4 << 20
 
 

@@ -1,4 +1,4 @@
-"""The writers that Spark calls, in each task and where it commits. Needs PySpark 4.0 or newer.
+"""The writers that Spark calls: in each task, and to commit or abort. Needs PySpark 4.0 or newer.
 
 Spark pickles a writer for the executors. Our writers are pickled as code: an executor without our packages
 then names what it lacks, instead of failing on a module name.

@@ -9,11 +9,11 @@ from pyspark import TaskContext
 __all__ = ["Task"]
 
 # Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
-# StreamExecution.scala); no public API, so they may be missing.
+# StreamExecution.scala). They are not a public API, so they may be missing.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 # Spark sets the whole configuration of a session as local properties of its jobs (SQLExecution.scala,
-# withSQLConfPropagated); likewise. The id of the application is always among them.
+# withSQLConfPropagated). This is not a public API either. The id of the application is always among them.
 _APPLICATION_ID = "spark.app.id"
 _SPECULATION = "spark.speculation"
 

@@ -32,8 +32,7 @@ __all__ = ["WritePlan"]
 
 _log = logging.getLogger(__name__)
 
-#: The module in which Spark makes the writer of a stream once more to commit a batch. The messages are out by
-#: then.
+#: In this module Spark makes the writer of a stream once more, to commit a batch. The messages are out by then.
 _COMMITTING = "pyspark.sql.worker.python_streaming_sink_runner"
 
 
@@ -85,7 +84,7 @@ class WritePlan:
             BrokerRefusedError: the broker refuses the user, or the exchange has another type.
             UnreachableError: no address answers.
         """
-        # An error is raised from here, where no variable holds the options and their password.
+        # Errors are raised here, where no local variable holds the options and their password.
         try:
             return cls._checked(
                 options,
