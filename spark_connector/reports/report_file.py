@@ -24,7 +24,7 @@ _START = b'{\n  "exchange": '
 def check_report_path(text: str | None, *, streaming: bool) -> None:
     """Make room for the report of a write, so that an earlier report is not taken for it.
 
-    An earlier report is renamed: `_PREVIOUS` is appended to its name, and a file of that name is replaced. The
+    An earlier report is renamed: ``.previous`` is appended to its name, and a file of that name is replaced. The
     folder of a stream is created.
 
     Args:
