@@ -107,7 +107,7 @@ class EmptyRingError(InputError):
 
 
 class NotDeterminedError(InputError):
-    """No rule of that release decides the answer, so nobody can know it without reading the broker."""
+    """No rule of that release decides the answer: only the broker itself tells it."""
 
 
 class BrokerRefusedError(RabbitChxError):
@@ -135,7 +135,7 @@ class ChannelClosedError(BrokerRefusedError):
 
 
 class UnreachableError(RabbitChxError, ConnectionError):
-    """Nobody answers at the address, or no longer."""
+    """Nothing answers at the address, or no longer."""
 
 
 class ConnectionLostError(UnreachableError):

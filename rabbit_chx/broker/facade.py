@@ -13,8 +13,8 @@ from rabbit_chx.broker.operations import (
     ExchangeDeclare,
     QueueBind,
     QueueDeclare,
+    check_declared_name,
     check_exchange,
-    check_name,
     look_at,
     perform,
 )
@@ -155,7 +155,7 @@ class Broker:
             InputError: the broker or AMQP would not accept a name, weight or argument; or the exchange
                 exists, and nothing tells what is bound to it.
         """
-        check_name("exchange", exchange)
+        check_declared_name(exchange, "exchange")
         refuse_misspelt(arguments or ())
         wanted = wanted_ring(bindings, self.release)
         binds = {binding: _bind(exchange, *binding) for binding in wanted.bindings or ()}
@@ -248,7 +248,7 @@ class Broker:
             MismatchError: the exchange is of another type.
             RingSourceError: the ring could not be read.
         """
-        check_name("exchange", exchange)
+        check_declared_name(exchange, "exchange")
         there = check_exchange(self._settings.masked_url, exchange)
         if self._ring_source is None:
             if self._management is None:
@@ -292,9 +292,9 @@ def _as_ring_source(given: Any) -> RingSource | None:  # noqa: ANN401 - it is lo
 
 def _bind(exchange: str, destination: Destination, key: str) -> QueueBind | ExchangeBind:
     if isinstance(destination, ExchangeRef):
-        check_name("exchange", destination.name)
+        check_declared_name(destination.name, "exchange")
         return ExchangeBind(destination.name, exchange, key)
-    check_name("queue", destination)
+    check_declared_name(destination, "queue")
     return QueueBind(destination, exchange, key)
 
 

@@ -47,7 +47,7 @@ class Management:
         except ValueError:
             host, port, parts = None, None, urlsplit("")
         if not host or parts.scheme not in _CONNECTIONS:
-            raise InputError("this is no management URL: give http://user:password@host:15672")
+            raise InputError("this is not a management URL: give http://user:password@host:15672")
         self._connect = _CONNECTIONS[parts.scheme]
         self._host, self._port, self._timeout_s = host, port, timeout_s
         self._prefix = parts.path.rstrip("/")

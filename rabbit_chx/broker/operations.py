@@ -23,8 +23,8 @@ __all__ = [
     "QueueBind",
     "QueueDeclare",
     "Refusal",
+    "check_declared_name",
     "check_exchange",
-    "check_name",
     "declare_ring",
     "look_at",
     "perform",
@@ -91,15 +91,15 @@ _T = TypeVar("_T")
 OperationSequence: TypeAlias = Generator[Operation, Refusal | None, _T]
 
 
-def check_name(kind: str, name: str) -> None:
+def check_declared_name(name: str, kind: str) -> None:
     """Refuse names that do not reach the broker unchanged.
 
     RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``).
     pika then waits for ever for an answer with the name that it asked for.
 
     Args:
-        kind: ``exchange`` or ``queue``, for errors.
         name: the name.
+        kind: ``exchange`` or ``queue``, for errors.
 
     Raises:
         InputError: the name is empty, longer than 255 bytes, or has a line break.

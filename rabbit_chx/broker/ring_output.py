@@ -163,7 +163,7 @@ def _read_lines(lines: list[str], vhost: str, exchange: str) -> Buckets:
         match = _LINE.fullmatch(line)
         if match is None:
             raise RingSourceError(
-                f"{_UNREAD}this is no line of consistent_hash_exchange_ring_state: {line!r:.200}"
+                f"{_UNREAD}this is not a line of consistent_hash_exchange_ring_state: {line!r:.200}"
             )
         found[int(match[1])] = match[2]
     return _in_order(found)

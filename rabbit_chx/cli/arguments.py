@@ -141,7 +141,7 @@ def parse_field(type_: FieldType, text: str) -> AmqpField:
     try:
         return field_for(AmqpField(type_, _value(type_, text)))
     except RecursionError:
-        raise InputError(f"{text!r:.60} is no {type_} that can be sent: it is nested too deeply") from None
+        raise InputError(f"{text!r:.60} cannot be sent as {type_}: it is nested too deeply") from None
 
 
 def header_value(type_: FieldType, text: str) -> str | int | AmqpField:
@@ -183,7 +183,7 @@ def _decimal(text: str) -> tuple[int, int]:
     exponent = number.as_tuple().exponent
     if not isinstance(exponent, int) or not -_MAX_DECIMALS <= exponent <= 0:
         raise InputError(
-            f"{text!r:.60} is no decimal: write it out, as in 3.14, with at most {_MAX_DECIMALS} decimals"
+            f"{text!r:.60} is not a valid decimal: write it out, as in 3.14, with at most {_MAX_DECIMALS} decimals"
         )
     return -exponent, int(number.scaleb(-exponent))
 
@@ -203,7 +203,7 @@ def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _number(reader: Callable[[str], _T], type_: str, text: str) -> _T:
     if not _NUMBER.fullmatch(text):
-        raise InputError(f"{text!r:.60} is no {type_}: write a number in plain digits")
+        raise InputError(f"{text!r:.60} is not a valid {type_}: write a number in plain digits")
     return _read(reader, type_, text)
 
 
@@ -213,4 +213,4 @@ def _read(reader: Callable[[str], _T], type_: str, text: str) -> _T:
     except InputError:
         raise
     except (ValueError, KeyError, ArithmeticError):
-        raise InputError(f"{text!r:.60} is no {type_}") from None
+        raise InputError(f"{text!r:.60} is not a valid {type_}") from None

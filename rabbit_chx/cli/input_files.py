@@ -141,7 +141,7 @@ def read_batches(path: str) -> Iterator[tuple[int, list[str]]]:
                     yield number, keys
                 if bad:
                     at = number + len(keys)
-                    raise InputError(f"line {at} of {file_name(path)} is no UTF-8: convert the file first")
+                    raise InputError(f"line {at} of {file_name(path)} is not UTF-8: convert the file first")
                 number += len(keys)
     except OSError as error:
         raise InputError(f"the key file {file_name(path)} cannot be read: {error.strerror}") from None

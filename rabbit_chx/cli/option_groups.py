@@ -58,7 +58,7 @@ class Text(click.types.StringParamType):
             text.encode()
         except UnicodeEncodeError:
             self.fail(
-                f"{text!r:.60} is no UTF-8: the command line takes text alone, bytes can be routed in Python",
+                f"{text!r:.60} is not UTF-8: the command line takes only text; route bytes in Python",
                 param,
                 ctx,
             )
@@ -281,7 +281,7 @@ def _release(version: str | None, store: Store | None) -> Release | None:
     """
     if version is None:
         if store is not None:
-            raise InputError(f"the store {store} alone is no release: give the release too")
+            raise InputError(f"the store {store} alone does not make a release: give the release too")
         return None
     if not _SERIES.fullmatch(version):
         return Release(version, store)

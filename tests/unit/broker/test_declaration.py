@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.broker import Broker
 from rabbit_chx.broker.declaration import left_by_bindings, left_by_ring, wanted_ring
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
@@ -81,23 +80,3 @@ def test_a_destination_has_one_weight() -> None:
 
 
 # ---- a Broker that is not connected
-
-
-def test_a_broker_that_is_not_open_says_how_to_open_it() -> None:
-    broker = Broker("amqp://localhost")
-    for use in (lambda: broker.release, lambda: broker.declare("x", []), lambda: broker.ring("x")):
-        with pytest.raises(
-            InputError, match=r"(with Broker\(url\) as broker.*open\(\) and later close\(\))|ring_source"
-        ):
-            use()
-    broker.close()  # of nothing
-
-
-def test_no_password_is_shown() -> None:
-    broker = Broker("amqp://u:c4nary@h", management_url="https://u:c4nary@h:1")
-
-    assert repr(broker) == "Broker('amqp://u:***@h:5672/%2F', management_url='https://u:***@h:1')"
-    assert repr(Broker("amqp://u:c4nary@h")) == "Broker('amqp://u:***@h:5672/%2F')"
-    with pytest.raises(InputError, match="no management URL") as caught:
-        Broker("amqp://h", management_url="u:c4nary@h")
-    assert "c4nary" not in str(caught.value)

@@ -14,7 +14,7 @@ from rabbit_chx.broker.operations import (
     QueueBind,
     QueueDeclare,
     Refusal,
-    check_name,
+    check_declared_name,
     declare_ring,
     refused,
 )
@@ -142,9 +142,9 @@ def test_refusals_become_errors(
 @pytest.mark.parametrize("name", ["", "a\nb", "a\r", "é" * 128, "\ud800"])
 def test_names_that_would_not_arrive_as_they_are(name: str) -> None:
     with pytest.raises(InputError):
-        check_name("queue", name)
+        check_declared_name(name, "queue")
 
 
 @pytest.mark.parametrize("name", ["a", "-", " ", "é" * 127, "amq.x", "\0"])
 def test_names_that_arrive(name: str) -> None:
-    check_name("queue", name)
+    check_declared_name(name, "queue")

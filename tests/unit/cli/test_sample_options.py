@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         (
             ("--hash-header", "h", "--type", "long"),
             ["1", "2", "three"],
-            "line 3 of {path}: 'three' is no long",
+            "line 3 of {path}: 'three' is not a valid long",
         ),
     ],
 )

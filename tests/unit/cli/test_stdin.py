@@ -77,8 +77,8 @@ def test_a_line_is_answered_before_the_next_one_comes() -> None:
 @pytest.mark.parametrize(
     ("options", "bad", "message"),
     [
-        (("--hash-header", "t", "--type", "long"), b"x", b"'x' is no long"),
-        (("--hash-header", "t", "--type", "long", "--explain"), b"x", b"'x' is no long"),
+        (("--hash-header", "t", "--type", "long"), b"x", b"'x' is not a valid long"),
+        (("--hash-header", "t", "--type", "long", "--explain"), b"x", b"'x' is not a valid long"),
         ((), b"5" * 256, b"AMQP carries at most 255"),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_line_that_is_no_text_is_named() -> None:
     done = piped(["route", *BIND, "-"], b"a\n\xff\n")
     assert (done.returncode, done.stderr) == (
         2,
-        b"rabbit-chx: line 2 of stdin is no UTF-8: convert the file first\n",
+        b"rabbit-chx: line 2 of stdin is not UTF-8: convert the file first\n",
     )
 
 
