@@ -120,7 +120,7 @@ def test_what_no_property_can_be(
     ("constants", "message"),
     [
         ({"app": "x"}, "there is no message property 'app': did you mean 'app_id'?"),
-        ({"app_id": "x" * 256}, "^app_id b'x+'... is 256 bytes long"),
+        ({"app_id": "x" * 256}, "^app_id b'x+'... has 256 bytes: AMQP carries at most 255"),
         ({"priority": -1}, "^priority is -1; give a whole number from 0 to 255"),
     ],
 )
