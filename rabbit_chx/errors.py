@@ -6,24 +6,24 @@
     ├── InputError            (also ValueError)       the caller gave something that cannot work
     │   ├── UriError                                  an AMQP URI that cannot be followed
     │   ├── RowError                                  a key or body that AMQP cannot carry
-    │   ├── EmptyRingError                            a question to a ring that has no buckets
-    │   └── NotDeterminedError                        what no rule of that release decides: read the broker
+    │   ├── EmptyRingError                            the ring has no buckets, so it has no answer
+    │   └── NotDeterminedError                        no rule of that release decides it: read the broker
     ├── BrokerRefusedError                            the broker answered, and the answer is no
     │   ├── AccessRefusedError                        wrong password, or no permission
     │   ├── NotFoundError                             no such vhost, exchange or queue
-    │   ├── MismatchError                             it exists, but is not what was asked for
-    │   ├── ConnectionLimitError                      it has as many connections as it may; that passes
-    │   └── ChannelClosedError                        the broker answers such a message by closing
-    ├── UnreachableError      (also ConnectionError)  nothing answers, or no longer
+    │   ├── MismatchError                             it exists, but with another type or properties
+    │   ├── ConnectionLimitError                      the limit of connections is reached; this may pass
+    │   └── ChannelClosedError                        the broker closes the channel on such a message
+    ├── UnreachableError      (also ConnectionError)  nothing answers at the address
     │   ├── ConnectionLostError                       the connection ended while it was in use
-    │   ├── BrokerTimeoutError (also TimeoutError)    the broker is there and does not go on
-    │   └── NoBrokerError                             no broker for tests could be had
-    ├── RingSourceError                               the ring could not be read: the command failed, or said something else
-    ├── PublishError                                  rows that were not confirmed; carries the report
+    │   ├── BrokerTimeoutError (also TimeoutError)    the broker does not answer in time
+    │   └── NoBrokerError                             no broker for tests was found or started
+    ├── RingSourceError                               the ring could not be read: the command failed or printed no ring
+    ├── PublishError                                  some rows were not confirmed; carries the report
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
 The message alone is enough to act on: it names the thing, the value and the remedy.
-Attributes carry the same for programs. No message holds a password.
+Attributes hold the same for programs. No message contains a password.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ class RowError(InputError):
 
 
 class EmptyRingError(InputError):
-    """A question to a ring that has no buckets: nothing is bound to the exchange."""
+    """The ring has no buckets, because nothing is bound to the exchange."""
 
 
 class NotDeterminedError(InputError):
-    """No rule of that release decides the answer: only the broker itself tells it."""
+    """No rule of that release decides the answer. Only the broker knows it: read the ring."""
 
 
 class BrokerRefusedError(RabbitChxError):
@@ -123,19 +123,19 @@ class NotFoundError(BrokerRefusedError):
 
 
 class MismatchError(BrokerRefusedError):
-    """It exists, but is not what was asked for: another type, other properties (406)."""
+    """The exchange or queue exists, but with another type or other properties (406)."""
 
 
 class ConnectionLimitError(BrokerRefusedError):
-    """A limit of connections is reached, of the node, the vhost or the user (530)."""
+    """The limit of connections of the node, the vhost or the user is reached (530)."""
 
 
 class ChannelClosedError(BrokerRefusedError):
-    """The broker answers such a message by closing the channel, or the connection."""
+    """The broker closes the channel or the connection on such a message."""
 
 
 class UnreachableError(RabbitChxError, ConnectionError):
-    """Nothing answers at the address, or no longer."""
+    """Nothing answers at the address, or not any more."""
 
 
 class ConnectionLostError(UnreachableError):
@@ -143,21 +143,19 @@ class ConnectionLostError(UnreachableError):
 
 
 class BrokerTimeoutError(UnreachableError, TimeoutError):
-    """The broker is there and does not go on within the time that it was given."""
+    """The broker is there, but does not answer in time."""
 
 
 class NoBrokerError(UnreachableError):
-    """A broker for tests could not be had; the message says what was tried."""
+    """No broker for tests was found or started; the message says what was tried."""
 
 
 class RingSourceError(RabbitChxError):
-    """The true ring could not be read: a command could not be run or failed, or what it printed is no
-    ring.
-    """
+    """The true ring could not be read: a command failed or could not be run, or it printed no ring."""
 
 
 class PublishError(RabbitChxError):
-    """Rows that were not confirmed. `report` says how many, and of what kind.
+    """Some rows were not confirmed. `report` says how many, and why.
 
     Attributes:
         report: the :class:`~rabbit_chx.publishing.publish_report.PublishReport` up to the error.

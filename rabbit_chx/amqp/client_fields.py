@@ -74,6 +74,9 @@ _LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 def check_client(client: str) -> Client:
     """Return the name of a client of AMQP 0-9-1, if it is one.
 
+    Args:
+        client: what the caller gave.
+
     Raises:
         InputError: the name is neither ``pika`` nor ``aio-pika``.
     """
@@ -103,6 +106,11 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
 
 def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
     """Return the field of a value: a bare one gets that type; without one, the type that the client gives it.
+
+    Args:
+        value: a bare Python value or an AmqpField.
+        type_: the wire type of a bare value; None for the type that the client gives it.
+        client: ``pika`` or ``aio-pika``.
 
     Raises:
         InputError: the value is not of that type, or the client cannot encode what is inside.

@@ -124,14 +124,18 @@ def too_deep() -> InputError:
 
 
 def shown(value: object) -> str:
-    """Return a value for a message: the start of a long one, and the size of an integer too large to print."""
+    """Return a value for a message: the start of a long one, and the size of an integer too large to
+    print.
+    """
     if isinstance(value, int) and value.bit_length() > 200:
         return f"an integer of {value.bit_length()} bits"
     return f"{value!r:.60}"
 
 
 def _typed(item: Any) -> tuple[type, Any]:  # noqa: ANN401
-    """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and 1.50."""
+    """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and
+    1.50.
+    """
     if isinstance(item, dict):
         return type(item), tuple((_typed(name), _typed(value)) for name, value in item.items())
     if isinstance(item, (list, tuple)):
@@ -236,6 +240,9 @@ def _item(value: Any) -> Any:  # noqa: ANN401
 
 def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """Return the pairs of a table, given as a mapping or as pairs, in order.
+
+    Args:
+        table: a mapping, or pairs of name and value.
 
     Raises:
         InputError: `table` is neither.

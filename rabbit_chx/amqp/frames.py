@@ -89,6 +89,11 @@ class Return(NamedTuple):
 def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
     """Return the frame that begins at `start`, or None where it is not wholly there yet.
 
+    Args:
+        buffer: the bytes that were received.
+        start: the offset of the frame's first byte.
+        largest: the negotiated largest frame, in bytes.
+
     Raises:
         ValueError: the bytes are not a frame: the type is unknown, the size is above `largest` bytes, or the
             end mark is missing.
@@ -110,19 +115,31 @@ def next_frame(buffer: bytes, start: int, largest: int) -> Frame | None:
 
 
 def confirm_head(channel: int, method: int) -> bytes:
-    """Return a basic.ack or basic.nack frame up to its delivery tag."""
+    """Return a basic.ack or basic.nack frame up to its delivery tag.
+
+    Args:
+        channel: the channel's number.
+        method: METHOD_ACK or METHOD_NACK.
+    """
     return _FRAME_HEADER.pack(METHOD_FRAME, channel, 13) + method.to_bytes(4)
 
 
 def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:
-    """Return a basic.publish frame up to its routing key, which comes next."""
+    """Return a basic.publish frame up to its routing key, which comes next.
+
+    Args:
+        channel: the channel's number.
+        exchange: the exchange's name.
+        key_length: the size of the routing key, in bytes.
+    """
     size = 9 + len(exchange) + key_length  # class, method, reserved, two lengths, bits
     head = _PUBLISH_HEAD.pack(METHOD_FRAME, channel, size, METHOD_PUBLISH, 0, len(exchange))
     return head + exchange + bytes([key_length])
 
 
 def header_head(channel: int, properties_length: int, *, mandatory: bool) -> bytes:
-    """Return the end of the publish frame, which holds `mandatory`, and the content header up to the body size.
+    """Return the end of the publish frame, which holds `mandatory`, and the content header up to the body
+    size.
 
     A whole message is
     ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An
@@ -159,7 +176,13 @@ def body_size(body_length: int) -> bytes:
 
 
 def split_body(channel: int, body: bytes, chunk: int) -> bytes:
-    """Return a body too long for one frame, with the frame borders inside it but without the first header."""
+    """Return a body too long for one frame, with the frame borders inside it but without the first header.
+
+    Args:
+        channel: the channel's number.
+        body: the whole body.
+        chunk: the largest payload of one body frame, in bytes.
+    """
     view = memoryview(body)
     parts: list[bytes | memoryview] = [view[:chunk]]
     for start in range(chunk, len(body), chunk):

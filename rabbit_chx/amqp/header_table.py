@@ -54,6 +54,9 @@ _LENGTH = struct.Struct(">I")
 def encode_headers(headers: Headers) -> bytes:
     """Return a table as pika would put it on the wire, its length included.
 
+    Args:
+        headers: a mapping, or pairs of name and value.
+
     Raises:
         InputError: pika cannot encode a name or a value, or `headers` is not a table.
     """
@@ -71,7 +74,11 @@ def encode_headers(headers: Headers) -> bytes:
 
 
 def encode_table(table: HeaderTable) -> bytes:
-    """Return the bytes of a table, its length included."""
+    """Return the bytes of a table, its length included.
+
+    Args:
+        table: names and fields, without bare values.
+    """
     return _counted(b"".join(bytes((len(name),)) + name + _encode_field(field) for name, field in table))
 
 

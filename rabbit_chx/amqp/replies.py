@@ -76,7 +76,11 @@ def error_for(
 
 
 def may_pass(error: RabbitChxError) -> bool:
-    """Return whether a later attempt to connect may do better, with nothing changed but the time."""
+    """Return whether a later attempt to connect may do better, with nothing changed but the time.
+
+    Args:
+        error: the error of the attempt that failed.
+    """
     if isinstance(error, InputError):
         return False
     return isinstance(error, (UnreachableError, ConnectionLimitError)) or error.reply_code in _PASSING_CODES

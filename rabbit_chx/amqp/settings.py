@@ -108,6 +108,9 @@ class ConnectionSettings:
     def from_uri(cls, text: str) -> ConnectionSettings:
         """Follow an AMQP URI; see :func:`rabbit_chx.amqp.uri.parse_uri` for its rules.
 
+        Args:
+            text: the URI.
+
         Raises:
             UriError: the text cannot be followed. No part of a password is in the message.
         """

@@ -62,6 +62,9 @@ def parse_uri(text: str) -> ConnectionSettings:
     customize_hostname_check    amqps: https, which is what Python does anyway
     ==========================  ====================================================================
 
+    Args:
+        text: the URI.
+
     Raises:
         UriError: the text cannot be followed. No part of a password is in the message.
     """

@@ -73,7 +73,11 @@ class Hashing:
         return {name: value for name, value in given.items() if value is not None}
 
     def message(self, value: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the message that has this value where the exchange looks, as arguments of its `route`."""
+        """Return the message that has this value where the exchange looks, as arguments of its `route`.
+
+        Args:
+            value: the routing key, or the value of the header or the property.
+        """
         if self.hash_header is not None:
             return {"headers": {self.hash_header: self._header(value)}, "client": self.client}
         if self.hash_property is not None:
@@ -82,6 +86,10 @@ class Hashing:
 
     def route_all(self, values: Sequence[Any], ring: HashRing) -> list[Place | Refused]:
         """Return where each value goes, by the rules of the ring's release; None where nothing takes it.
+
+        Args:
+            values: routing keys, or values of the header or the property.
+            ring: the ring of the exchange.
 
         Raises:
             InputError: the client cannot send a value where the exchange looks for it.
@@ -101,6 +109,9 @@ class Hashing:
         """Return something hashable for each value, equal where values are the same in a message.
 
         Python takes 1, 1.0 and True for equal; on the wire they differ, and text and its bytes may not.
+
+        Args:
+            values: routing keys, or values of the header or the property.
 
         Raises:
             InputError: the client cannot send a value.

@@ -73,6 +73,10 @@ def movement_matrix(before: HashRing, after: HashRing) -> MovementMatrix:
     It holds for whatever has the same seed on both: routing keys, message ids, and headers as long as both
     releases hash them alike. An empty ring has all its seeds in the place None.
 
+    Args:
+        before: the ring before the change.
+        after: the ring after it.
+
     Returns:
         Shares: floats k/2^21.
     """
@@ -107,7 +111,13 @@ def count_movement(keys: Iterable[str | bytes], before: HashRing, after: HashRin
 def matrix_of(
     amounts: Mapping[tuple[Place, Place], float], before: HashRing, after: HashRing
 ) -> MovementMatrix:
-    """Return the matrix of amounts that were counted already, by destinations of the two rings."""
+    """Return the matrix of amounts that were counted already, by destinations of the two rings.
+
+    Args:
+        amounts: the amount of each ``(from, to)``.
+        before: the ring before the change.
+        after: the ring after it.
+    """
 
     def places(ring: HashRing, reached: Iterable[Place]) -> tuple[Place, ...]:
         return (*ring.destinations, None) if None in reached else ring.destinations

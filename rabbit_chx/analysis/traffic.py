@@ -80,6 +80,10 @@ class Reach:
 
         Behind an exchange that is no fanout some queues may get the message and some not, so a part of them
         will do.
+
+        Args:
+            place: the destination; None for a hole.
+            queues: the queues that got the message.
         """
         behind, all_of_them = self._ways.get(place) or self._behind(place)
         return queues == behind or (not all_of_them and queues < behind)
@@ -88,6 +92,9 @@ class Reach:
         """Return the destinations that can have led a message to these queues.
 
         A queue that no destination leads to counts as one itself.
+
+        Args:
+            queues: the queues that got the message.
         """
         found = frozenset(place for place in self._ways if self.explains(place, queues))
         return found or (queues if len(queues) == 1 else frozenset())
@@ -147,6 +154,9 @@ class InferredRing:
 
     def ring(self, release: Release) -> HashRing:
         """Return the whole ring.
+
+        Args:
+            release: the release of the broker.
 
         Raises:
             RingSourceError: the messages do not prove every bucket.

@@ -55,12 +55,21 @@ class ChiSquare:
         return self.smallest_expected < _FEW_EXPECTED
 
     def threshold(self, p: float) -> float | None:
-        """Return the statistic that chance exceeds with the probability `p`; None if there is nothing to test."""
+        """Return the statistic that chance exceeds with the probability `p`; None if there is nothing to
+        test.
+
+        Args:
+            p: a probability, more than 0 and less than 1.
+        """
         return chi_square_threshold(p, self.degrees_of_freedom) if self.degrees_of_freedom else None
 
 
 def count_keys(keys: Iterable[str | bytes], ring: HashRing) -> dict[Destination | None, int]:
     """Return how many keys each destination gets, in ring order; holes, if keys reach any, under None.
+
+    Args:
+        keys: the keys, as for :meth:`HashRing.indices`.
+        ring: the ring that routes them.
 
     Raises:
         EmptyRingError: the ring has no buckets.
@@ -123,6 +132,10 @@ def _check_count(destination: Destination | None, count: object) -> None:
 
 def chi_square_of_keys(keys: Iterable[str | bytes], ring: HashRing) -> ChiSquare:
     """Test whether these keys, each taken once, fall as the ring's exact shares say.
+
+    Args:
+        keys: str or bytes.
+        ring: the ring that routes them.
 
     Raises:
         EmptyRingError: the ring has no buckets.

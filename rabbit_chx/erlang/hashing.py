@@ -204,7 +204,7 @@ def _float(value: float, hash_: int) -> int:
 
 
 def _list_rest(items: Sequence[Any], start: int, hash_: int, pending: list[Any]) -> int:
-    """Hash the bytes that come next, and leaves the first other element and the rest behind it pending."""
+    """Hash the bytes that come next, and leave the first other element and the rest pending."""
     end = start
     while end < len(items) and _is_byte(items[end]):
         end += 1

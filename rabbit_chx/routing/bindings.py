@@ -72,6 +72,9 @@ GivenBindings: TypeAlias = (
 def check_destination(destination: object) -> Destination:
     """Return the destination, if it is one.
 
+    Args:
+        destination: what the caller gave.
+
     Raises:
         InputError: the destination is neither a queue's name nor an ExchangeRef, or AMQP cannot carry the
             name.
@@ -88,6 +91,9 @@ def check_destination(destination: object) -> Destination:
 
 def binding_key(weight: int | str) -> str:
     """Return the binding key of a weight; 7 is the key ``7``, and not the same as ``007``.
+
+    Args:
+        weight: an int or the binding key's text.
 
     Raises:
         InputError: the weight is neither an int nor text, or has hundreds of digits.

@@ -176,13 +176,23 @@ class ConsistentHashExchange(HashExchange):
         )
 
     def destinations_for(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> NDArray[np.object_]:
-        """Return the destination of each message, as an array of objects, None for a hole; else as `indices`."""
+        """Return the destination of each message, as an array of objects, None for a hole; else as `indices`.
+
+        Args:
+            values: what the exchange hashes, as for `indices`.
+            **how: the keyword arguments of `indices`.
+        """
         from rabbit_chx.routing import arrays
 
         return arrays.destinations_at(self.indices(values, **how), self.ring.destinations)
 
     def counts(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> dict[Place, int]:
-        """Return how many messages each destination gets; holes, if any, under None; else as `indices`."""
+        """Return how many messages each destination gets; holes, if any, under None; else as `indices`.
+
+        Args:
+            values: what the exchange hashes, as for `indices`.
+            **how: the keyword arguments of `indices`.
+        """
         from rabbit_chx.routing import arrays
 
         return arrays.counts_at(self.indices(values, **how), self.ring.destinations)

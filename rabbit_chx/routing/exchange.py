@@ -25,6 +25,10 @@ ReceivedMessage: TypeAlias = Message091 | Message10
 def received(sent: SentMessage, release: Release) -> ReceivedMessage:
     """Return a message as the broker of a release sees it.
 
+    Args:
+        sent: the message as the caller describes it.
+        release: the release of the broker.
+
     Raises:
         InputError: the client cannot send such a message, or something is given twice.
         NotDeterminedError: that release has AMQP 1.0 only through a plugin.

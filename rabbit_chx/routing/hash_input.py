@@ -101,6 +101,9 @@ def _known(arguments: Headers | None) -> dict[str, AmqpField]:
 def refuse_misspelt(names: Iterable[str]) -> None:
     """Refuse names of arguments that are nearly ``hash-header`` or ``hash-property``.
 
+    Args:
+        names: the names of an exchange's arguments.
+
     Raises:
         InputError: a name is nearly one of these.
     """

@@ -46,6 +46,9 @@ def seed_of(term: Term) -> int:
     The server seeds its generator with ``{K, K, K}``, of which it keeps ``K band 16#1fffff``; for a negative
     K that is the two's complement.
 
+    Args:
+        term: what the exchange hashes, as for `jump_consistent_hash`.
+
     Raises:
         InputError: the value is not an Erlang term.
     """
@@ -73,7 +76,12 @@ def bucket_of_seed(seed: int, buckets: int) -> int:
 
 
 def walk_of_seed(seed: int, buckets: int) -> tuple[int, ...]:
-    """Return the buckets that the jump hash goes through, from 0; the last one is the answer."""
+    """Return the buckets that the jump hash goes through, from 0; the last one is the answer.
+
+    Args:
+        seed: 0 to 2^21 - 1.
+        buckets: how many buckets there are, at least 1.
+    """
     # The quotient is compared before it is cut to an integer: the same answer, and no case for large ones.
     walk = [0]
     for uniform in exs1024_uniform((seed, seed, seed)):

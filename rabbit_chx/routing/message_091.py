@@ -78,6 +78,10 @@ class Message091:
         ``strip_bcc_header/1``, v3.7.8 to v4.3.6: of CC and BCC the first of that name counts, of its elements
         those of type longstr.
 
+        Args:
+            sent: the message as the caller describes it.
+            release: the release of the broker.
+
         Raises:
             InputError: the client cannot send it, or something is given twice.
             ChannelClosedError: CC or BCC is not an array.
@@ -136,7 +140,12 @@ class Message091:
 
 
 def field_term(field: AmqpField, release: Release) -> HashedTerm:
-    """Return the term of a header's value."""
+    """Return the term of a header's value.
+
+    Args:
+        field: the header's value.
+        release: the release of the broker.
+    """
     if release.follows(HEADER_IS_TUPLE):
         return HashedTerm(_typed(field), HEADER_IS_TUPLE)
     if field.type == "timestamp":
@@ -168,6 +177,11 @@ def property_bytes(name: str, value: object, client: Client) -> bytes | None:
     ``b'a'``, and leaves out what is empty or 0. Mirrors aio-pika ``message.py``, ``Message.__init__`` and
     ``optional`` (9.0 to 10.2.1). See `refuse_random_id` for what happens to a message without an id.
 
+    Args:
+        name: ``message_id`` or ``correlation_id``.
+        value: what the caller gave.
+        client: the client that sends the message.
+
     Raises:
         InputError: the client cannot send the value.
     """
@@ -185,6 +199,11 @@ def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
 
     Mirrors aiormq 7.2.4, ``aiormq/channel.py``, ``Channel.basic_publish``.
 
+    Args:
+        name: the name of the property.
+        value: the bytes that the client sends; None for none.
+        client: the client that sends the message.
+
     Raises:
         NotDeterminedError: the message_id is a random one.
     """
@@ -201,6 +220,10 @@ def property_seconds(value: object, client: Client) -> int | None:
 
     aio-pika makes a datetime of a number, so that it rounds to microseconds first and ends with the year
     9999. Mirrors aio-pika ``message.py``, ``encode_timestamp_number``.
+
+    Args:
+        value: what the caller gave.
+        client: the client that sends the message.
 
     Raises:
         InputError: the client cannot send the value, or the value is a timedelta, which aio-pika adds to the

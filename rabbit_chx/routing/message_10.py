@@ -68,6 +68,10 @@ class Message10:
     def of(cls, sent: SentMessage, release: Release) -> Message10:
         """Return the message that a publisher sends.
 
+        Args:
+            sent: the message as the caller describes it.
+            release: the release of the broker.
+
         Raises:
             InputError: no publisher can send it.
             NotDeterminedError: the release has AMQP 1.0 only through a plugin.
@@ -113,6 +117,9 @@ class Message10:
 
 def refuse_converted(release: Release) -> None:
     """Refuse a release that has AMQP 1.0 only through a plugin.
+
+    Args:
+        release: the release of the broker.
 
     Raises:
         NotDeterminedError: the release has AMQP 1.0 only through a plugin.

@@ -110,6 +110,10 @@ class Release:
     def newest_of(cls, series: str, store: Store | None = None) -> Release:
         """Return the newest known patch of a series: ``Release.newest_of("4.0")`` is ``Release("4.0.9")``.
 
+        Args:
+            series: major and minor number, such as ``4.0``.
+            store: the metadata store; None for the one that a fresh broker of the version has.
+
         Raises:
             InputError: no patch of that series is known, or it cannot have that store.
         """
@@ -127,7 +131,11 @@ class Release:
         return self._parsed[0]
 
     def follows(self, rule: Rule) -> bool:
-        """Return whether the broker of this release follows a rule."""
+        """Return whether the broker of this release follows a rule.
+
+        Args:
+            rule: one of :mod:`rabbit_chx.routing.rules`.
+        """
         if rule.store not in (None, self.store):
             return False
         return any(within(self.numbers, since, until) for since, until in rule.versions)

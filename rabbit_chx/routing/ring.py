@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal
 from rabbit_chx.erlang import Term, hash_binary
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ring_changes, ring_json
-from rabbit_chx.routing.bindings import Binding, Destination, GivenBindings, Place, check_destination, listed
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.release import NEWEST, Release, check_release
-from rabbit_chx.routing.ring_changes import MAX_BUCKETS
-from rabbit_chx.routing.ring_state import PROVENANCES, Provenance, RingState
+from rabbit_chx.routing.ring_state import Provenance, RingState, check_state, state_as_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from rabbit_chx.routing.bindings import Binding, Destination, GivenBindings, Place
 
 __all__ = ["HashRing", "check_ring"]
 
@@ -63,13 +63,7 @@ class HashRing:
     _index_of_bucket: array[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        check_release(self.release)
-        if self.provenance not in PROVENANCES:
-            raise InputError(
-                f"the provenance is {self.provenance!r:.40}: give one of {', '.join(PROVENANCES)}"
-            )
-        if len(self.buckets) > MAX_BUCKETS:
-            raise InputError(f"a ring of {len(self.buckets)} buckets is too large: give smaller weights")
+        check_state(self._state)
         held = dict.fromkeys(self.buckets)
         held.pop(None, None)
         destinations = tuple(destination for destination in held if destination is not None)
@@ -123,17 +117,7 @@ class HashRing:
         Raises:
             InputError: an item is not a destination, or the next bucket would take the place of another.
         """
-        given = listed(buckets, "one destination for each bucket")
-        for destination, _ in groupby(given):
-            if destination is not None:
-                check_destination(destination)
-        if next_bucket is not None:
-            if not len(given) <= next_bucket <= MAX_BUCKETS:
-                raise InputError(
-                    f"the next bucket of a ring of {len(given)} buckets is {next_bucket}: give {len(given)} or more"
-                )
-            given += (None,) * (next_bucket - len(given))
-        return cls(given, NEWEST if release is None else release, "read", None, next_bucket is not None)
+        return cls(*state_as_read(buckets, release, next_bucket))
 
     @property
     def bucket_count(self) -> int:
@@ -175,6 +159,9 @@ class HashRing:
     def delete_destination(self, destination: Destination) -> HashRing:
         """Return the ring after the queue or exchange was deleted, which removes all of its bindings.
 
+        Args:
+            destination: the queue or exchange.
+
         Raises:
             InputError: as in `unbind`.
             NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no
@@ -200,7 +187,11 @@ class HashRing:
         return self._after(ring_changes.restart(self._state))
 
     def with_release(self, release: Release) -> HashRing:
-        """Return the same buckets under the rules of another release: an assumption."""
+        """Return the same buckets under the rules of another release: an assumption.
+
+        Args:
+            release: the release whose rules apply.
+        """
         return replace(self, release=release, provenance="assumed")
 
     def destination_for(self, key: str | bytes) -> Place:
@@ -233,6 +224,9 @@ class HashRing:
     def destination_for_term(self, term: Term) -> Place:
         """Return the destination of an Erlang term, as the server hashes it; None where its bucket is a hole.
 
+        Args:
+            term: what the exchange hashes, as for :func:`jump_consistent_hash`.
+
         Raises:
             EmptyRingError: the ring has no buckets.
             InputError: the value is not an Erlang term.
@@ -254,7 +248,8 @@ class HashRing:
 
         Memory beyond the keys: 8 bytes for each key (half of them are the answer), the table of the bucket
         count (2 to 8 MiB, shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each
-        value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a whole.
+        value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a
+        whole.
 
         Raises:
             EmptyRingError: the ring has no buckets.
@@ -289,6 +284,9 @@ class HashRing:
     def indices_of_seeds(self, seeds: NDArray[np.uint32]) -> NDArray[np.int32]:
         """Return the destination of each seed, as in `indices`; 21 bits of a seed count.
 
+        Args:
+            seeds: an array of uint32.
+
         Raises:
             EmptyRingError: the ring has no buckets.
         """
@@ -315,6 +313,9 @@ class HashRing:
         """Return the exact share of the 2^21 seeds whose destination differs in the other ring.
 
         A hole and an empty ring are the destination None.
+
+        Args:
+            other: the ring to compare with.
 
         Raises:
             InputError: `other` is not a HashRing.

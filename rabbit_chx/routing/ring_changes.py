@@ -34,7 +34,7 @@ from rabbit_chx.routing.bindings import (
     pairs_of_bindings,
     weight_of,
 )
-from rabbit_chx.routing.ring_state import RingState
+from rabbit_chx.routing.ring_state import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
     RESTART_EMPTIES,
@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.release import Release
     from rabbit_chx.routing.ring_state import Provenance
 
-__all__ = ["MAX_BUCKETS", "bind", "delete_destination", "delete_exchange", "replay", "restart", "unbind"]
+__all__ = ["bind", "delete_destination", "delete_exchange", "replay", "restart", "unbind"]
 
-MAX_BUCKETS = 10_000_000
 _SMALL_MAP_KEYS = 32  # an Erlang map of more keys has no order
 
 
@@ -124,6 +123,10 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
 def delete_destination(ring: RingState, destination: Destination) -> RingState:
     """Return the ring after the queue or exchange was deleted, which removes all of its bindings.
 
+    Args:
+        ring: the ring before the deletion.
+        destination: the queue or exchange.
+
     Raises:
         InputError: as in `unbind`.
         NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no rule
@@ -170,7 +173,7 @@ def _bindings_added_by_restart(ring: RingState) -> list[Binding]:
         return []
     if bindings is None:
         raise NotDeterminedError(
-            f"RabbitMQ {release} makes the ring anew of its bindings, and this ring does not know them: read the ring "
+            f"RabbitMQ {release} makes the ring again from its bindings, and this ring does not know them: read the ring "
             "after the restart"
         )
     if release.follows(RESTART_SHUFFLES) and len(bindings) > 1:
@@ -243,7 +246,9 @@ def _provenance_after_change(ring: RingState) -> Provenance:
 
 
 def _without(destination: Destination, gone: Sequence[Binding], ring: RingState) -> list[Place]:
-    """Return the buckets after the first of the `gone` bindings went, which takes all of the destination's."""
+    """Return the buckets after the first of the `gone` bindings went, which takes all of the
+    destination's.
+    """
     left = list(ring.buckets)
     held = left.count(destination)
     if not held:

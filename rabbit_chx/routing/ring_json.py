@@ -54,6 +54,9 @@ def dumps(state: RingState) -> str:
 def loads(text: str | bytes) -> RingState:
     """Read the JSON text of a ring.
 
+    Args:
+        text: what `dumps` made.
+
     Raises:
         InputError: the text is not a ring's, or is of a later format.
     """

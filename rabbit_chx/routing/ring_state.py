@@ -1,20 +1,27 @@
-"""What a ring is made of, as a plain value: changes take one and give another, and JSON text is made of
-one.
-"""
+"""What a ring is made of, as a plain value: changes take one and give another, and JSON text is made of one."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.bindings import check_destination, listed
+from rabbit_chx.routing.release import NEWEST, check_release
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rabbit_chx.routing.bindings import Binding, Place
     from rabbit_chx.routing.release import Release
 
-__all__ = ["PROVENANCES", "Provenance", "RingState"]
+__all__ = ["MAX_BUCKETS", "PROVENANCES", "Provenance", "RingState", "check_state", "state_as_read"]
 
 #: Where a ring comes from: read from a broker, replayed from what was bound, or assumed.
 Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)
+
+MAX_BUCKETS = 10_000_000
 
 
 class RingState(NamedTuple):
@@ -33,3 +40,43 @@ class RingState(NamedTuple):
     provenance: Provenance
     bindings: tuple[Binding, ...] | None
     end_known: bool
+
+
+def check_state(state: RingState) -> None:
+    """Refuse what cannot be a ring; the destinations are checked where they come from.
+
+    Args:
+        state: the parts of the ring.
+
+    Raises:
+        InputError: the release is not a Release, there is no such provenance, or there are too many buckets.
+    """
+    check_release(state.release)
+    if state.provenance not in PROVENANCES:
+        raise InputError(f"the provenance is {state.provenance!r:.40}: give one of {', '.join(PROVENANCES)}")
+    if len(state.buckets) > MAX_BUCKETS:
+        raise InputError(f"a ring of {len(state.buckets)} buckets is too large: give smaller weights")
+
+
+def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket: int | None) -> RingState:
+    """Return the state of a ring that was read; see :meth:`HashRing.from_buckets`.
+
+    Args:
+        buckets: the destination of bucket 0, 1 and so on; None at a hole.
+        release: the release whose rules apply; None for the newest.
+        next_bucket: the number that the broker gives to the next bucket; None where it is not known.
+
+    Raises:
+        InputError: an item is not a destination, or the next bucket would take the place of another.
+    """
+    given = listed(buckets, "one destination for each bucket")
+    for destination, _ in groupby(given):
+        if destination is not None:
+            check_destination(destination)
+    if next_bucket is not None:
+        if not len(given) <= next_bucket <= MAX_BUCKETS:
+            raise InputError(
+                f"the next bucket of a ring of {len(given)} buckets is {next_bucket}: give {len(given)} or more"
+            )
+        given += (None,) * (next_bucket - len(given))
+    return RingState(given, NEWEST if release is None else release, "read", None, next_bucket is not None)

@@ -106,6 +106,9 @@ class SuperStream:
     def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
         """Return the partitions of a routing key where the client routes by binding key: those bound with it.
 
+        Args:
+            routing_key: text or its UTF-8 bytes.
+
         Raises:
             InputError: the routing key is neither text nor bytes.
         """

@@ -118,7 +118,15 @@ def _words(data: NDArray[np.uint8], positions: NDArray[np.int64], stride: int) -
 
 
 def mix_in(a: UInt32s, b: UInt32s, c: UInt32s, words: Sequence[UInt32s | np.uint32], spare: UInt32s) -> None:
-    """Add a block to the state and mixes, in place; `spare` is room for one array."""
+    """Add a block to each state and mix, in place.
+
+    Args:
+        a: the first word of each state.
+        b: the second word of each state.
+        c: the third word of each state.
+        words: three words of the block of each key.
+        spare: room for one array.
+    """
     for register, word in zip((a, b, c), words, strict=True):
         np.add(register, word, out=register)
     for x, y, z, shift in (

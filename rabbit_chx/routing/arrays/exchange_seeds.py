@@ -252,7 +252,9 @@ def _refuse_numpy_without_values(values: object) -> None:
 
 
 def _kind_of(values: Any) -> str:  # noqa: ANN401
-    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA are ignored."""
+    """Return ``text``, ``bytes``, ``integers``, or empty for anything else; None and pandas' NA are
+    ignored.
+    """
     if getattr(values, "ndim", 1) != 1:
         return ""
     if isinstance(values, np.ndarray) and values.dtype.kind != "O":

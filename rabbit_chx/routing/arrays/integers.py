@@ -44,7 +44,9 @@ def integer_hashes(values: NDArray[Integers], initial: int) -> UInt32s:
 
 
 def _hash_chunk(values: NDArray[Integers], initial: int) -> UInt32s:
-    """Hash as ``make_hash2`` does: one word for what fits 28 bits, else the sign and two words of magnitude."""
+    """Hash as ``make_hash2`` does: one word for what fits 28 bits, else the sign and two words of
+    magnitude.
+    """
     negative = values < 0
     unsigned = values.view(np.uint64)
     magnitude = np.where(negative, ~unsigned + np.uint64(1), unsigned)

@@ -72,6 +72,9 @@ def hashed_parts(
 def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
     """Return the values as lists of Python's own, a chunk at a time, each with the position of its first one.
 
+    Args:
+        values: a list, a NumPy array, a pyarrow array, or any iterable that is not text.
+
     Raises:
         InputError: `values` does not hold values in a row.
     """

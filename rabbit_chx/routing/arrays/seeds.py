@@ -63,7 +63,13 @@ def indices(
 
 
 def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) -> NDArray[np.int32]:
-    """Return the destination index of each seed; only 21 bits of each matter."""
+    """Return the destination index of each seed; only 21 bits of each matter.
+
+    Args:
+        seeds: an array of uint32.
+        index_of_bucket: the destination index of each bucket; -1 for a hole.
+        buckets: the bucket count that routing uses.
+    """
     index = _as_int32(index_of_bucket)
     found = np.empty(len(seeds), np.int32)
     for start in range(0, len(seeds), CHUNK_KEYS):
