@@ -24,7 +24,7 @@ _LONGEST_WALK = 10_000
 
 
 def _tagged(term: dict[str, Any]) -> str:
-    """The question's form of a term: of the JSON's types, as Erlang text."""
+    """Return a term of the JSON's types as the Erlang text of a question."""
     match term["t"]:
         case "bin":
             return f"{{bin,{_binary(term['hex'])}}}"
@@ -65,7 +65,7 @@ def _ask(erl: list[str], questions: list[str]) -> list[Any]:
 
 
 def _again(name: str, file: dict[str, Any], erl: list[str]) -> dict[str, Any]:
-    """The file's facts as this VM states them."""
+    """Return the file's facts as this VM states them."""
     otp, *answers = _ask(erl, ["otp", *_questions(name, file)])
     rows = "terms" if name == "phash2" else "seeds" if name == "exs1024" else "keys"
     new = [_row(name, row, answer) for row, answer in zip(file[rows], answers, strict=True)]
@@ -94,7 +94,7 @@ def _row(name: str, row: dict[str, Any], answer: list[Any]) -> dict[str, Any]:
 
 
 def _text(file: dict[str, Any]) -> str:
-    """The file as it is kept: a line for each fact, so that a change shows as a line."""
+    """Return the file as it is kept: a line for each fact, so that a change shows as a line."""
     lines = []
     for name, value in file.items():
         if isinstance(value, list) and value and isinstance(value[0], dict):

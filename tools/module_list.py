@@ -33,7 +33,7 @@ def _section(room: str) -> str:
 
 
 def _says(file: Path) -> str:
-    """The first sentence of the module's docstring, in Markdown."""
+    """Return the first sentence of the module's docstring, in Markdown."""
     docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     paragraph = " ".join(docstring.partition("\n\n")[0].removesuffix("::").split())
     return re.sub(r"``([^`]+)``", r"`\1`", paragraph).replace("|", "\\|")

@@ -185,7 +185,7 @@ def infer_live_ring(
     Args:
         management: the broker's HTTP API.
         exchange: the exchange that was traced.
-        observations: what was traced.
+        observations: the traced messages of the exchange.
 
     Raises:
         EmptyRingError: nothing is bound to the exchange.

@@ -121,7 +121,12 @@ def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
 
 
 def read_reach(management: Management, exchange: LiveExchange) -> Reach:
-    """Read which queues a message to the exchange can reach, over other exchanges too."""
+    """Read which queues a message to the exchange can reach, over other exchanges too.
+
+    Args:
+        management: the broker's HTTP API.
+        exchange: the exchange.
+    """
     destinations = dict.fromkeys(destination for destination, _ in exchange.bindings)
     if exchange.alternate is None and not any(isinstance(one, ExchangeRef) for one in destinations):
         return Reach(destinations)

@@ -166,8 +166,16 @@ def declare_ring(
     queues: Iterable[QueueDeclare],
     bindings: Iterable[QueueBind | ExchangeBind],
 ) -> OperationSequence[None]:
-    """Check everything, then create what is missing and make all bindings in the given order; see
-    `look_at`.
+    """Check everything, then create what is missing and make all bindings in the given order.
+
+    Args:
+        where: the broker's address without password, for errors.
+        exchange: the exchange as it should be.
+        queues: the queues as they should be.
+        bindings: the bindings, in bind order.
+
+    Raises:
+        RabbitChxError: the broker refuses an operation; see :func:`refused`.
     """
     bindings = tuple(bindings)
     missing = yield from look_at(where, exchange, queues, bindings)
@@ -194,7 +202,13 @@ def _accept(where: str, operation: Operation, refusal: Refusal | None) -> None:
 
 
 def refused(where: str, operation: Operation, refusal: Refusal) -> RabbitChxError:
-    """Return the error for an operation that the broker refused; its message has the broker's own words."""
+    """Return the error for an operation that the broker refused; its message has the broker's own words.
+
+    Args:
+        where: the broker's address without password.
+        operation: the operation.
+        refusal: the broker's answer.
+    """
     exchange = None if isinstance(operation, QueueDeclare) else operation.exchange
     queue = operation.queue if isinstance(operation, QueueDeclare | QueueBind) else None
     return error_for(refusal.reply_code, refusal.reply_text, where=where, exchange=exchange, queue=queue)

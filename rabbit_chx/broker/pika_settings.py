@@ -85,7 +85,7 @@ def opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitC
 
     Args:
         settings: the settings that the connection was opened with.
-        cause: what pika raised.
+        cause: the error that pika raised.
     """
     said = said_by(cause)
     if isinstance(cause, pika_errors.AuthenticationError):

@@ -84,7 +84,12 @@ def rounded(number: float) -> float:
 
 
 def plural(count: int, what: str) -> str:
-    """Return a count and a noun, such as ``2 buckets``."""
+    """Return a count and a noun, such as ``2 buckets``.
+
+    Args:
+        count: the number.
+        what: the noun in the singular; its plural ends in s.
+    """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 

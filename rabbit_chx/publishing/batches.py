@@ -259,7 +259,7 @@ class _Gathered:
         return len(self.rows) >= self._most or self._size >= BATCH_BYTES or now >= self._due
 
     def take(self) -> Batch:
-        """The rows as columns; none are left."""
+        """Return the rows as columns, and keep none."""
         rows, self.rows = self.rows, []
         return tuple(zip(*rows, strict=True))
 

@@ -43,7 +43,7 @@ class _Made(dict["Any", bytes]):
 
 
 def exchange_name(exchange: str) -> bytes:
-    """The name as it goes over the wire.
+    """Return the name as it goes over the wire.
 
     Raises:
         InputError: AMQP cannot carry it.

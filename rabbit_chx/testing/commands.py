@@ -51,7 +51,12 @@ def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.Com
 
 
 def last_lines(text: str, count: int = 20) -> str:
-    """Return the last lines of a program's output that are not empty."""
+    """Return the last lines of a program's output that are not empty.
+
+    Args:
+        text: the output.
+        count: how many lines at most.
+    """
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-count:]) or "no output"
 

@@ -43,7 +43,12 @@ def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
 
 
 def in_vhost(broker: RunningBroker, vhost: str) -> RunningBroker:
-    """Return the broker with that vhost in its URL, whose query is kept."""
+    """Return the broker with another vhost in its URL, whose query is kept.
+
+    Args:
+        broker: the broker.
+        vhost: the vhost, not yet quoted.
+    """
     address, mark, query = broker.url.partition("?")
     scheme, separator, rest = address.partition("://")
     url = f"{scheme}{separator}{rest.partition('/')[0]}/{quote(vhost, safe='')}{mark}{query}"
