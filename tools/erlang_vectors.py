@@ -106,7 +106,7 @@ def _text(file: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the files anew, or only compare."""
+    """Write the files again, or only compare."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

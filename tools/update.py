@@ -1,4 +1,4 @@
-"""Make anew what the repository holds and the code knows: tables, the list of modules, figures.
+"""Make what is made from the code: tables, the list of modules, figures.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """

@@ -143,7 +143,7 @@ def _host(text: str) -> str:
     host = _decode("host", text.removeprefix("[").removesuffix("]"))
     if text.startswith("["):
         if not _is_ipv6(host) or _NOT_IN_URIS.search(host):
-            _fail("what stands in brackets is not an IPv6 address")
+            _fail("the text in brackets is not an IPv6 address")
     elif host and not _HOST_NAME.fullmatch(host):
         _fail("the host name holds characters that no host name has")
     return host

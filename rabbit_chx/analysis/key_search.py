@@ -66,7 +66,7 @@ def keys_for(
     if destination not in ring.buckets[: ring.bucket_count]:
         raise NoKeyFoundError(
             f"no key lands on {destination!s}: its exact share is 0, as the ring has holes, and of its buckets the broker "
-            f"counts the first {ring.bucket_count:,} alone: delete the exchange and declare it anew"
+            f"counts the first {ring.bucket_count:,} alone: delete the exchange and declare it again"
         )
     _check_pattern(pattern)
     _check_number("start", start, 0)

@@ -71,7 +71,7 @@ class SampleCounts:
         refusal: the reason for the first refused message; None where none is refused.
         messages_of: messages per destination.
         keys_of: distinct keys per destination.
-        test: distinct keys held against the exact shares; None where there are none.
+        test: distinct keys compared with the exact shares; None where there are none.
         heaviest: the keys with the most messages, the heaviest first.
     """
 

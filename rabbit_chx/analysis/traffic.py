@@ -1,4 +1,4 @@
-"""Real traffic held against a ring, and the ring inferred from it. No I/O.
+"""Real traffic compared with a ring, and the ring inferred from it. No I/O.
 
 A routed message shows which destination has the bucket of its seed. The bucket count and the release's rules
 say which bucket that is.
@@ -230,7 +230,7 @@ def compare_traffic(observations: Iterable[Observation], ring: HashRing, reach: 
 
     Args:
         observations: messages that the broker has routed.
-        ring: the ring that is held against them; it may be empty.
+        ring: the ring to compare them with; it may be empty.
         reach: which queues the destinations lead to.
     """
     wrong: list[Misrouted] = []

@@ -209,7 +209,7 @@ class UniformityRow:
 def uniformity_table(keys: Iterable[str | bytes] | None = None) -> tuple[UniformityRow, ...]:
     """Return the chi-square tests of 2 to 20 buckets, as the plugin's README has them.
 
-    Keys are held against equal shares, as the plugin's own test suite does it
+    Keys are compared with equal shares, as the plugin's own test suite does it
     (``rabbit_exchange_type_consistent_hash_SUITE.erl``, ``test0/5``). The README names neither its keys nor
     their number, and no run of consecutive integers, as integers or as text, gives its figures: they are
     another sample of the same distribution.

@@ -75,7 +75,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
             if other := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 raise MismatchError(
                     f"{where} is of type {other[1]}, not {_TYPE}: name the right exchange, "
-                    "or delete this one and declare it anew",
+                    "or delete this one and declare it again",
                     exchange=exchange,
                     reply_code=cause.reply_code,
                 ) from None

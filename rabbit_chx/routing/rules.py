@@ -167,7 +167,7 @@ RESTART_SHUFFLES = Rule(
     _before("3.8.4") + _between("3.8.10", "4.3.0"), "rabbit_binding.erl recover/2", "mnesia",
 )
 RESTART_EMPTIES = Rule(
-    "full restart", "the ring is empty until destinations are bound anew",
+    "full restart", "the ring is empty until destinations are bound again",
     _between("3.8.4", "3.8.5"), f"{_CHX_ERL} init/0 (rabbitmq-consistent-hash-exchange#45)", "mnesia",
 )
 RESTART_SORTS = Rule(
@@ -182,15 +182,15 @@ RESTART_KEEPS = Rule(
 # -- x-modulus-hash: in which order bindings are counted -------------------------------------------------------------
 
 MODULUS_BY_BINDING_KEY = Rule(
-    "x-modulus-hash", "bindings stand sorted by binding key, kind and name",
+    "x-modulus-hash", "bindings are sorted by binding key, kind and name",
     _before("4.3.0"), f"{_MODULUS_ERL} route/3; rabbit_router.erl match_routing_key/2", "mnesia",
 )
 MODULUS_UNORDERED = Rule(
-    "x-modulus-hash", "bindings stand in no order that can be computed, another after a restart",
+    "x-modulus-hash", "bindings are in an order that cannot be computed, and in another one after a restart",
     _between("3.13.0", "4.3.0"), f"{_MODULUS_ERL} route/3; rabbit_khepri.erl, projections of routes", "khepri",
 )
 MODULUS_BY_NAME = Rule(
-    "x-modulus-hash", "destinations stand sorted by kind and name; binding keys do not count",
+    "x-modulus-hash", "destinations are sorted by kind and name; binding keys do not count",
     _since("4.3.0"), f"{_MODULUS_ERL} route/3, #15849",
 )
 

@@ -28,7 +28,7 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
     folder of a stream is created.
 
     Args:
-        text: the option ``reportPath``; None if there is to be no report.
+        text: the option ``reportPath``; None for no report.
         streaming: whether the write is that of a stream.
 
     Raises:
