@@ -1,10 +1,8 @@
-"""Every rule that differs between releases of RabbitMQ: what the broker does, since when, by which file of
-the server.
+"""The rules of RabbitMQ's releases: what the broker does, in which versions, and where its source says so.
 
-The rules are sorted by the way of a message: what is hashed, how a ring changes, what a full restart does,
-and last ``x-modulus-hash``. A rule is a :class:`~rabbit_chx.routing.release.Rule`: its subject, what the
-broker does, the versions, and the place in the server's source. Rules of one subject exclude each other. Code
-asks for a rule by its name::
+First come the rules for what is hashed, then those for changes of a ring, then a full restart, and last
+``x-modulus-hash``. Each :class:`~rabbit_chx.routing.release.Rule` has a subject, what the broker does, the
+versions that do it, and the place in the server's source. Code asks for a rule by its name::
 
     if release.follows(DUPLICATES_APPEND): ...
 
@@ -17,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rabbit_chx.routing.release import OLDEST, Numbers, Release, Rule, Spans, check_release
+from rabbit_chx.routing.release import OLDEST, Numbers, Release, Rule, Spans, check_release, within
 
 __all__ = [
     "AMQP10_CC_COUNTS", "AMQP10_IS_CONVERTED", "AMQP10_LEAVES_OUT", "AMQP10_VALUE_IS_BARE",
@@ -243,7 +241,7 @@ def rule_rows(release: Release | None = None) -> list[RuleRow]:
         for rule in RULES
         if release is None or release.follows(rule)
         for first, end in rule.versions
-        if release is None or (first <= release.numbers and (end is None or release.numbers < end))
+        if release is None or within(release.numbers, first, end)
     ]
 
 
