@@ -15,7 +15,7 @@ from rabbit_chx.cli.notation import (
     outcome_text,
     percent,
     plural,
-    ring_json,
+    ring_as_json,
     ring_text,
 )
 from rabbit_chx.cli.option_groups import (
@@ -101,8 +101,8 @@ class CompareReport:
         return {
             "format": "rabbit-chx/compare",
             "format_version": 1,
-            "before": ring_json(self.before),
-            "after": ring_json(self.after),
+            "before": ring_as_json(self.before),
+            "after": ring_as_json(self.after),
             "exact": self.exact and matrix_json(self.exact),
             "sample": self.sample
             and {

@@ -10,7 +10,7 @@ import click
 
 from rabbit_chx.analysis import NoKeyFoundError, keys_for
 from rabbit_chx.cli.arguments import bound_destination
-from rabbit_chx.cli.notation import place_json, ring_json
+from rabbit_chx.cli.notation import place_json, ring_as_json
 from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option, ring_options
 from rabbit_chx.cli.outcome import Outcome, PartlyDoneError
 from rabbit_chx.rendering import Lines
@@ -48,7 +48,7 @@ class KeysReport:
         return {
             "format": "rabbit-chx/keys",
             "format_version": 1,
-            "ring": ring_json(self.ring),
+            "ring": ring_as_json(self.ring),
             "destination": place_json(self.destination),
             "keys": list(self.found),
         }

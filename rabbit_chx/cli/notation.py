@@ -26,7 +26,7 @@ __all__ = [
     "place_json",
     "place_text",
     "plural",
-    "ring_json",
+    "ring_as_json",
     "ring_text",
     "rounded",
 ]
@@ -138,7 +138,7 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
     }
 
 
-def ring_json(ring: HashRing) -> dict[str, Any]:
+def ring_as_json(ring: HashRing) -> dict[str, Any]:
     """Return provenance, release and size of a ring for programs; `HashRing.to_json` writes a whole ring."""
     return {
         "release": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.cli.notation import place_json, place_text, ring_json, ring_text
+from rabbit_chx.cli.notation import place_json, place_text, ring_as_json, ring_text
 from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 from rabbit_chx.rendering.table import printable
 
@@ -88,7 +88,7 @@ class RouteReport:
         return {
             "format": "rabbit-chx/route",
             "format_version": 1,
-            "ring": ring_json(self.ring),
+            "ring": ring_as_json(self.ring),
             "answers": [answer.as_json() for answer in self.answers],
         }
 

@@ -16,7 +16,7 @@ from rabbit_chx.cli.notation import (
     place_json,
     place_text,
     plural,
-    ring_json,
+    ring_as_json,
     ring_text,
     rounded,
 )
@@ -77,7 +77,7 @@ class SimulateReport:
         return {
             "format": "rabbit-chx/simulate",
             "format_version": 1,
-            "ring": ring_json(self.simulation.ring),
+            "ring": ring_as_json(self.simulation.ring),
             "shares": [
                 {
                     "destination": place_json(place.place),
@@ -91,7 +91,7 @@ class SimulateReport:
             "sample": sample and _sample_json(sample, self.keys),
             "change": change
             and {
-                "ring": ring_json(change.ring),
+                "ring": ring_as_json(change.ring),
                 "shares": matrix_json(change.shares),
                 "messages": change.messages and matrix_json(change.messages),
             },

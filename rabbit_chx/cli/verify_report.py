@@ -14,7 +14,7 @@ from rabbit_chx.cli.notation import (
     place_json,
     place_text,
     plural,
-    ring_json,
+    ring_as_json,
 )
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
 from rabbit_chx.rendering import Facts, Line, Table, TableColumn
@@ -269,7 +269,7 @@ def _document(
         "exchange": exchange.name,
         "vhost": exchange.vhost,
         "arguments": dict(exchange.arguments),
-        "ring": ring_json(ring),
+        "ring": ring_as_json(ring),
         "findings": [
             {
                 "kind": one.kind,

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 
 import rabbit_chx
@@ -73,6 +74,14 @@ def test_what_windows_lacks_is_not_needed_at_import(module: str) -> None:
         "import sys\nsys.modules.update(dict.fromkeys(('fcntl', 'pwd', 'grp', 'resource', 'termios')))\n"
     )
     assert module in loaded_by(f"{absent}import {module}")
+
+
+def test_no_imports_run_in_a_circle_but_those_of_an_alternative_constructor() -> None:
+    """`ConnectionSettings.from_uri` imports the parser, which makes a `ConnectionSettings`."""
+    graph = grimp.build_graph("rabbit_chx", "spark_connector", "pyspark_rabbitmq")
+    needs = {module: graph.find_upstream_modules(module) for module in graph.modules}
+    circular = {module for module in needs if any(module in needs[other] for other in needs[module])}
+    assert circular == {"rabbit_chx.amqp.settings", "rabbit_chx.amqp.uri"}
 
 
 def test_every_public_name_can_be_had() -> None:
