@@ -104,7 +104,7 @@ build: $(STAMP) ## the wheel and the source distribution, in dist/
 	$(BIN)/python -m build
 
 clean: ## remove what the verbs have made, but not the downloaded data
-	rm -rf $(VENV) .venv-spark-* .venv-python-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-spark-* .venv-python-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache spark-warehouse metastore_db derby.log
 
 $(STAMP): pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON): make PYTHON=python3.12 ..." >&2; exit 1; }

@@ -39,7 +39,7 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
     Options and columns are checked as by the write. Then the broker and the exchange are checked; what is
     wrong with them is in `problems`. The frame is computed twice, without the bodies: once to count rows by
     partition, queue and fault, and once for the hottest keys. Nulls and values that are too long count as bad
-    rows. Whether a priority or a header is possible, only the write tells.
+    rows. Only the write checks priorities and headers.
 
     Args:
         df: the rows, placed or not.

@@ -1,4 +1,4 @@
-"""Our errors on their way through Spark: into its tracebacks without ours, and out of their text again.
+"""Our errors within the errors of Spark: passed in without our traceback, and read from the text again.
 
 Spark can be told to show local variables in tracebacks (``tracebackWithLocals.enabled``), and it puts
 tracebacks into event logs. Our variables include options with a password, so no traceback of ours may leave a

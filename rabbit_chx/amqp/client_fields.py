@@ -169,12 +169,12 @@ def _integer(value: int, client: Client) -> AmqpField:
 
 
 def _is_pika_long(value: int) -> bool:
-    """Mirror that pika reads an ``l`` as an int of its own kind, and sends that as an ``l`` again."""
+    """Return whether this is the class of integers that pika makes of an ``l``; it sends them as an ``l`` again."""
     return any((base.__module__, base.__name__) == ("pika.compat", "long") for base in type(value).__mro__)
 
 
 def _decimal(value: Decimal, client: Client) -> AmqpField:
-    """Mirror that pika makes the scale as small as it can; pamqp takes the one that was written.
+    """Return the field of a decimal. pika makes the scale as small as it can; pamqp keeps the one that is given.
 
     Both send 32 bits with a sign, which the server reads without one.
     """

@@ -1,4 +1,4 @@
-"""What it takes to reach a broker, as values. Opening sockets and files is the work of others."""
+"""Settings of a connection, as values. Other modules open sockets and files."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def compare_releases(
 
 
 def _differ(one: Place | Refused, other: Place | Refused) -> bool:
-    """Return whether two outcomes differ; two refusals do not, whatever they say."""
+    """Return whether two outcomes differ. Two refusals are equal, whatever their text."""
     return one != other and not (isinstance(one, Refused) and isinstance(other, Refused))
 
 

@@ -60,7 +60,7 @@ def keys_for(
     if destination not in ring.destinations:
         names = ", ".join(map(str, ring.destinations[:10])) or "nothing at all"
         raise InputError(
-            f"{destination!s} has no bucket in the ring, which has {names}: give one of the ring's destinations",
+            f"{destination!s} has no bucket in the ring; the ring has {names}",
             queue=destination if isinstance(destination, str) else None,
         )
     if destination not in ring.buckets[: ring.bucket_count]:

@@ -1,4 +1,4 @@
-"""From where to where keys go, when one ring or one release becomes another."""
+"""The movement of keys between destinations, when one ring or one release becomes another."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def _of_destination(
 
 
 def _percent(share: float) -> str:
-    return f"{share:.3%}" if share == 0 or share >= _LEAST_SHOWN else "less than 0.001%"
+    return f"{share:.3%}" if share == 0 or share >= _LEAST_SHOWN else "<0.001%"
 
 
 def _plural(count: int, what: str) -> str:

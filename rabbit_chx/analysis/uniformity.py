@@ -1,6 +1,4 @@
-"""Does a sample of keys fall as the exact shares say? Pearson's chi-square test, and the plugin's own
-table.
-"""
+"""Pearson's chi-square test of a sample of keys against the exact shares, and the plugin's own table."""
 
 from __future__ import annotations
 

@@ -104,6 +104,10 @@ class Broker:
         """The broker's version and metadata store.
 
         Without a management URL the store is the default of that version, marked as not known.
+
+        Raises:
+            InputError: the Broker is not open.
+            UnreachableError: the management API does not answer.
         """
         version = self._connected.server_version
         if self._release is None:
@@ -152,8 +156,9 @@ class Broker:
             NotFoundError: a destination exchange does not exist.
             AccessRefusedError: the user lacks a permission.
             RingSourceError: the ring of an exchange that exists could not be read.
-            InputError: the broker or AMQP would not accept a name, weight or argument; or the exchange
-                exists, and nothing tells what is bound to it.
+            UnreachableError: the connection is lost, or the management API does not answer.
+            InputError: the Broker is not open; the broker or AMQP would not accept a name, weight or argument; or the
+                exchange exists, and nothing tells what is bound to it.
         """
         check_declared_name(exchange, "exchange")
         refuse_misspelt(arguments or ())
@@ -218,14 +223,15 @@ class Broker:
         ring = self.ring(exchange)
         if ring != wanted:
             raise MismatchError(
-                f"exchange {exchange!r} was bound, and now has the ring {ring!r}, not {wanted!r}: a destination had a "
-                "binding without buckets, or another client binds; compare its bindings, and bind again what differs",
+                f"bindings were added to exchange {exchange!r}, and it now has the ring {ring!r}, not {wanted!r}: "
+                "a destination had a binding without buckets, or another client binds; compare its bindings, and bind "
+                "again what differs",
                 exchange=exchange,
             )
         return ring
 
     def _live(self, management: Management, exchange: str) -> LiveExchange:
-        """Read an exchange that exists, as AMQP has told, from the management API."""
+        """Read from the management API an exchange that AMQP has found."""
         try:
             return read_exchange(management, self._settings.vhost, exchange)
         except NotFoundError:
@@ -243,23 +249,23 @@ class Broker:
             exchange: the exchange's name.
 
         Raises:
-            InputError: there is neither a ring source nor a management URL.
+            InputError: the Broker is not open, or has neither a ring source nor a management URL.
             NotFoundError: there is no such exchange.
             MismatchError: the exchange is of another type.
             RingSourceError: the ring could not be read.
+            UnreachableError: the connection is lost, or the management API does not answer.
         """
         check_declared_name(exchange, "exchange")
-        there = check_exchange(self._settings.masked_url, exchange)
+        if self._ring_source is None and self._management is None:
+            raise InputError(
+                f"the ring of {exchange!r} cannot be read over AMQP: give Broker a ring_source, such as "
+                "'docker exec NAME', 'kubectl exec POD --', or '' for a broker on this machine",
+                exchange=exchange,
+            )
+        self._connected.run(check_exchange(self._settings.masked_url, exchange))
         if self._ring_source is None:
-            if self._management is None:
-                raise InputError(
-                    f"the ring of {exchange!r} cannot be read over AMQP: give Broker a ring_source, such as "
-                    "'docker exec NAME', 'kubectl exec POD --', or '' for a broker on this machine",
-                    exchange=exchange,
-                )
-            self._connected.run(there)
+            assert self._management is not None  # noqa: S101  # one of the two is there
             return self._live(self._management, exchange).assumed_ring
-        self._connected.run(there)
         try:
             return ring_by(self._ring_source, self._settings.vhost, exchange, self.release)
         except NotFoundError:

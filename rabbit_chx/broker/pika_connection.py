@@ -97,8 +97,7 @@ class PikaConnection:
 
     @contextlib.contextmanager
     def channel(self, *, raw_headers: bool = False) -> Iterator[BlockingChannel]:
-        """Open a channel for what is not an operation, such as consuming; pika's errors leave the block as
-        ours.
+        """Open a channel, for example to consume. An error of pika leaves the block as one of ours.
 
         Args:
             raw_headers: whether each message's properties get an attribute ``raw``: their bytes, as the
@@ -248,7 +247,7 @@ class _BoundedConnection(pika.BlockingConnection):
 
     def _give_up(self) -> None:
         error = BrokerTimeoutError(
-            f"{self._where}: no answer within {self.reply_timeout_s:g} s: the broker is there, but does not go on; "
+            f"{self._where}: no answer within {self.reply_timeout_s:g} s: the broker is connected, but does not reply; "
             "look at its log and alarms"
         )
         self._impl._terminate_stream(error)  # noqa: SLF001

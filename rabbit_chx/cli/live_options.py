@@ -1,4 +1,4 @@
-"""Options of the commands that ask a live broker, and what they share."""
+"""Options of the commands that ask a live broker."""
 
 from __future__ import annotations
 

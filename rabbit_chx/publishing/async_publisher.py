@@ -36,7 +36,7 @@ class AsyncPublisher(PublisherBase):
         url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
         exchange: the exchange to publish to; it must exist.
         max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
-            network take rate times round trip.
+            network use messages per second times seconds of a round trip.
         max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
         mandatory: whether the broker returns messages that no queue takes; else they are lost without notice.
         persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).
@@ -140,7 +140,7 @@ class AsyncPublisher(PublisherBase):
         properties: AnyProperties | None,
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None,
     ) -> list[Tally]:
-        """Do `send`.
+        """Send the rows.
 
         Returns:
             The tallies that count these rows, oldest first. They are several where other tasks flush between two batches.

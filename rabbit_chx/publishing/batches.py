@@ -250,7 +250,7 @@ class _Gathered:
         self._due = 0.0
 
     def add(self, row: tuple[Any, ...]) -> bool:
-        """Whether they are a batch now: by their number or size, or because they have waited for long."""
+        """Add a row, and return whether the rows are a batch now: by number, by size, or since they have waited long."""
         now = time.monotonic()
         if not self.rows:
             self._size, self._due = 0, now + _LINGER_S

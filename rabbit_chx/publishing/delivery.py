@@ -153,7 +153,7 @@ class Delivery:
         self.failure = self.failure or closed_connection(self.where)
 
     def interrupted(self, cause: BaseException) -> None:
-        """Send nothing any more, since Ctrl-C or the like came in the middle of something; not for what `progress` raised."""
+        """End all sending after an interruption, such as Ctrl-C. What `progress` raised is no interruption."""
         if cause is not self._objection:
             self.failure = self.failure or interruption(self.where, cause)
 
@@ -262,7 +262,7 @@ class Delivery:
     # -- messages that the broker refused
 
     def _settle(self, link: Link, now: float) -> None:
-        """Take up what was refused, and send again what is due."""
+        """Collect the refused messages, and send those again that are due."""
         if link.refused:
             self._take_up_refused(link, now)
         if self._refused.rows and link.failure is None and link.blocked is None:

@@ -1,4 +1,4 @@
-"""A look before publishing: does the exchange exist, and does it hash consistently?"""
+"""The check of an exchange before publishing: it exists, and it hashes consistently."""
 
 from __future__ import annotations
 

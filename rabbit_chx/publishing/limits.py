@@ -28,16 +28,12 @@ class Limits:
     blocked_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("max_in_flight", self.max_in_flight),
-            ("max_in_flight_bytes", self.max_in_flight_bytes),
-        ):
-            if not isinstance(value, int) or value < 1:
-                raise InputError(f"{name} is {value!r}: give a whole number, 1 or more")
-        if not (isinstance(self.confirm_timeout_s, (int, float)) and self.confirm_timeout_s > 0):
-            raise InputError(f"confirm_timeout_s is {self.confirm_timeout_s!r}: give more than 0 seconds")
-        if not (isinstance(self.blocked_timeout_s, (int, float)) and self.blocked_timeout_s >= 0):
-            raise InputError(f"blocked_timeout_s is {self.blocked_timeout_s!r}: give 0 seconds or more")
+        _check_count("max_in_flight", self.max_in_flight, 1)
+        _check_count("max_in_flight_bytes", self.max_in_flight_bytes, 1)
+        _check_seconds("confirm_timeout_s", self.confirm_timeout_s)
+        _check_seconds("blocked_timeout_s", self.blocked_timeout_s)
+        if not self.confirm_timeout_s:
+            raise InputError("confirm_timeout_s is 0: give more than 0 seconds")
 
 
 @dataclass(frozen=True)
@@ -63,11 +59,10 @@ class Retries:
 
     def __post_init__(self) -> None:
         if self.max_reconnects is not None:
-            _check_count("max_reconnects", self.max_reconnects)
-        _check_count("nack_retries", self.nack_retries)
-        for name, value in (("backoff_s", self.backoff_s), ("reconnect_timeout_s", self.reconnect_timeout_s)):
-            if not (isinstance(value, (int, float)) and 0 <= value < float("inf")):
-                raise InputError(f"{name} is {value!r}: give 0 seconds or more")
+            _check_count("max_reconnects", self.max_reconnects, 0)
+        _check_count("nack_retries", self.nack_retries, 0)
+        _check_seconds("backoff_s", self.backoff_s)
+        _check_seconds("reconnect_timeout_s", self.reconnect_timeout_s)
 
     @property
     def reconnects(self) -> bool:
@@ -85,6 +80,11 @@ class Retries:
         return longest * (0.5 + chance / 2)
 
 
-def _check_count(name: str, value: object) -> None:
-    if type(value) is not int or value < 0:
-        raise InputError(f"{name} is {value!r}: give a whole number, 0 or more")
+def _check_count(name: str, value: object, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} is {value!r}: give a whole number, {least} or more")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise InputError(f"{name} is {value!r}: give a finite number of seconds, 0 or more")

@@ -15,7 +15,7 @@ __all__ = ["Outage"]
 
 
 class Outage:
-    """One outage, and how long it is worth going on.
+    """One outage, and how long to try again.
 
     Args:
         retries: the bounds.
@@ -67,7 +67,7 @@ class Outage:
             return self._cause
         return ConnectionLostError(
             f"{self._cause}; gave up after {self.attempts} attempts to connect in {now - self._began:.0f} s, "
-            f"the last of which met: {self.last}"
+            f"the last attempt failed: {self.last}"
         )
 
     def ended_by(self, cause: RabbitChxError) -> RabbitChxError:

@@ -44,7 +44,7 @@ class Patience:
             Seconds since the last look for which the broker has blocked us.
 
         Raises:
-            StallError: messages are open, and nothing has moved for `Limits.confirm_timeout_s`.
+            StallError: messages are unconfirmed, and nothing has moved for `Limits.confirm_timeout_s`.
             BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`.
         """
         if link.blocked is not None:
@@ -57,7 +57,7 @@ class Patience:
         elif now - self._moved >= self._limits.confirm_timeout_s:
             raise StallError(
                 f"{link.where}: the broker has answered nothing for {now - self._moved:.0f} s, and "
-                f"{link.open} messages are open: look at its alarms and log, "
+                f"{link.open} messages are unconfirmed: look at its alarms and log, "
                 "or raise the confirm timeout"
             )
         if self._blocked_since is None:

@@ -35,7 +35,7 @@ class Publisher(PublisherBase):
         url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
         exchange: the exchange to publish to; it must exist.
         max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
-            network take rate times round trip.
+            network use messages per second times seconds of a round trip.
         max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
         mandatory: whether the broker returns messages that no queue takes; else they are lost without notice.
         persistent: whether durable queues keep the messages over a restart of the broker (delivery mode 2).

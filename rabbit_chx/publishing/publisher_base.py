@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -20,7 +21,7 @@ from rabbit_chx.publishing.refusals import refusal
 from rabbit_chx.publishing.rows import RowDefaults
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.tally import Tally
@@ -64,6 +65,11 @@ class PublisherBase:
     ) -> None:
         if on_unroutable not in ("raise", "report"):
             raise InputError(f"on_unroutable is {on_unroutable!r}: give 'raise' or 'report'")
+        if not isinstance(properties, Mapping | None):
+            raise InputError(
+                f"properties is of type {type(properties).__name__}: give a dict of values by name"
+            )
+        limits = Limits(max_in_flight, max_in_flight_bytes, confirm_timeout_s, blocked_timeout_s)
         name = exchange_name(exchange)
         self.exchange = exchange
         self._on_unroutable = on_unroutable
@@ -81,7 +87,7 @@ class PublisherBase:
         self._delivery = Delivery(
             _targets(url, connection_name),
             lambda frame_max: Encoder(name, shared.constant, mandatory=mandatory, frame_max=frame_max),
-            Limits(max_in_flight, max_in_flight_bytes, confirm_timeout_s, blocked_timeout_s),
+            limits,
             Retries(
                 reconnect_timeout_s=reconnect_timeout_s,
                 max_reconnects=max_reconnects,
@@ -122,7 +128,7 @@ class PublisherBase:
         if report.returned and self._on_unroutable == "raise":
             raise self._failed(tally, report, _unroutable(report))
         if report.unknown:
-            raise self._failed(tally, report, "an operation was broken off in the middle")
+            raise self._failed(tally, report, "an operation was interrupted")
         if self._progress is not None and report.rows:
             self._progress(report)
         return report
@@ -149,8 +155,10 @@ class PublisherBase:
 
 
 def _targets(url: Target | Sequence[Target], connection_name: str | None) -> tuple[ConnectionSettings, ...]:
-    if url is None:
-        raise InputError("url is None: give an AMQP URI, such as amqp://localhost")
+    if not isinstance(url, (str, ConnectionSettings, list, tuple)):
+        raise InputError(
+            f"url is of type {type(url).__name__}: give an AMQP URI, such as amqp://localhost, or a list"
+        )
     given = (url,) if isinstance(url, (str, ConnectionSettings)) else tuple(url)
     if not given:
         raise InputError("url is an empty list: give one AMQP URI, or several")
@@ -167,4 +175,4 @@ def _unroutable(report: PublishReport) -> str:
     sample = next((sample for sample in report.samples if sample.code != NACK), None)
     if sample is not None:
         gone += f" ({sample.code} {sample.text}; one has the key {sample.key!r})"
-    return f"{gone}, and they are gone: bind queues to the exchange, or look for holes in its ring"
+    return f"{gone}, and these messages are lost: bind queues to the exchange, or look for holes in its ring"

@@ -52,7 +52,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class RowDefaults:
-    """What a row has where its columns do not say otherwise.
+    """The exchange and the properties of a row whose columns do not give them.
 
     Attributes:
         exchange: the publisher's exchange.

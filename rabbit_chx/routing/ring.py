@@ -240,16 +240,16 @@ class HashRing:
         Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
         `counts` for counts. Keys of more than 255 bytes are hashed too, though AMQP cannot carry them.
 
+        Memory beyond the keys: 8 bytes for each key (half of them are the answer), the table of the bucket
+        count (2 to 8 MiB, shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each
+        value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a
+        whole.
+
         Args:
             keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or
                 ChunkedArray of strings or binaries, plain, large, view, fixed-size or dictionary.
             fill_null: the key that a null counts as; without it, nulls are refused. None, NaN and pandas' NA
                 and NaT are nulls.
-
-        Memory beyond the keys: 8 bytes for each key (half of them are the answer), the table of the bucket
-        count (2 to 8 MiB, shared), and a few MiB for 32,768 keys at a time, with a copy of their bytes. Each
-        value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a
-        whole.
 
         Raises:
             EmptyRingError: the ring has no buckets.

@@ -101,7 +101,9 @@ class Brokers:
         """
         passwords = [(name, text) for name in _PASSWORDS if (text := values[name]) is not None]
         if len(passwords) > 1:
-            raise InputError(f"options {passwords[0][0]!r} and {passwords[1][0]!r}: give one of them")
+            raise InputError(
+                f"options {passwords[0][0]!r} and {passwords[1][0]!r} are both given: give one of them"
+            )
         addresses = (_from_host(values),) if values["url"] is None else _from_urls(values["url"], values)
         changed = {name: value for name, value in _common(values).items() if value is not None}
         if values["password"] is not None:
@@ -136,7 +138,9 @@ class Brokers:
 def _from_urls(urls: str, values: OptionValues) -> tuple[ConnectionSettings, ...]:
     for name in _HOST_FORM:
         if values[name] is not None:
-            raise InputError(f"options 'url' and {name!r}: the URL has it already; give the one or the other")
+            raise InputError(
+                f"options 'url' and {name!r} are both given, and the URL has it already: give one of them"
+            )
     return tuple(_from_url(url, values) for url in _NEXT_URL.split(urls.strip()))
 
 

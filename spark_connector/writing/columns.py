@@ -182,10 +182,8 @@ def _check_options(found: Mapping[str, int], options: WriteOptions) -> None:
     if "exchange" not in found and not options.exchange:
         raise InputError("option 'exchange' is missing, and there is no column 'exchange': give one of them")
     if "key" in found and options.routing_key is not None:
-        raise InputError("option 'routingKey' and a column 'key': leave the option out, or drop the column")
+        raise InputError("option 'routingKey' and a column 'key' are both given: drop one of them")
     if options.message_id == "column" and "message_id" not in found:
         raise InputError("option 'messageId' is 'column', but there is no column 'message_id': add it")
     if options.message_id == "auto" and "message_id" in found:
-        raise InputError(
-            "option 'messageId' is 'auto', but there is a column 'message_id': drop the one or the other"
-        )
+        raise InputError("option 'messageId' is 'auto', but there is a column 'message_id': drop one of them")

@@ -78,7 +78,7 @@ def test_misses_are_counted_anew_after_each_find() -> None:
 @pytest.mark.parametrize(
     ("destination", "pattern", "options", "message"),
     [
-        ("q9", "{n}", {}, "q9 has no bucket in the ring, which has q1, q2, exchange slot"),
+        ("q9", "{n}", {}, "q9 has no bucket in the ring; the ring has q1, q2, exchange slot"),
         ("slot", "{n}", {}, "slot has no bucket"),
         ("q1", "canary", {}, "makes one key only"),
         ("q1", "{n}", {"tries": 0}, "at least 1"),

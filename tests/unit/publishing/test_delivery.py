@@ -135,7 +135,7 @@ def test_a_stall_is_a_loss_once() -> None:
     broker = Broker(chain([nothing] * 241, [ack()]), backoff_s=0)
     assert broker.publish("a").reconnects == 1
     broker = Broker(iter([nothing] * 490), backoff_s=0)
-    with pytest.raises(RabbitChxError, match="answered nothing for 60 s, and 1 messages are open"):
+    with pytest.raises(RabbitChxError, match="answered nothing for 60 s, and 1 messages are unconfirmed"):
         broker.publish("a")
     assert len(broker.links) == 2
 

@@ -90,7 +90,7 @@ def test_an_exchange_or_url_that_cannot_be() -> None:
     missing: Any = None
     with pytest.raises(InputError, match="the exchange is None: give its name as a str"):
         exchange_name(missing)
-    with pytest.raises(InputError, match="url is None: give an AMQP URI"):
+    with pytest.raises(InputError, match="url is of type NoneType: give an AMQP URI"):
         Publisher(missing, "x")
 
 

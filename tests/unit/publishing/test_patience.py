@@ -24,7 +24,7 @@ def test_what_neither_takes_bytes_nor_answers_is_a_stall() -> None:
     link, patience = open_link(), Patience(LIMITS, 0)
     for now in (0, 30, 59):
         assert patience.look(link, now) == 0
-    with pytest.raises(StallError, match="answered nothing for 60 s, and 10 messages are open"):
+    with pytest.raises(StallError, match="answered nothing for 60 s, and 10 messages are unconfirmed"):
         patience.look(link, 60)
 
 
@@ -42,7 +42,7 @@ def test_answers_are_progress() -> None:
     for tag in range(1, 10):
         ack(tag)(link)
         patience.look(link, tag * 50)
-    with pytest.raises(StallError, match="1 messages are open"):
+    with pytest.raises(StallError, match="1 messages are unconfirmed"):
         patience.look(link, 510)
 
 

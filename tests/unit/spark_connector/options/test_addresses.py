@@ -67,7 +67,10 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
     ("options", "message"),
     [
         ({}, "option 'url' is missing"),
-        ({"url": "amqp://h", "host": "h"}, "options 'url' and 'host': the URL has it already"),
+        (
+            {"url": "amqp://h", "host": "h"},
+            "options 'url' and 'host' are both given, and the URL has it already",
+        ),
         (
             {"url": "amqp://h", "tls": "true"},
             "option 'tls': amqp://guest:.*@h:5672/%2F is without TLS; write amqps://",
@@ -79,7 +82,7 @@ def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
         ({"url": "amqp://a@h", "username": "b"}, "the URL has a user name already"),
         (
             {"host": "h", "password": "c4nary", "passwordEnv": "P"},
-            "'password' and 'passwordEnv': give one of them",
+            "'password' and 'passwordEnv' are both given: give one of them",
         ),
         ({"url": "amqp://a:c4nary@h:x"}, "AMQP URI"),
         (

@@ -39,7 +39,7 @@ from spark_connector.writing.columns import MessageColumns
         ("key string, value string", {"exchange": "", "allowExchangeColumn": "true"}, "no column 'exchange'"),
         ("key string, value string", {"routingKey": "k"}, "option 'routingKey' and a column 'key'"),
         ("key string, value string", {"messageId": "column"}, "there is no column 'message_id': add it"),
-        ("key string, value string, message_id string", {"messageId": "auto"}, "drop the one or the other"),
+        ("key string, value string, message_id string", {"messageId": "auto"}, "drop one of them"),
     ],
 )
 def test_bad_columns(ddl: str, options: dict[str, str], message: str) -> None:
