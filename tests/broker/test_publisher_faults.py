@@ -206,7 +206,7 @@ def test_confirms_that_do_not_come(consumed: Consumed, vhost_url: str, proxy: Ca
     ) as publisher:
         way.freeze()
         with pytest.raises(
-            PublishError, match="has answered nothing for 1 s, and 3 messages are open"
+            PublishError, match="has answered nothing for 1 s, and 3 messages are unconfirmed"
         ) as caught:
             publisher.publish_many(["k"] * 3, ["b"] * 3)
     assert caught.value.report.unknown == 3
