@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.properties import check_name
+from rabbit_chx.publishing.rows import Rows, as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from rabbit_chx.publishing.rows import RowDefaults, Rows
+    from rabbit_chx.publishing.properties import Properties
 
 __all__ = [
     "BATCH_BYTES",
@@ -30,6 +32,7 @@ __all__ = [
     "Column",
     "Columns",
     "PropertyColumns",
+    "RowDefaults",
     "async_batches",
     "batches",
 ]
@@ -50,6 +53,42 @@ _NOTHING = object()
 #: The same rows of every column, in the order of the columns. The bodies are the second of them.
 Batch: TypeAlias = tuple[Sequence[Any], ...]
 _BODIES = 1
+_NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
+
+
+@dataclass(frozen=True, slots=True)
+class RowDefaults:
+    """The exchange and the properties of a row whose columns do not give them.
+
+    Attributes:
+        exchange: the publisher's exchange.
+        properties: the publisher's properties.
+    """
+
+    exchange: str
+    properties: Properties
+
+    def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
+        """Return rows that AMQP can carry.
+
+        Args:
+            columns: ``keys``, ``bodies``, and where they are given ``exchanges`` and properties by name, all of one length.
+            first_row: the number of the first of these rows, for errors.
+
+        Raises:
+            RowError: AMQP cannot carry a value.
+        """
+        keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
+        bodies = as_bytes(columns["bodies"], "body", first_row)
+        if len(columns) == 2:
+            return Rows(keys, bodies)
+        exchanges = columns.get("exchanges")
+        if exchanges is not None:
+            names = [self.exchange if name is None else name for name in exchanges]
+            exchanges = as_bytes(names, "exchange", first_row, MAX_SHORTSTR)
+        properties = {name: values for name, values in columns.items() if name not in _NO_PROPERTIES}
+        encoded = self.properties.of_rows(properties, first_row) if properties else None
+        return Rows(keys, bodies, encoded, exchanges)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from rabbit_chx.amqp.frames import MAX_PROPERTIES, MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.publishing.byte_column import as_bytes
+from rabbit_chx.publishing.rows import as_bytes
 
 __all__ = ["PROPERTY_NAMES", "Properties", "check_name"]
 

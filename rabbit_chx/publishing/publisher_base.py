@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError, PublishError
-from rabbit_chx.publishing.batches import BATCH_ROWS
+from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.properties import Properties
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.refusals import refusal
-from rabbit_chx.publishing.rows import RowDefaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

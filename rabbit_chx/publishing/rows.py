@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.publishing.byte_column import as_bytes
+from rabbit_chx.amqp.names import too_long
+from rabbit_chx.errors import RowError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
-    from rabbit_chx.publishing.properties import Properties
+__all__ = ["Rows", "as_bytes"]
 
-__all__ = ["RowDefaults", "Rows"]
-
-_NO_PROPERTIES = frozenset({"keys", "bodies", "exchanges"})
+_SHOWN_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,36 +48,54 @@ class Rows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RowDefaults:
-    """The exchange and the properties of a row whose columns do not give them.
+def as_bytes(
+    values: Sequence[str | bytes], what: str, first_row: int, longest: int | None = None
+) -> Sequence[bytes]:
+    """Return a column of text as bytes, with str as UTF-8.
 
-    Attributes:
-        exchange: the publisher's exchange.
-        properties: the publisher's properties.
+    Args:
+        values: one value for each row.
+        what: the column's name in errors.
+        first_row: the number of the first of these rows, for errors.
+        longest: the most bytes of a value; None for any length.
+
+    Raises:
+        RowError: a value is missing, is not text, or is too long.
     """
+    data = _as_bytes(values, what, first_row)
+    if longest is not None and max(map(len, data), default=0) > longest:
+        _refuse_long(data, what, first_row, longest)
+    return data
 
-    exchange: str
-    properties: Properties
 
-    def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
-        """Return rows that AMQP can carry.
+def _as_bytes(values: Sequence[str | bytes], what: str, first_row: int) -> Sequence[bytes]:
+    if values and isinstance(values[0], str):
+        with contextlib.suppress(TypeError, UnicodeEncodeError):  # the loop below finds out which
+            return list(map(str.encode, values))  # type: ignore[arg-type]
+    elif set(map(type, values)) <= {bytes}:
+        return values  # type: ignore[return-value]  # the types say so
+    return [_checked(value, what, first_row + i) for i, value in enumerate(values)]
 
-        Args:
-            columns: ``keys``, ``bodies``, and where they are given ``exchanges`` and properties by name, all of one length.
-            first_row: the number of the first of these rows, for errors.
 
-        Raises:
-            RowError: AMQP cannot carry a value.
-        """
-        keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
-        bodies = as_bytes(columns["bodies"], "body", first_row)
-        if len(columns) == 2:
-            return Rows(keys, bodies)
-        exchanges = columns.get("exchanges")
-        if exchanges is not None:
-            names = [self.exchange if name is None else name for name in exchanges]
-            exchanges = as_bytes(names, "exchange", first_row, MAX_SHORTSTR)
-        properties = {name: values for name, values in columns.items() if name not in _NO_PROPERTIES}
-        encoded = self.properties.of_rows(properties, first_row) if properties else None
-        return Rows(keys, bodies, encoded, exchanges)
+def _checked(value: object, what: str, row: int) -> bytes:
+    if isinstance(value, str):
+        try:
+            return value.encode()
+        except UnicodeEncodeError as cause:
+            raise RowError(
+                f"row {row}: the {what} is no valid Unicode text ({cause.reason} at character {cause.start}); "
+                "give the bytes that are meant"
+            ) from None
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    if value is None:
+        raise RowError(f"row {row}: the {what} is missing (None); fill it, or leave the row out")
+    raise RowError(f"row {row}: the {what} is of type {type(value).__name__}; give a str or bytes")
+
+
+def _refuse_long(values: Sequence[bytes], what: str, first_row: int, longest: int) -> NoReturn:
+    row, value = next((i, value) for i, value in enumerate(values) if len(value) > longest)
+    raise RowError(
+        too_long(f"row {first_row + row}: the {what} {value[:_SHOWN_BYTES]!r}...", len(value))
+        + "; shorten it, or use its hash"
+    )

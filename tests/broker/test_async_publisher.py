@@ -207,7 +207,9 @@ def test_confirms_that_do_not_come(vhost_url: str, proxy: Callable[[], Any]) -> 
             way.freeze()
             await publisher.publish_many(["k"] * 3, ["b"] * 3)
 
-    with pytest.raises(PublishError, match="answered nothing for 1 s, and 3 messages are unconfirmed") as caught:
+    with pytest.raises(
+        PublishError, match="answered nothing for 1 s, and 3 messages are unconfirmed"
+    ) as caught:
         asyncio.run(run())
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)
     assert caught.value.report.unknown == 3

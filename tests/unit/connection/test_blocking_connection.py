@@ -66,7 +66,9 @@ def test_heartbeats_are_no_progress(never_confirming: ConnectionSettings) -> Non
     with contextlib.closing(publisher):
         publisher.send(["k"], ["b"])
         started = time.monotonic()
-        with pytest.raises(PublishError, match="answered nothing for 3 s, and 1 messages are unconfirmed") as caught:
+        with pytest.raises(
+            PublishError, match="answered nothing for 3 s, and 1 messages are unconfirmed"
+        ) as caught:
             publisher.flush()
         assert time.monotonic() - started < 6
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
-from rabbit_chx.publishing.batches import BATCH_BYTES, Columns, async_batches, batches
+from rabbit_chx.publishing.batches import BATCH_BYTES, Columns, RowDefaults, async_batches, batches
 from rabbit_chx.publishing.properties import Properties
-from rabbit_chx.publishing.rows import RowDefaults, Rows
+from rabbit_chx.publishing.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Iterator, Mapping

@@ -11,9 +11,8 @@ from pamqp import body, commands, frame, header
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.publishing.byte_column import as_bytes
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
-from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.rows import Rows, as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
