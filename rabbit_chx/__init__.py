@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Release,
         jump_consistent_hash,
     )
+    from rabbit_chx.topology import Topology
     from rabbit_chx.version import (
         __version__ as __version__,
     )  # not in __all__, so that no star import takes it
@@ -57,6 +58,7 @@ _HOMES = {
     "Release": "rabbit_chx.routing",
     "Retries": "rabbit_chx.publishing",
     "Returned": "rabbit_chx.publishing",
+    "Topology": "rabbit_chx.topology",
     "UnreachableError": "rabbit_chx.errors",
     "__version__": "rabbit_chx.version",
     "jump_consistent_hash": "rabbit_chx.routing",
@@ -85,6 +87,7 @@ __all__ = [
     "Release",
     "Retries",
     "Returned",
+    "Topology",
     "UnreachableError",
     "jump_consistent_hash",
     "phash2",

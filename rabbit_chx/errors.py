@@ -6,6 +6,7 @@
     ├── InputError            (also ValueError)       the caller gave something that cannot work
     │   ├── UriError                                  an AMQP URI that cannot be followed
     │   ├── RowError                                  a key or body that AMQP cannot carry
+    │   ├── TopologyError                             a topology, or a file of one, with mistakes; it lists all of them
     │   ├── EmptyRingError                            the ring has no buckets, so it has no answer
     │   └── NotDeterminedError                        no rule of that release decides it: read the broker
     ├── BrokerRefusedError                            the broker answered, and the answer is no
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
+    from rabbit_chx.topology.problems import Problem
 
 __all__ = [
     "AccessRefusedError",
@@ -51,6 +53,7 @@ __all__ = [
     "RabbitChxError",
     "RingSourceError",
     "RowError",
+    "TopologyError",
     "UnreachableError",
     "UriError",
 ]
@@ -100,6 +103,20 @@ class UriError(InputError):
 
 class RowError(InputError):
     """A routing key or a body that AMQP cannot carry."""
+
+
+class TopologyError(InputError):
+    """A topology, or a file of one, with mistakes. The text lists all of them.
+
+    Attributes:
+        problems: each mistake, a :class:`~rabbit_chx.topology.problems.Problem`.
+        file: the name of the file, where it is known.
+    """
+
+    def __init__(self, message: str, *, problems: tuple[Problem, ...] = (), file: str | None = None) -> None:
+        super().__init__(message)
+        self.problems = problems
+        self.file = file
 
 
 class EmptyRingError(InputError):

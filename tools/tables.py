@@ -6,13 +6,15 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import rule_rows
+from rabbit_chx.topology.entry_fields import FILE, EntryField, EntryType
+from rabbit_chx.topology.toml_writer import toml_value
 from spark_connector.options.option_table import OPTIONS
 from spark_connector.writing.columns import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["options", "rules", "spark_columns"]
+__all__ = ["options", "rules", "spark_columns", "topology_fields"]
 
 
 def rules() -> str:
@@ -41,6 +43,35 @@ def options() -> str:
         )
         parts.append(f"### {group}\n\n" + _table(("option", "type", "default", ""), rows))
     return "\n\n".join(parts)
+
+
+def topology_fields() -> str:
+    """Return the fields of a topology file, a table for each kind of entry."""
+    parts = ["### The file\n\n" + _fields(FILE)]
+    for field in FILE.fields:
+        if isinstance(field.kind, EntryType):
+            parts.append(f"### `[[{field.name}]]`\n\n{_fields(field.kind)}")
+            parts += [
+                f"Each entry of `{inner.name}`:\n\n{_fields(inner.kind)}"
+                for inner in field.kind.fields
+                if isinstance(inner.kind, EntryType)
+            ]
+    return "\n\n".join(parts)
+
+
+def _fields(entry: EntryType) -> str:
+    rows = ((f"`{field.name}`", _kind(field), _default(field), field.meaning) for field in entry.fields)
+    return _table(("field", "type", "default", ""), rows)
+
+
+def _kind(field: EntryField) -> str:
+    return "list of tables" if isinstance(field.kind, EntryType) else field.kind.label
+
+
+def _default(field: EntryField) -> str:
+    if field.required:
+        return "required"
+    return "" if field.default in (None, [], {}) else f"`{toml_value(field.default)}`"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import tables
 from figures import figures
 from module_list import module_list
+from topology_schema import topology_schema
 
 __all__ = ["differences", "generated"]
 
@@ -20,6 +21,7 @@ _PARTS = {
     "docs/architecture.md": {"modules": module_list},
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/spark.md": {"columns": tables.spark_columns, "options": tables.options},
+    "docs/topology.md": {"fields": tables.topology_fields},
 }
 """What makes a part of a document, by the document and the name at its marks."""
 
@@ -32,7 +34,7 @@ def generated() -> dict[str, str]:
         for part, make in parts.items():
             text = _with_part(name, text, part, make())
         documents[name] = text
-    return documents | figures()
+    return documents | figures() | {"docs/topology.schema.json": topology_schema()}
 
 
 def differences() -> list[str]:

@@ -1,0 +1,319 @@
+"""RabbitMQ's own definitions files, read and written: of a whole broker, or of a single vhost.
+
+Read on exports of 3.8.9, 3.10.8, 4.0.5 and 4.3.6. What they do not tell:
+
+- The order in which queues were bound. A ring made of them is assumed.
+- Internal exchanges, on 4.3.6: the broker leaves them out of the file. 4.0.5 does not.
+- Exclusive queues. On 4.3.6 their bindings are in the file, without the queues.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.problems import Problem, problems_error, shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rabbit_chx.routing import Destination
+
+__all__ = ["read"]
+
+_LISTS = ("exchanges", "queues", "bindings", "policies")
+_OURS = "amq."
+#: What a file holds besides, by its key: words for one of it.
+_OTHER = {
+    "users": "user",
+    "permissions": "permission",
+    "topic_permissions": "topic permission",
+    "global_parameters": "global parameter",
+}
+_KINDS = {str: "text", bool: "true or false", int: "a whole number", dict: "an object"}
+_MISSING = object()
+
+
+def read(text: str | bytes, vhost: str) -> dict[str, Any]:
+    """Return the attributes of the Topology that a definitions file says.
+
+    Args:
+        text: the JSON text.
+        vhost: the vhost, if the file has several.
+
+    Raises:
+        TopologyError: the text is not a definitions file, or does not have that vhost.
+    """
+    file = _File(_document(text), vhost)
+    file.refuse_other_vhost()
+    queues = [file.queue(entry) for entry in file.entries("queues")]
+    exchanges = [file.exchange(entry) for entry in file.entries("exchanges")]
+    bindings = [file.binding(entry) for entry in file.entries("bindings")]
+    policies = [file.policy(entry) for entry in file.entries("policies")]
+    if file.problems:
+        raise problems_error(file.problems, None, "the definitions file")
+    return _assembled(
+        file,
+        [one for one in exchanges if one and not one.name.startswith(_OURS) and one.name],
+        [one for one in queues if one],
+        [one for one in bindings if one and one.source],
+        [one for one in policies if one],
+    )
+
+
+def _assembled(
+    file: _File,
+    exchanges: list[ExchangeDefinition],
+    queues: list[QueueDefinition],
+    bindings: list[BindingDefinition],
+    policies: list[PolicyDefinition],
+) -> dict[str, Any]:
+    left_out = file.other_objects()
+    named = {one.name for one in queues}
+    kept_queues = [one for one in queues if not one.name.startswith(_OURS)]
+    left_out += [
+        f"queue {one.name}: the broker made its name" for one in queues if one.name.startswith(_OURS)
+    ]
+    rings: dict[str, list[RingMember]] = {one.name: [] for one in exchanges if one.type == HASH_EXCHANGE}
+    plain = []
+    for binding in bindings:
+        destination = binding.destination
+        transient = isinstance(destination, str) and (
+            destination not in named or destination.startswith(_OURS)
+        )
+        if binding.source in rings:
+            rings[binding.source].append(RingMember(destination, binding.routing_key, binding.arguments))
+            if transient:
+                left_out.append(
+                    f"queue {destination}: a member of {binding.source} that is not among the queues"
+                )
+        elif transient:
+            left_out.append(
+                f"binding of {binding.source} to {destination}: that queue is exclusive or without a name"
+            )
+        else:
+            plain.append(binding)
+    left_out += _missing_exchanges(exchanges, bindings)
+    release = _release(file.document)
+    listed = tuple(
+        ExchangeDefinition(
+            one.name, one.type, one.durable, one.auto_delete, one.internal, one.arguments,
+            tuple(rings[one.name]) if one.name in rings else None,
+        )
+        for one in exchanges
+    )  # fmt: skip
+    assumed = {
+        name: ring for name, members in rings.items() if (ring := _ring(members, release, name, left_out))
+    }
+    return {
+        "exchanges": listed,
+        "queues": tuple(kept_queues),
+        "bindings": tuple(plain),
+        "policies": tuple(policies),
+        "rings": assumed,
+        "release": release,
+        "left_out": tuple(left_out),
+    }
+
+
+def _document(text: str | bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        problem = Problem("the text", "", f"this is not JSON: {error}", "export it again")
+        raise problems_error([problem], None, "the definitions file") from None
+    if not isinstance(document, dict) or not any(name in document for name in _LISTS):
+        rule = f"there is none of {', '.join(_LISTS)}"
+        problem = Problem("the text", "", rule, "give what `rabbitmqctl export_definitions` writes")
+        raise problems_error([problem], None, "the definitions file")
+    return document
+
+
+def _release(document: Mapping[str, Any]) -> Release | None:
+    version = document.get("rabbitmq_version", document.get("rabbit_version"))
+    try:
+        return Release(version) if isinstance(version, str) else None
+    except InputError:
+        return None
+
+
+def _ring(
+    members: Iterable[RingMember], release: Release | None, exchange: str, left_out: list[str]
+) -> HashRing | None:
+    try:
+        return HashRing.from_bindings([one.binding for one in members], release, "assumed")
+    except InputError as error:
+        left_out.append(f"the ring of {exchange}: {error}")
+        return None
+
+
+def _missing_exchanges(
+    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
+) -> list[str]:
+    """Return a line for each exchange that others name and that is not there."""
+    named = {binding.source for binding in bindings}
+    named.update(one.destination.name for one in bindings if isinstance(one.destination, ExchangeRef))
+    alternates = (one.arguments.get("alternate-exchange") for one in exchanges)
+    named.update(name for name in alternates if isinstance(name, str))
+    missing = named - {one.name for one in exchanges}
+    return [
+        f"exchange {name}: it is named, but not in the file; RabbitMQ 4.3 leaves internal exchanges out"
+        for name in sorted(missing)
+        if not name.startswith(_OURS)
+    ]
+
+
+@dataclass(slots=True)
+class _File:
+    document: Mapping[str, Any]
+    vhost: str
+    problems: list[Problem] = field(default_factory=list)
+
+    def all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the entries of a list, of all vhosts, with the place of each."""
+        given = self.document.get(name, [])
+        if not isinstance(given, list):
+            self.problems.append(Problem(name, shown_value(given), "this is a list", "export the file again"))
+            return []
+        places = [(f"{name}[{n}]", entry) for n, entry in enumerate(given)]
+        for path, entry in places:
+            if not isinstance(entry, dict):
+                self.problems.append(
+                    Problem(path, shown_value(entry), "this is an object", "export the file again")
+                )
+        return [(path, entry) for path, entry in places if isinstance(entry, dict)]
+
+    def entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the entries of a list that are of our vhost. A file of a single vhost does not name it."""
+        return [
+            (path, entry)
+            for path, entry in self.all_entries(name)
+            if entry.get("vhost", self.vhost) == self.vhost
+        ]
+
+    def refuse_other_vhost(self) -> None:
+        """Refuse a file of several vhosts that does not have ours.
+
+        Raises:
+            TopologyError: the vhost is not there.
+        """
+        there = {entry["vhost"] for name in _LISTS for _, entry in self.all_entries(name) if "vhost" in entry}
+        there |= {entry.get("name") for _, entry in self.all_entries("vhosts")}
+        if there and self.vhost not in there:
+            rule = f"there is no vhost {self.vhost!r} in the file"
+            remedy = f"give one of {', '.join(sorted(map(repr, there)))}"
+            raise problems_error([Problem("vhosts", "", rule, remedy)], None, "the definitions file")
+        self.problems.clear()  # whatever is wrong is found again, once
+
+    def other_objects(self) -> list[str]:
+        """Return a line for each kind of object that is no part of a topology. No line holds a value."""
+        said = []
+        for name, noun in _OTHER.items():
+            count = len(self.entries(name))
+            if count:
+                said.append(f"{count} {noun}{'' if count == 1 else 's'}")
+        said += [
+            f"parameter {entry.get('component')} {entry.get('name')}"
+            for _, entry in self.entries("parameters")
+        ]
+        if self.document.get("limits"):
+            said.append("limits of the vhost")
+        others = Counter(
+            str(entry["vhost"])
+            for name in _LISTS
+            for _, entry in self.all_entries(name)
+            if entry.get("vhost", self.vhost) != self.vhost
+        )
+        return said + [
+            f"{count} object{'' if count == 1 else 's'} of vhost {vhost}"
+            for vhost, count in sorted(others.items())
+        ]
+
+    def value(
+        self, path: str, entry: Mapping[str, Any], name: str, type_: type, default: object = _MISSING
+    ) -> Any:  # noqa: ANN401
+        """Return a field of an entry, and add a problem if it is missing or of another type."""
+        value = entry.get(name, default)
+        if type_ is dict and value == []:
+            return {}  # so older releases write an empty table
+        if value is _MISSING:
+            self.problems.append(Problem(f"{path}.{name}", "", "this is missing", "export the file again"))
+        elif not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+            rule = f"this is {_KINDS[type_]}"
+            self.problems.append(Problem(f"{path}.{name}", shown_value(value), rule, "export the file again"))
+        else:
+            return value
+        return type_()
+
+    def made(self, path: str, make: Any) -> Any:  # noqa: ANN401
+        """Return what a function makes; None, and a problem, where it raises."""
+        try:
+            return make()
+        except InputError as error:
+            self.problems.append(Problem(path, "", str(error), "export the file again"))
+            return None
+
+    def exchange(self, given: tuple[str, dict[str, Any]]) -> ExchangeDefinition | None:
+        """Return an exchange."""
+        path, entry = given
+        name, type_ = self.value(path, entry, "name", str), self.value(path, entry, "type", str)
+        durable, auto_delete, internal = (
+            self.value(path, entry, flag, bool, False) for flag in ("durable", "auto_delete", "internal")
+        )
+        arguments = self.value(path, entry, "arguments", dict, {})
+        made: ExchangeDefinition | None = self.made(
+            path, lambda: ExchangeDefinition(name, type_, durable, auto_delete, internal, arguments)
+        )
+        return made
+
+    def queue(self, given: tuple[str, dict[str, Any]]) -> QueueDefinition | None:
+        """Return a queue."""
+        path, entry = given
+        name = self.value(path, entry, "name", str)
+        durable, auto_delete = (
+            self.value(path, entry, flag, bool, False) for flag in ("durable", "auto_delete")
+        )
+        arguments = self.value(path, entry, "arguments", dict, {})
+        made: QueueDefinition | None = self.made(
+            path, lambda: QueueDefinition(name, "classic", durable, False, auto_delete, arguments)
+        )
+        return made
+
+    def binding(self, given: tuple[str, dict[str, Any]]) -> BindingDefinition | None:
+        """Return a binding."""
+        path, entry = given
+        source, name = self.value(path, entry, "source", str), self.value(path, entry, "destination", str)
+        to_exchange = self.value(path, entry, "destination_type", str) == "exchange"
+        key = self.value(path, entry, "routing_key", str, "")
+        arguments = self.value(path, entry, "arguments", dict, {})
+
+        def make() -> BindingDefinition:
+            destination: Destination = ExchangeRef(name) if to_exchange else name
+            return BindingDefinition(source, destination, key, arguments)
+
+        made: BindingDefinition | None = self.made(path, make)
+        return made
+
+    def policy(self, given: tuple[str, dict[str, Any]]) -> PolicyDefinition | None:
+        """Return a policy."""
+        path, entry = given
+        name, pattern = (self.value(path, entry, text, str) for text in ("name", "pattern"))
+        apply_to = self.value(path, entry, "apply-to", str, "all")
+        definition = self.value(path, entry, "definition", dict, {})
+        priority = self.value(path, entry, "priority", int, 0)
+        made: PolicyDefinition | None = self.made(
+            path, lambda: PolicyDefinition(name, pattern, apply_to, definition, priority)
+        )
+        return made

@@ -1,0 +1,227 @@
+"""A topology: what should be on a broker, or what is there."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology import definitions_export, definitions_import, kubernetes_manifests, toml_writer
+from rabbit_chx.topology.file_rules import problems_of
+from rabbit_chx.topology.line_numbers import line_of
+from rabbit_chx.topology.objects import natural_order, order_of_name
+from rabbit_chx.topology.problems import problems_error
+from rabbit_chx.topology.toml_reader import parsed, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rabbit_chx.routing import Destination, HashRing, Release
+    from rabbit_chx.topology.objects import (
+        BindingDefinition,
+        ExchangeDefinition,
+        PolicyDefinition,
+        QueueDefinition,
+    )
+    from rabbit_chx.topology.problems import Problem
+
+__all__ = ["Topology"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Topology:
+    """The exchanges, queues, bindings and policies of a vhost. A value.
+
+    Two topologies are equal if they say the same, in any order. Rings, the release and what was left out do not count.
+
+    Attributes:
+        exchanges: the exchanges, sorted by name.
+        queues: the queues, sorted by name.
+        bindings: the bindings of all exchanges but ``x-consistent-hash`` ones, sorted by source, destination and key.
+        policies: the policies, sorted by name.
+        cluster: the cluster's name; None where it is not said.
+        max_share_moved: the largest share of keys that a plan may move in a hash exchange, 0 to 1; None where it is
+            not said.
+        owns: name patterns, such as ``orders.*``, of what a plan may delete.
+        rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
+        release: of a live topology, the broker's release.
+        left_out: what the source says beyond this, in words without values.
+    """
+
+    exchanges: tuple[ExchangeDefinition, ...] = ()
+    queues: tuple[QueueDefinition, ...] = ()
+    bindings: tuple[BindingDefinition, ...] = ()
+    policies: tuple[PolicyDefinition, ...] = ()
+    cluster: str | None = None
+    max_share_moved: float | None = None
+    owns: tuple[str, ...] = ()
+    rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
+    release: Release | None = field(default=None, compare=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        # dataclass(frozen=True) leaves no other way to set an attribute.
+        for name in ("exchanges", "queues", "bindings", "policies"):
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=natural_order)))
+        object.__setattr__(self, "owns", tuple(self.owns))
+        object.__setattr__(self, "left_out", tuple(self.left_out))
+
+    def __repr__(self) -> str:
+        counts = (
+            f"{len(getattr(self, name))} {name}" for name in ("exchanges", "queues", "bindings", "policies")
+        )
+        return f"<Topology {', '.join(counts)}>"
+
+    @classmethod
+    def from_toml(cls, text: str, *, file: str | None = None) -> Topology:
+        """Return what a topology file says. docs/topology.md describes the file.
+
+        Args:
+            text: the file's text.
+            file: its name, for the error.
+
+        Raises:
+            TopologyError: the file has mistakes. The error lists all of them.
+        """
+        document = parsed(text, file)
+        objects = read_document(document)
+        problems = [*objects.problems, *objects.range_problems, *problems_of(objects)]
+        if problems:
+            raise problems_error(_with_lines(problems, text, document), file, "the topology")
+        exchanges, queues, bindings, policies = (
+            tuple(entry.value for entry in entries)
+            for entries in (objects.exchanges, objects.queues, objects.bindings, objects.policies)
+        )
+        return cls(exchanges, queues, bindings, policies, **objects.settings)
+
+    def to_toml(self) -> str:
+        """Return the text of a file that says this topology; `from_toml` reads it back to an equal one.
+
+        Names that count up become ranges. What is a default is not written, nor are `rings`, `release` and `left_out`.
+
+        Raises:
+            TopologyError: an argument is None, which TOML cannot write.
+        """
+        return toml_writer.written(self)
+
+    @classmethod
+    def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
+        """Return what a definitions file of RabbitMQ says about a vhost.
+
+        The file is one of a whole broker or of a single vhost, of any release from 3.8 on. It does not hold the order in
+        which queues were bound: `rings` has the rings as listed, with the provenance ``assumed``. `left_out` says what the
+        file holds beyond a topology, such as users, and what it may lack.
+
+        Args:
+            text: the JSON text.
+            vhost: the vhost, if the file has several.
+
+        Raises:
+            TopologyError: the text is not a definitions file, or does not have that vhost.
+        """
+        return cls(**definitions_import.read(text, vhost))
+
+    def to_definitions(self, *, vhost: str | None = "/", rings: bool = True) -> str:
+        """Return a definitions file of RabbitMQ, for ``rabbitmqctl import_definitions`` or the management API.
+
+        A broker that imports the file binds in parallel, so **the ring order of each hash exchange is lost**. With
+        ``rings=False`` the file has no bindings of hash exchanges. Import that, and bind them afterwards in order.
+        The text of the file says so too, under ``explanation``. External objects are not written.
+
+        Args:
+            vhost: the vhost of all objects, which has to exist. None makes a file of a single vhost, which is imported
+                into any vhost by ``POST /api/definitions/VHOST``.
+            rings: whether to write the bindings of ``x-consistent-hash`` exchanges.
+
+        Raises:
+            TopologyError: an exchange has slots, or a queue is exclusive: definitions cannot say that.
+        """
+        return definitions_export.written(self, vhost, rings=rings)
+
+    def to_kubernetes(
+        self, cluster: str, *, namespace: str | None = None, vhost: str = "/", rings: bool = True
+    ) -> str:
+        """Return YAML for RabbitMQ's messaging topology operator: a document for each object.
+
+        The operator binds in no particular order, so **the ring order of each hash exchange is lost**; a comment at the
+        top says so. With ``rings=False`` the bindings of hash exchanges are not written. External objects are not
+        written either.
+
+        Args:
+            cluster: the name of the ``RabbitmqCluster``.
+            namespace: the namespace of the objects; None: none is written.
+            vhost: the vhost.
+            rings: whether to write the bindings of ``x-consistent-hash`` exchanges.
+
+        Raises:
+            TopologyError: the operator has no field for something: slots, an internal exchange, an exclusive queue.
+        """
+        return kubernetes_manifests.written(self, cluster, namespace, vhost, rings=rings)
+
+    def exchange(self, name: str) -> ExchangeDefinition | None:
+        """Return the exchange of a name; None if there is none."""
+        return next((one for one in self.exchanges if one.name == name), None)
+
+    def queue(self, name: str) -> QueueDefinition | None:
+        """Return the queue of a name; None if there is none."""
+        return next((one for one in self.queues if one.name == name), None)
+
+    def owned(self, name: str) -> bool:
+        """Return whether the name of an exchange or a queue matches `owns`; ``*`` stands for any text."""
+        return any(
+            re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL)
+            for pattern in self.owns
+        )
+
+    @property
+    def unlisted(self) -> tuple[Destination, ...]:
+        """The exchanges and queues that bindings name and that are not listed, sorted; without ``amq.`` exchanges.
+
+        Someone else declares them. They have to exist before the bindings are made.
+        """
+        exchanges = {one.name for one in self.exchanges}
+        queues = {one.name for one in self.queues}
+        used: set[Destination] = {ExchangeRef(binding.source) for binding in self.bindings}
+        used.update(binding.destination for binding in self.bindings)
+        for exchange in self.exchanges:
+            used.update(member.destination for member in exchange.ring or exchange.members or ())
+        missing = {
+            one
+            for one in used
+            if (
+                one.name not in exchanges and not one.name.startswith("amq.")
+                if isinstance(one, ExchangeRef)
+                else one not in queues
+            )
+        }
+        return tuple(sorted(missing, key=lambda one: (isinstance(one, str), order_of_name(str(one)))))
+
+    def with_rings(self, rings: Mapping[str, HashRing]) -> Topology:
+        """Return the topology with rings that were read, and the members of those exchanges in the order of the rings.
+
+        Members without a bucket come last.
+
+        Args:
+            rings: the rings, by the name of the exchange.
+        """
+        return replace(
+            self,
+            exchanges=tuple(_in_order(one, rings.get(one.name)) for one in self.exchanges),
+            rings={**self.rings, **rings},
+        )
+
+
+def _in_order(exchange: ExchangeDefinition, ring: HashRing | None) -> ExchangeDefinition:
+    if ring is None or exchange.ring is None:
+        return exchange
+    place = {destination: n for n, destination in enumerate(ring.destinations)}
+    members = sorted(exchange.ring, key=lambda member: place.get(member.destination, len(place)))
+    return replace(exchange, ring=tuple(members))
+
+
+def _with_lines(problems: Iterable[Problem], text: str, document: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems with the numbers of their lines, in the order of the file."""
+    lines = text.splitlines()
+    placed = [replace(problem, line=line_of(problem.path, lines, document)) for problem in problems]
+    return sorted(placed, key=lambda one: (one.line is None, one.line or 0, order_of_name(one.path)))
