@@ -23,6 +23,7 @@ _SUBTITLES = {
     "rendering": "console, JSON",
     "broker": "all else that talks to a live broker",
     "publishing": "rows, sent until each is answered",
+    "topology": "what should be on a broker",
     "analysis": "shares, movement, statistics",
     "connection": "one connection with confirms",
     "routing": "what the broker does with a message",

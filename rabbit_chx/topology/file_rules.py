@@ -231,17 +231,21 @@ def _queue_type(entry: FileEntry) -> Iterator[_Finding]:
         yield field, said, "`type` says another type", f"leave {QUEUE_TYPE} out"
 
 
+def _noun(type_: str) -> str:
+    return "a stream" if type_ == "stream" else f"a {type_} queue"
+
+
 def _queue_flags(entry: FileEntry) -> Iterator[_Finding]:
     queue: QueueDefinition = entry.value
     if queue.type == "classic" or "type" in entry.bad:
         return
     for field, refused, says in (
-        ("durable", False, "durable"),
-        ("exclusive", True, "not exclusive"),
-        ("auto_delete", True, "not deleted automatically"),
+        ("durable", False, "always durable"),
+        ("exclusive", True, "never exclusive"),
+        ("auto_delete", True, "never deleted automatically"),
     ):
         if getattr(queue, field) is refused:
-            rule = f"a {queue.type} queue is always {says}"
+            rule = f"{_noun(queue.type)} is {says}"
             yield field, refused, rule, f'leave `{field}` out, or write type = "classic"'
 
 
@@ -252,7 +256,7 @@ def _queue_arguments(entry: FileEntry) -> Iterator[_Finding]:
     for name, value in arguments.items():
         field = f"arguments.{name}"
         if name in refused:
-            yield field, value, f"a {queue.type} queue has no {name}", "leave it out"
+            yield field, value, f"{_noun(queue.type)} has no {name}", "leave it out"
         elif name in _COUNTS:
             least, most = _COUNTS[name]
             if (

@@ -20,7 +20,8 @@ MAX_RANGE = 100_000
 
 _BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*)(\}+)")
 _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
-_NUMBER = re.compile(r"([0-9]+)")
+# A longer number is text: nobody counts so far.
+_NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 _LEAST_TO_FOLD = 2
 
 Entry = Mapping[str, Any]
@@ -126,9 +127,20 @@ def _end_of_run(split: Sequence[tuple[str, Mapping[_Place, list[str]]]], start: 
         found = _counting(split[end], split[end + 1])
         if not found or counting not in (None, found):
             break
+        if not all(
+            _same_padding(split[start][1][place][n], split[end + 1][1][place][n]) for place, n in found
+        ):
+            break
         counting = found
         end += 1
     return end + 1
+
+
+def _same_padding(first: str, other: str) -> bool:
+    """Return whether a range from the first to the other number writes both as they are."""
+    if len(first) > 1 and first.startswith("0"):
+        return len(other) == len(first)
+    return not (len(other) > 1 and other.startswith("0"))
 
 
 def _counting(

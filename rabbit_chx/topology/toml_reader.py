@@ -127,7 +127,8 @@ class _Reader:
                 at = f"{path}.{error.field}"
                 self.range_problems.append(Problem(at, shown_value(error.text), error.rule, error.remedy))
             except InputError as error:  # a destination that AMQP cannot carry
-                self.range_problems.append(Problem(path, "", str(error), "write another name"))
+                at = f"{path}.{'exchange' if values['queue'] is None else 'queue'}"
+                self.range_problems.append(Problem(at, "", str(error), "write another name"))
 
     def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
         """Return the value of each field, a default where there is none or a wrong one, and the names of the wrong ones."""

@@ -1,0 +1,133 @@
+"""Topologies made by hypothesis, and a short way to the problems of a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from rabbit_chx.errors import TopologyError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+)
+
+__all__ = ["arguments", "bindings", "names", "problems_in", "topologies"]
+
+_CHX = "x-consistent-hash"
+
+
+def problems_in(text: str) -> list[str]:
+    """Return the problems of a file, each as ``path: rule; remedy`` and without its value; a good file has none."""
+    try:
+        Topology.from_toml(text)
+    except TopologyError as error:
+        return [f"{one.path}: {one.rule}; {one.remedy}" for one in error.problems]
+    return []
+
+
+def _is_name(text: str) -> bool:
+    return len(text.encode()) <= 255 and not text.startswith("amq.") and not set(text) & {"\r", "\n"}
+
+
+#: Names with what is hard to fold, escape and quote.
+names = st.one_of(
+    st.builds("{}{}".format, st.sampled_from(["q", "q.", "a-", "é", ""]), st.integers(0, 30)),
+    st.builds("q.{:02d}".format, st.integers(0, 30)),
+    st.text("{}.019", min_size=1, max_size=9),
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
+).filter(_is_name)  # fmt: skip
+_scalars = st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=10),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+)
+#: Arguments of names that no rule is about.
+arguments = st.dictionaries(
+    names.map("k-{}".format),
+    st.recursive(_scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2)),
+    max_size=2,
+)  # fmt: skip
+_owners = st.sampled_from(["ours", "external"])
+_destinations = names | names.map(ExchangeRef)
+_weights = st.integers(1, 20) | st.sampled_from(["007", "+5", "12"])
+_shares = st.none() | st.floats(0, 1)
+
+
+def _rings() -> st.SearchStrategy[list[RingMember]]:
+    members = st.builds(RingMember, _destinations, _weights, arguments)
+    return st.lists(members, max_size=6, unique_by=lambda member: member.destination)
+
+
+def _slotted(draw: st.DrawFn) -> dict[str, Any]:
+    members = st.builds(RingMember, names, _weights)
+    shared = draw(st.lists(members, min_size=1, max_size=4, unique_by=lambda member: member.destination))
+    return {"slots": draw(st.integers(len(shared), 64)), "members": shared}
+
+
+@st.composite
+def _exchanges(draw: st.DrawFn) -> ExchangeDefinition:
+    about: dict[str, Any] = {}
+    type_ = draw(st.sampled_from(["direct", "topic", "x-modulus-hash", _CHX, _CHX]))
+    if type_ == _CHX:
+        about = _slotted(draw) if draw(st.booleans()) else {"ring": draw(_rings())}
+        about["max_share_moved"] = draw(_shares)
+    flags = [draw(st.booleans()) for _ in range(3)]
+    return ExchangeDefinition(
+        draw(names), type_, *flags, arguments=draw(arguments), owner=draw(_owners), **about
+    )
+
+
+@st.composite
+def _queues(draw: st.DrawFn) -> QueueDefinition:
+    type_ = draw(st.sampled_from(["classic", "quorum", "stream"]))
+    flags = [draw(st.booleans()) for _ in range(3)] if type_ == "classic" else [True, False, False]
+    return QueueDefinition(draw(names), type_, *flags, arguments=draw(arguments), owner=draw(_owners))
+
+
+def bindings(sources: st.SearchStrategy[str]) -> st.SearchStrategy[BindingDefinition]:
+    """Return bindings of some exchanges."""
+    keys = names | st.just("")
+    return st.builds(BindingDefinition, sources, _destinations, keys, arguments, _owners)
+
+
+_policies = st.builds(
+    PolicyDefinition,
+    names,
+    st.text(st.characters(codec="utf-8"), max_size=9),
+    st.sampled_from(["all", "queues", "streams"]),
+    arguments,
+    st.integers(-9, 9),
+    _owners,
+)
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    """Return a topology that a file can say."""
+    exchanges = draw(st.lists(_exchanges(), max_size=4, unique_by=lambda one: one.name))
+    hashed = {one.name for one in exchanges if one.type == _CHX}
+    bound = bindings(names.filter(lambda name: name not in hashed))
+    return Topology(
+        tuple(exchanges),
+        tuple(draw(st.lists(_queues(), max_size=6, unique_by=lambda one: one.name))),
+        tuple(
+            draw(
+                st.lists(
+                    bound,
+                    max_size=6,
+                    unique_by=lambda one: (one.source, one.destination, one.routing_key, one.arguments),
+                )
+            )
+        ),
+        tuple(draw(st.lists(_policies, max_size=2, unique_by=lambda one: one.name))),
+        draw(st.none() | names),
+        draw(_shares),
+        tuple(draw(st.lists(names, max_size=2))),
+    )

@@ -1,0 +1,167 @@
+"""What real brokers export is understood, and what is left out is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rabbit_chx import ExchangeRef, Release, Topology
+from rabbit_chx.errors import TopologyError
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
+
+FILES = Path(__file__).parent / "definitions"
+RELEASES = ["3.8.9", "3.10.8", "4.0.5", "4.3.6"]
+EXPORTS = [f"{kind}-{release}.json" for release in RELEASES for kind in ("whole", "vhost")]
+
+
+def exported(name: str) -> str:
+    return (FILES / name).read_text(encoding="utf-8")
+
+
+def changed(file: str, where: str, /, **fields: Any) -> str:
+    """Return an export in which the first entry of a list has other fields; None takes a field out."""
+    document = json.loads(exported(file))
+    entry = {**document[where][0], **fields}
+    document[where][0] = {field: value for field, value in entry.items() if value is not None}
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export_says_what_was_declared(name: str) -> None:
+    topology = Topology.from_definitions(exported(name))
+    release = Release(name[6:-5])
+    old = release.version == "3.8.9"
+    assert topology.release == release
+    assert topology.queues == (
+        QueueDefinition("gone", durable=False, auto_delete=True),
+        *([] if old else [QueueDefinition("log", "stream", arguments={"x-max-age": "7D"})]),  # type: ignore[arg-type]
+        *(
+            QueueDefinition(f"orders.{n}", "quorum", arguments={} if old else {"x-delivery-limit": 5})  # type: ignore[arg-type]
+            for n in range(1, 6)
+        ),
+        *(QueueDefinition(f"plain.{n}") for n in (2, 3, 10)),
+        next(one for one in topology.queues if one.name.startswith("sharding: images - ")),
+        QueueDefinition(
+            "typed",
+            arguments={
+                "x-message-ttl": 60000,
+                "x-dead-letter-exchange": "audit",
+                "x-single-active-consumer": True,
+            },  # type: ignore[arg-type]
+        ),
+    )
+    assert BindingDefinition("audit", "typed", "order.#") in topology.bindings
+    headers = {"x-match": "all", "region": "eu", "size": 5}
+    assert BindingDefinition("amq.headers", "typed", "typed", headers) in topology.bindings  # type: ignore[arg-type]
+    assert topology.policies == (
+        PolicyDefinition("shards", "^images$", "exchanges", {"shards-per-node": 1, "routing-key": "1"}, 3),  # type: ignore[arg-type]
+        PolicyDefinition("ttl", "^plain\\.", "queues", {"message-ttl": 60000}),  # type: ignore[arg-type]
+    )
+    assert topology.exchange("brief") == ExchangeDefinition("brief", durable=False, auto_delete=True)
+    assert topology.exchange("amq.rabbitmq.log") is None
+    assert all(one.owner == "ours" for one in (*topology.exchanges, *topology.queues))
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_the_ring_of_an_export_is_assumed(name: str) -> None:
+    topology = Topology.from_definitions(exported(name))
+    orders = topology.exchange("orders")
+    assert orders is not None
+    assert orders.ring is not None
+    assert {one.binding for one in orders.ring} == {
+        ("orders.1", "1"), ("orders.2", "1"), ("orders.3", "1"), ("orders.5", "007"), (ExchangeRef("audit"), "2"),
+    }  # fmt: skip
+    assert topology.rings["orders"].provenance == "assumed"
+    assert topology.rings["orders"].bindings == tuple(one.binding for one in orders.ring)
+    assert orders.arguments == {"hash-header": "tenant"}
+    assert (topology.exchange("images") or orders).ring is None
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_what_is_left_out_is_said_without_secrets(name: str) -> None:
+    topology = Topology.from_definitions(exported(name))
+    text = "\n".join(topology.left_out)
+    assert "s3cret" in exported(name)
+    assert "s3cret" not in text
+    assert "parameter shovel away" in text
+    assert "parameter operator_policy limit" in text
+    assert "queue amq.gen-" in text
+    assert (
+        ("1 user" in text)
+        is ("1 permission" in text)
+        is ("1 object of vhost other" in text)
+        is (name[:5] == "whole")
+    )
+    assert ("exchange unroutable: it is named, but not in the file" in text) is ("4.3.6" in name)
+    assert (topology.exchange("unroutable") is None) is ("4.3.6" in name)
+    assert ("binding of audit to mine: that queue is exclusive" in text) is ("4.3.6" in name)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_an_export_survives_both_files(name: str) -> None:
+    topology = Topology.from_definitions(exported(name))
+    assert Topology.from_toml(topology.to_toml()) == topology
+    assert Topology.from_definitions(topology.to_definitions()) == topology
+    assert Topology.from_definitions(topology.to_definitions(vhost=None), vhost="any") == topology
+
+
+def test_another_vhost_is_read_by_its_name() -> None:
+    other = Topology.from_definitions(exported("whole-4.3.6.json"), vhost="other")
+    assert other == Topology(queues=(QueueDefinition("elsewhere"),))
+    assert "31 objects of vhost /" in other.left_out
+    with pytest.raises(TopologyError, match="there is no vhost 'prod' in the file; give one of '/', 'other'"):
+        Topology.from_definitions(exported("whole-4.3.6.json"), vhost="prod")
+    assert Topology.from_definitions(exported("vhost-4.3.6.json"), vhost="prod").queues
+
+
+def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
+    document = json.loads(exported("vhost-4.3.6.json"))
+    document["queues"] = [one for one in document["queues"] if one["name"] != "orders.5"]
+    topology = Topology.from_definitions(json.dumps(document))
+    assert "orders.5" in topology.rings["orders"].destinations
+    assert "queue orders.5: a member of orders that is not among the queues" in topology.left_out
+
+
+def test_a_ring_that_cannot_be_computed_is_said() -> None:
+    text = exported("vhost-4.3.6.json").replace('"007"', '"none"')
+    topology = Topology.from_definitions(text)
+    assert topology.rings == {}
+    assert any(line.startswith("the ring of orders: ") for line in topology.left_out)
+
+
+def test_a_file_without_a_release_and_with_old_empty_tables_is_read() -> None:
+    queue = {"name": "q", "durable": True, "auto_delete": False, "arguments": []}
+    topology = Topology.from_definitions(json.dumps({"queues": [queue], "rabbit_version": "unknown"}))
+    assert (topology.queues, topology.release, topology.left_out) == ((QueueDefinition("q"),), None, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[", "this is not JSON"),
+        ("[]", "there is none of exchanges, queues, bindings, policies"),
+        ('{"users": []}', "there is none of exchanges"),
+        ('{"queues": {}}', "queues = {}: this is a list"),
+        ('{"queues": [5]}', r"queues\[0\] = 5: this is an object"),
+        (changed("vhost-4.3.6.json", "queues", name=None), r"queues\[0\].name: this is missing"),
+        (changed("vhost-4.3.6.json", "queues", name=5), r"queues\[0\].name = 5: this is text"),
+        (changed("vhost-4.3.6.json", "queues", durable="yes"), r"queues\[0\].durable = \"yes\": this is true or false"),
+        (changed("vhost-4.3.6.json", "exchanges", arguments="x"), r"exchanges\[0\].arguments = \"x\": this is an object"),
+        (changed("vhost-4.3.6.json", "exchanges", arguments={"a": 1e999}), r"exchanges\[0\]: .* finite numbers only"),
+        (changed("vhost-4.3.6.json", "bindings", destination=""), r"bindings\[0\]: '' names no queue"),
+        (changed("vhost-4.3.6.json", "policies", priority=True), r"policies\[0\].priority = true: this is a whole number"),
+    ],
+)  # fmt: skip
+def test_a_file_that_no_broker_wrote_is_refused(text: str, says: str) -> None:
+    with pytest.raises(TopologyError, match=says) as caught:
+        Topology.from_definitions(text)
+    assert str(caught.value).startswith("the definitions file has a mistake:")
+
+
+def test_all_mistakes_of_a_file_are_told_at_once() -> None:
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_definitions('{"queues": [5, {"name": "q", "durable": 1}], "policies": 5}')
+    assert [one.path for one in caught.value.problems] == ["queues[0]", "queues[1].durable", "policies"]

@@ -1,0 +1,98 @@
+"""A topology is a value: it survives its own file, and equals another that says the same."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from topologies import topologies
+
+from rabbit_chx import ExchangeRef, HashRing, Release, Topology
+from rabbit_chx.errors import TopologyError
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
+
+TYPE = "x-consistent-hash"
+
+
+@given(topologies())
+def test_a_topology_is_what_its_file_says(topology: Topology) -> None:
+    text = topology.to_toml()
+    assert Topology.from_toml(text) == topology
+    assert Topology.from_toml(text).to_toml() == text
+
+
+@given(topologies(), st.randoms())
+def test_order_does_not_count_but_that_of_a_ring(topology: Topology, random: Any) -> None:
+    shuffled = {
+        name: list(getattr(topology, name)) for name in ("exchanges", "queues", "bindings", "policies")
+    }
+    for some in shuffled.values():
+        random.shuffle(some)
+    assert replace(topology, **shuffled) == topology
+    assert hash(replace(topology, **shuffled)) == hash(topology)
+    for exchange in topology.exchanges:
+        if exchange.ring and len(exchange.ring) > 1:
+            turned = replace(exchange, ring=exchange.ring[::-1])
+            others = tuple(one for one in topology.exchanges if one != exchange)
+            assert replace(topology, exchanges=(*others, turned)) != topology
+
+
+def test_objects_are_found_by_name_and_shown_by_number() -> None:
+    topology = Topology((ExchangeDefinition("x"),), (QueueDefinition("q.10"), QueueDefinition("q.9")))
+    assert topology.queue("q.9") == QueueDefinition("q.9")
+    assert topology.exchange("x") == ExchangeDefinition("x")
+    assert topology.queue("x") is topology.exchange("q.9") is None
+    assert [one.name for one in topology.queues] == ["q.9", "q.10"]
+    assert repr(topology) == "<Topology 1 exchanges, 2 queues, 0 bindings, 0 policies>"
+    assert pickle.loads(pickle.dumps(topology)) == topology  # noqa: S301
+
+
+def test_owned_names_match_whole_and_stars_alone() -> None:
+    topology = Topology(owns=("orders.*", "a?", "*.x*y"))
+    owned = ("orders.", "orders.1", "orders.1\n", "a?", ".xy", "1.x2y")
+    assert all(map(topology.owned, owned))
+    assert not any(map(topology.owned, ("orders", "my.orders.1", "ab", "1.x2yz", "")))
+    assert not Topology().owned("orders.1")
+
+
+def test_a_ring_that_was_read_orders_the_members() -> None:
+    members = tuple(RingMember(name) for name in ("a", "b", "silent", "c"))
+    listed = Topology(
+        (ExchangeDefinition("x", TYPE, ring=members), ExchangeDefinition("y", TYPE, ring=members))
+    )
+    ring = HashRing.from_buckets(["c", ExchangeRef("a"), "b", "c", "a"], Release("4.3.6"))
+    live = listed.with_rings({"x": ring, "gone": ring})
+    assert [one.destination for one in (live.exchange("x") or members[0]).ring or ()] == [
+        "c",
+        "b",
+        "a",
+        "silent",
+    ]  # type: ignore[union-attr]
+    assert live.exchange("y") == listed.exchange("y")
+    assert live.rings["x"].provenance == "read"
+    assert Topology.from_toml(live.to_toml()) == live
+    assert live != listed
+
+
+def test_the_error_has_lines_in_the_order_of_the_file() -> None:
+    text = '[[bindings]]\nsource = "x"\n\n[[queues]]\nname = "amq.q"\ntype = "quroum"\n\n[[exchanges]]\nname = "x.{2..1}"\n'
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_toml(text, file="t.toml")
+    assert [(one.line, one.path) for one in caught.value.problems] == [
+        (1, "bindings[0].queue"), (5, "queues[0].name"), (6, "queues[0].type"), (9, "exchanges[0].name"),
+    ]  # fmt: skip
+    assert str(caught.value).startswith("t.toml has 4 mistakes:\n  line 1, bindings[0].queue: ")
+
+
+def test_a_large_file_is_read_and_written_in_a_moment() -> None:
+    queues = tuple(QueueDefinition(f"{'ab'[n % 2]}{n * 7}", arguments={"n": n}) for n in range(10_000))  # type: ignore[arg-type]
+    members = tuple(RingMember(one.name, "10000") for one in queues[:1000])
+    topology = Topology((ExchangeDefinition("x", TYPE, ring=members),), queues)
+    begin = time.monotonic()
+    assert Topology.from_toml(topology.to_toml()) == topology
+    assert time.monotonic() - begin < 20

@@ -1,0 +1,45 @@
+"""A problem says its place, its value, the rule and the remedy, and an error lists all of them."""
+
+from __future__ import annotations
+
+import pickle
+
+from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.topology import Problem
+from rabbit_chx.topology.problems import problems_error, shown_value, similar
+
+ONE = Problem("queues[0].type", '"quroum"', "a queue's type is classic", 'write "classic"', 7)
+TWO = Problem("queues[1].name", "", "a queue needs `name`", "write name = ...")
+
+
+def test_an_error_lists_every_problem() -> None:
+    error = problems_error([ONE, TWO], "orders.toml")
+    assert str(error) == (
+        "orders.toml has 2 mistakes:\n"
+        '  line 7, queues[0].type = "quroum": a queue\'s type is classic; write "classic"\n'
+        "  queues[1].name: a queue needs `name`; write name = ..."
+    )
+    assert (error.problems, error.file) == ((ONE, TWO), "orders.toml")
+    assert isinstance(error, InputError)
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (again.problems, str(again)) == (error.problems, str(error))
+    assert isinstance(again, TopologyError)
+
+
+def test_an_error_without_a_file_says_what_it_is_about() -> None:
+    assert str(problems_error([TWO], None)).startswith("the topology has a mistake:\n")
+
+
+def test_values_are_shown_as_toml_writes_them_and_cut() -> None:
+    assert shown_value({"a": [1, True, "é\n"], "b": {}}) == '{ a = [1, true, "é\\n"], b = {} }'
+    assert shown_value("x" * 100) == '"' + "x" * 59 + "..."
+    assert shown_value(1 << 5000) == "a number of 5001 bits"
+    assert shown_value(None) == ""
+    assert len(shown_value(list(range(10_000)))) == 63
+
+
+def test_a_word_that_is_close_is_found() -> None:
+    words = ("routing_key", "queue", "Durable")
+    assert [similar(word, words) for word in ("routing-key", "quque", "DURABLE", "xyz")] == [
+        "routing_key", "queue", "Durable", None,
+    ]  # fmt: skip
