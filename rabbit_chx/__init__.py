@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         InputError,
         PublishError,
         RabbitChxError,
+        TopologyError,
         UnreachableError,
     )
     from rabbit_chx.publishing import AsyncPublisher, Limits, Publisher, PublishReport, Retries, Returned
@@ -59,6 +60,7 @@ _HOMES = {
     "Retries": "rabbit_chx.publishing",
     "Returned": "rabbit_chx.publishing",
     "Topology": "rabbit_chx.topology",
+    "TopologyError": "rabbit_chx.errors",
     "UnreachableError": "rabbit_chx.errors",
     "__version__": "rabbit_chx.version",
     "jump_consistent_hash": "rabbit_chx.routing",
@@ -88,6 +90,7 @@ __all__ = [
     "Retries",
     "Returned",
     "Topology",
+    "TopologyError",
     "UnreachableError",
     "jump_consistent_hash",
     "phash2",

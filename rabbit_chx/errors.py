@@ -32,6 +32,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.topology.problems import Problem
 
@@ -111,11 +113,20 @@ class TopologyError(InputError):
     Attributes:
         problems: each mistake, a :class:`~rabbit_chx.topology.problems.Problem`.
         file: the name of the file, where it is known.
+
+    Args:
+        problems: the mistakes, at least one, in the order of the file.
+        file: the name of the file, where it is known.
+        what: what the mistakes are in, for the text; a file's name comes before it.
     """
 
-    def __init__(self, message: str, *, problems: tuple[Problem, ...] = (), file: str | None = None) -> None:
-        super().__init__(message)
-        self.problems = problems
+    def __init__(
+        self, problems: Iterable[Problem], *, file: str | None = None, what: str = "the topology"
+    ) -> None:
+        listed = tuple(problems)
+        count = "a mistake" if len(listed) == 1 else f"{len(listed)} mistakes"
+        super().__init__("\n".join([f"{file or what} has {count}:", *(f"  {problem}" for problem in listed)]))
+        self.problems = listed
         self.file = file
 
 

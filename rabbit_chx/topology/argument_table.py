@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, Union
 from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.errors import InputError
 
-__all__ = ["NO_ARGUMENTS", "ArgumentTable", "ArgumentValue"]
+__all__ = ["NO_ARGUMENTS", "ArgumentTable", "ArgumentValue", "plain"]
 
 ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", ...], "ArgumentTable", None]
 
@@ -66,6 +66,11 @@ class ArgumentTable(Mapping[str, ArgumentValue]):
     def plain(self) -> dict[str, Any]:
         """Return the same as dicts and lists, as `json` writes them."""
         return {name: _plain(value) for name, value in self._values.items()}
+
+
+def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as dicts and lists, as `json` writes them."""
+    return ArgumentTable(arguments).plain()
 
 
 def _frozen(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition
-from rabbit_chx.topology.problems import Problem, problems_error
+from rabbit_chx.topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.object_set import ObjectSet
 
 __all__ = ["hash_exchanges", "listed_bindings", "unwritable", "written"]
 
 
-def written(topology: Topology, vhost: str | None, *, rings: bool) -> str:
+def written(topology: ObjectSet, vhost: str | None, *, rings: bool) -> str:
     """Return the JSON text.
 
     Args:
@@ -30,13 +32,13 @@ def written(topology: Topology, vhost: str | None, *, rings: bool) -> str:
     """
     problems = list(unwritable(topology, "definitions"))
     if problems:
-        raise problems_error(problems, None)
+        raise TopologyError(problems)
     place = {} if vhost is None else {"vhost": vhost}
     document: dict[str, Any] = {"explanation": _explanation(topology, rings=rings)}
     document["exchanges"] = [
         {
             "name": one.name, **place, "type": one.type, "durable": one.durable, "auto_delete": one.auto_delete,
-            "internal": one.internal, "arguments": one.arguments.plain(),
+            "internal": one.internal, "arguments": plain(one.arguments),
         }
         for one in topology.exchanges
         if one.owner == "ours"
@@ -44,7 +46,7 @@ def written(topology: Topology, vhost: str | None, *, rings: bool) -> str:
     document["queues"] = [
         {
             "name": one.name, **place, "durable": one.durable, "auto_delete": one.auto_delete,
-            "arguments": one.declared_arguments.plain(),
+            "arguments": plain(one.declared_arguments),
         }
         for one in topology.queues
         if one.owner == "ours"
@@ -53,7 +55,7 @@ def written(topology: Topology, vhost: str | None, *, rings: bool) -> str:
     document["policies"] = [
         {
             "name": one.name, **place, "pattern": one.pattern, "apply-to": one.apply_to,
-            "definition": one.definition.plain(), "priority": one.priority,
+            "definition": plain(one.definition), "priority": one.priority,
         }
         for one in topology.policies
         if one.owner == "ours"
@@ -61,7 +63,7 @@ def written(topology: Topology, vhost: str | None, *, rings: bool) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def listed_bindings(topology: Topology, *, rings: bool) -> Iterator[BindingDefinition]:
+def listed_bindings(topology: ObjectSet, *, rings: bool) -> Iterator[BindingDefinition]:
     """Yield the bindings that are ours; those of hash exchanges come last, in ring order.
 
     Args:
@@ -75,7 +77,7 @@ def listed_bindings(topology: Topology, *, rings: bool) -> Iterator[BindingDefin
                 yield BindingDefinition(exchange.name, member.destination, member.key, member.arguments)
 
 
-def unwritable(topology: Topology, where: str) -> Iterator[Problem]:
+def unwritable(topology: ObjectSet, where: str) -> Iterator[Problem]:
     """Yield what neither a definitions file nor the Kubernetes operator can say.
 
     Args:
@@ -94,7 +96,7 @@ def unwritable(topology: Topology, where: str) -> Iterator[Problem]:
             yield Problem(f"queue {queue.name}", "", rule, "leave the queue out: its client declares it")
 
 
-def hash_exchanges(topology: Topology) -> str:
+def hash_exchanges(topology: ObjectSet) -> str:
     """Return the names of our hash exchanges that have members, for a sentence."""
     return ", ".join(
         one.name
@@ -103,7 +105,7 @@ def hash_exchanges(topology: Topology) -> str:
     )
 
 
-def _explanation(topology: Topology, *, rings: bool) -> str:
+def _explanation(topology: ObjectSet, *, rings: bool) -> str:
     names = hash_exchanges(topology)
     if not names:
         return "Written by rabbit_chx."
@@ -123,5 +125,5 @@ def _binding(one: BindingDefinition, place: dict[str, str]) -> dict[str, Any]:
         "destination": one.destination.name if isinstance(one.destination, ExchangeRef) else one.destination,
         "destination_type": "exchange" if to_exchange else "queue",
         "routing_key": one.routing_key,
-        "arguments": one.arguments.plain(),
+        "arguments": plain(one.arguments),
     }

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -24,7 +24,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.problems import Problem, problems_error, shown_value
+from rabbit_chx.topology.problems import Problem, shown_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,6 +35,7 @@ __all__ = ["read"]
 
 _LISTS = ("exchanges", "queues", "bindings", "policies")
 _OURS = "amq."
+_WHAT = "the definitions file"
 #: What a file holds besides, by its key: words for one of it.
 _OTHER = {
     "users": "user",
@@ -63,7 +64,7 @@ def read(text: str | bytes, vhost: str) -> dict[str, Any]:
     bindings = [file.binding(entry) for entry in file.entries("bindings")]
     policies = [file.policy(entry) for entry in file.entries("policies")]
     if file.problems:
-        raise problems_error(file.problems, None, "the definitions file")
+        raise TopologyError(file.problems, what=_WHAT)
     return _assembled(
         file,
         [one for one in exchanges if one and not one.name.startswith(_OURS) and one.name],
@@ -133,11 +134,11 @@ def _document(text: str | bytes) -> dict[str, Any]:
         document = json.loads(text)
     except (ValueError, TypeError, RecursionError) as error:
         problem = Problem("the text", "", f"this is not JSON: {error}", "export it again")
-        raise problems_error([problem], None, "the definitions file") from None
+        raise TopologyError([problem], what=_WHAT) from None
     if not isinstance(document, dict) or not any(name in document for name in _LISTS):
         rule = f"there is none of {', '.join(_LISTS)}"
         problem = Problem("the text", "", rule, "give what `rabbitmqctl export_definitions` writes")
-        raise problems_error([problem], None, "the definitions file")
+        raise TopologyError([problem], what=_WHAT)
     return document
 
 
@@ -214,7 +215,7 @@ class _File:
         if there and self.vhost not in there:
             rule = f"there is no vhost {self.vhost!r} in the file"
             remedy = f"give one of {', '.join(sorted(map(repr, there)))}"
-            raise problems_error([Problem("vhosts", "", rule, remedy)], None, "the definitions file")
+            raise TopologyError([Problem("vhosts", "", rule, remedy)], what=_WHAT)
         self.problems.clear()  # whatever is wrong is found again, once
 
     def other_objects(self) -> list[str]:

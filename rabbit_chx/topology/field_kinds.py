@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
-from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.problems import similar
 
 if TYPE_CHECKING:

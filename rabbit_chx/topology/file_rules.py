@@ -10,9 +10,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.names import too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.ring_changes import MAX_BUCKETS
+from rabbit_chx.routing.ring_state import MAX_BUCKETS
+from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -121,8 +123,7 @@ def _name_finding(field: str, name: str) -> Iterator[_Finding]:
         )
         return
     if size > MAX_SHORTSTR:
-        rule = f"the text has {size} bytes: AMQP carries at most {MAX_SHORTSTR}"
-        yield field, name, rule, "write a shorter one"
+        yield field, name, too_long("the text", size), "write a shorter one"
     if "\n" in name or "\r" in name:
         yield (
             field,
@@ -163,7 +164,7 @@ def _exchange_arguments(entry: FileEntry) -> Iterator[_Finding]:
     header, hashed = arguments.get("hash-header"), arguments.get("hash-property")
     if header is not None and hashed is not None:
         rule = "hash-header and hash-property exclude each other"
-        yield "arguments", arguments.plain(), rule, "write only one of them"
+        yield "arguments", plain(arguments), rule, "write only one of them"
     if header is not None and not isinstance(header, str):
         yield (
             "arguments.hash-header",
@@ -295,8 +296,7 @@ def _binding_names(entry: FileEntry) -> Iterator[_Finding]:
     yield from _name_finding(field, name)
     size = len(binding.routing_key.encode(errors="replace"))
     if size > MAX_SHORTSTR:
-        rule = f"the text has {size} bytes: AMQP carries at most {MAX_SHORTSTR}"
-        yield "routing_key", binding.routing_key, rule, "write a shorter one"
+        yield "routing_key", binding.routing_key, too_long("the text", size), "write a shorter one"
 
 
 def _binding_source(entry: FileEntry, kinds: dict[str, str]) -> Iterator[_Finding]:

@@ -11,14 +11,16 @@ import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.definitions_export import hash_exchanges, listed_bindings, unwritable
-from rabbit_chx.topology.problems import Problem, problems_error
+from rabbit_chx.topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.object_set import ObjectSet
     from rabbit_chx.topology.objects import BindingDefinition
 
 __all__ = ["written"]
@@ -31,7 +33,7 @@ _SHORTENED = 200
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
-def written(topology: Topology, cluster: str, namespace: str | None, vhost: str, *, rings: bool) -> str:
+def written(topology: ObjectSet, cluster: str, namespace: str | None, vhost: str, *, rings: bool) -> str:
     """Return the YAML text.
 
     Args:
@@ -46,7 +48,7 @@ def written(topology: Topology, cluster: str, namespace: str | None, vhost: str,
     """
     problems = [*unwritable(topology, "manifests"), *_unknown_to_operator(topology)]
     if problems:
-        raise problems_error(problems, None)
+        raise TopologyError(problems)
     documents = []
     for kind, name, fields in _objects(topology, rings=rings):
         metadata = {"name": name} | ({} if namespace is None else {"namespace": namespace})
@@ -57,7 +59,7 @@ def written(topology: Topology, cluster: str, namespace: str | None, vhost: str,
     return _comment(topology, rings=rings) + "".join(f"---\n{document}" for document in documents)
 
 
-def _objects(topology: Topology, *, rings: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _objects(topology: ObjectSet, *, rings: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield the kind, the name in Kubernetes and the fields of each object."""
     for exchange in topology.exchanges:
         if exchange.owner == "ours":
@@ -69,7 +71,7 @@ def _objects(topology: Topology, *, rings: bool) -> Iterator[tuple[str, str, dic
                     "type": exchange.type,
                     "durable": exchange.durable,
                     "autoDelete": exchange.auto_delete,
-                    "arguments": exchange.arguments.plain(),
+                    "arguments": plain(exchange.arguments),
                 },
             )
     for queue in topology.queues:
@@ -82,7 +84,7 @@ def _objects(topology: Topology, *, rings: bool) -> Iterator[tuple[str, str, dic
                     "type": queue.type,
                     "durable": queue.durable,
                     "autoDelete": queue.auto_delete,
-                    "arguments": queue.arguments.plain(),
+                    "arguments": plain(queue.arguments),
                 },
             )
     for binding in listed_bindings(topology, rings=rings):
@@ -97,7 +99,7 @@ def _objects(topology: Topology, *, rings: bool) -> Iterator[tuple[str, str, dic
                     "pattern": policy.pattern,
                     "applyTo": policy.apply_to,
                     "priority": policy.priority,
-                    "definition": policy.definition.plain(),
+                    "definition": plain(policy.definition),
                 },
             )
 
@@ -112,13 +114,13 @@ def _binding(binding: BindingDefinition) -> tuple[str, str, dict[str, Any]]:
         "destination": destination,
         "destinationType": "exchange" if to_exchange else "queue",
         "routingKey": binding.routing_key,
-        "arguments": binding.arguments.plain(),
+        "arguments": plain(binding.arguments),
     }
     identity = json.dumps(fields, sort_keys=True)
     return "Binding", _hashed(f"{binding.source}-{destination}", identity), fields
 
 
-def _unknown_to_operator(topology: Topology) -> Iterator[Problem]:
+def _unknown_to_operator(topology: ObjectSet) -> Iterator[Problem]:
     for exchange in topology.exchanges:
         if exchange.owner == "ours" and exchange.internal:
             rule = "the operator has no internal exchanges"
@@ -133,7 +135,7 @@ def _unknown_to_operator(topology: Topology) -> Iterator[Problem]:
             )
 
 
-def _comment(topology: Topology, *, rings: bool) -> str:
+def _comment(topology: ObjectSet, *, rings: bool) -> str:
     names = hash_exchanges(topology)
     if not names:
         return "# Written by rabbit_chx.\n"

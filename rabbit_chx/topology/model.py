@@ -6,23 +6,20 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology import definitions_export, definitions_import, kubernetes_manifests, toml_writer
 from rabbit_chx.topology.file_rules import problems_of
 from rabbit_chx.topology.line_numbers import line_of
-from rabbit_chx.topology.objects import natural_order, order_of_name
-from rabbit_chx.topology.problems import problems_error
+from rabbit_chx.topology.object_set import ObjectSet
+from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.toml_reader import parsed, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rabbit_chx.routing import Destination, HashRing, Release
+    from rabbit_chx.routing import HashRing, Release
     from rabbit_chx.topology.objects import (
-        BindingDefinition,
         ExchangeDefinition,
-        PolicyDefinition,
-        QueueDefinition,
     )
     from rabbit_chx.topology.problems import Problem
 
@@ -30,16 +27,12 @@ __all__ = ["Topology"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Topology:
+class Topology(ObjectSet):
     """The exchanges, queues, bindings and policies of a vhost. A value.
 
     Two topologies are equal if they say the same, in any order. Rings, the release and what was left out do not count.
 
     Attributes:
-        exchanges: the exchanges, sorted by name.
-        queues: the queues, sorted by name.
-        bindings: the bindings of all exchanges but ``x-consistent-hash`` ones, sorted by source, destination and key.
-        policies: the policies, sorted by name.
         cluster: the cluster's name; None where it is not said.
         max_share_moved: the largest share of keys that a plan may move in a hash exchange, 0 to 1; None where it is
             not said.
@@ -49,10 +42,6 @@ class Topology:
         left_out: what the source says beyond this, in words without values.
     """
 
-    exchanges: tuple[ExchangeDefinition, ...] = ()
-    queues: tuple[QueueDefinition, ...] = ()
-    bindings: tuple[BindingDefinition, ...] = ()
-    policies: tuple[PolicyDefinition, ...] = ()
     cluster: str | None = None
     max_share_moved: float | None = None
     owns: tuple[str, ...] = ()
@@ -61,17 +50,11 @@ class Topology:
     left_out: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        # dataclass(frozen=True) leaves no other way to set an attribute.
-        for name in ("exchanges", "queues", "bindings", "policies"):
-            object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=natural_order)))
+        super(
+            Topology, self
+        ).__post_init__()  # slots=True makes another class, of which super() knows nothing
         object.__setattr__(self, "owns", tuple(self.owns))
         object.__setattr__(self, "left_out", tuple(self.left_out))
-
-    def __repr__(self) -> str:
-        counts = (
-            f"{len(getattr(self, name))} {name}" for name in ("exchanges", "queues", "bindings", "policies")
-        )
-        return f"<Topology {', '.join(counts)}>"
 
     @classmethod
     def from_toml(cls, text: str, *, file: str | None = None) -> Topology:
@@ -88,7 +71,7 @@ class Topology:
         objects = read_document(document)
         problems = [*objects.problems, *objects.range_problems, *problems_of(objects)]
         if problems:
-            raise problems_error(_with_lines(problems, text, document), file, "the topology")
+            raise TopologyError(_with_lines(problems, text, document), file=file)
         exchanges, queues, bindings, policies = (
             tuple(entry.value for entry in entries)
             for entries in (objects.exchanges, objects.queues, objects.bindings, objects.policies)
@@ -103,7 +86,9 @@ class Topology:
         Raises:
             TopologyError: an argument is None, which TOML cannot write.
         """
-        return toml_writer.written(self)
+        return toml_writer.written(
+            self, {name: getattr(self, name) for name in ("cluster", "max_share_moved", "owns")}
+        )
 
     @classmethod
     def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
@@ -159,43 +144,12 @@ class Topology:
         """
         return kubernetes_manifests.written(self, cluster, namespace, vhost, rings=rings)
 
-    def exchange(self, name: str) -> ExchangeDefinition | None:
-        """Return the exchange of a name; None if there is none."""
-        return next((one for one in self.exchanges if one.name == name), None)
-
-    def queue(self, name: str) -> QueueDefinition | None:
-        """Return the queue of a name; None if there is none."""
-        return next((one for one in self.queues if one.name == name), None)
-
     def owned(self, name: str) -> bool:
         """Return whether the name of an exchange or a queue matches `owns`; ``*`` stands for any text."""
         return any(
             re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL)
             for pattern in self.owns
         )
-
-    @property
-    def unlisted(self) -> tuple[Destination, ...]:
-        """The exchanges and queues that bindings name and that are not listed, sorted; without ``amq.`` exchanges.
-
-        Someone else declares them. They have to exist before the bindings are made.
-        """
-        exchanges = {one.name for one in self.exchanges}
-        queues = {one.name for one in self.queues}
-        used: set[Destination] = {ExchangeRef(binding.source) for binding in self.bindings}
-        used.update(binding.destination for binding in self.bindings)
-        for exchange in self.exchanges:
-            used.update(member.destination for member in exchange.ring or exchange.members or ())
-        missing = {
-            one
-            for one in used
-            if (
-                one.name not in exchanges and not one.name.startswith("amq.")
-                if isinstance(one, ExchangeRef)
-                else one not in queues
-            )
-        }
-        return tuple(sorted(missing, key=lambda one: (isinstance(one, str), order_of_name(str(one)))))
 
     def with_rings(self, rings: Mapping[str, HashRing]) -> Topology:
         """Return the topology with rings that were read, and the members of those exchanges in the order of the rings.

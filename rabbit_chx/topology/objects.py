@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import binding_key, check_destination
@@ -50,7 +50,7 @@ class RingMember:
 
     destination: Destination
     key: str = "1"
-    arguments: ArgumentTable = NO_ARGUMENTS
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
 
     def __post_init__(self) -> None:
         check_destination(self.destination)
@@ -87,7 +87,7 @@ class ExchangeDefinition:
     durable: bool = True
     auto_delete: bool = False
     internal: bool = False
-    arguments: ArgumentTable = NO_ARGUMENTS
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
     ring: tuple[RingMember, ...] | None = None
     slots: int | None = None
     members: tuple[RingMember, ...] | None = None
@@ -121,7 +121,7 @@ class QueueDefinition:
     durable: bool = True
     exclusive: bool = False
     auto_delete: bool = False
-    arguments: ArgumentTable = NO_ARGUMENTS
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
@@ -156,7 +156,7 @@ class BindingDefinition:
     source: str
     destination: Destination
     routing_key: str = ""
-    arguments: ArgumentTable = NO_ARGUMENTS
+    arguments: Mapping[str, Any] = NO_ARGUMENTS
     owner: Owner = "ours"
 
     def __post_init__(self) -> None:
@@ -180,7 +180,7 @@ class PolicyDefinition:
     name: str
     pattern: str
     apply_to: str = "all"
-    definition: ArgumentTable = NO_ARGUMENTS
+    definition: Mapping[str, Any] = NO_ARGUMENTS
     priority: int = 0
     owner: Owner = "ours"
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from rabbit_chx.errors import TopologyError
-
-__all__ = ["Problem", "problems_error", "shown_value", "similar"]
+__all__ = ["Problem", "shown_value", "similar"]
 
 _SHOWN = 60
 
@@ -36,22 +34,6 @@ class Problem:
     def __str__(self) -> str:
         place = self.path if self.line is None else f"line {self.line}, {self.path}"
         return f"{place}{self.value and f' = {self.value}'}: {self.rule}; {self.remedy}"
-
-
-def problems_error(
-    problems: Iterable[Problem], file: str | None, what: str = "the topology"
-) -> TopologyError:
-    """Return the error that lists the mistakes, in the order of the file.
-
-    Args:
-        problems: the mistakes, at least one.
-        file: the name of the file, if there is one.
-        what: what the mistakes are in, where no file is named.
-    """
-    listed = tuple(problems)
-    count = "a mistake" if len(listed) == 1 else f"{len(listed)} mistakes"
-    lines = [f"{file or what} has {count}:", *(f"  {problem}" for problem in listed)]
-    return TopologyError("\n".join(lines), problems=listed, file=file)
 
 
 def similar(word: str, words: Iterable[str]) -> str | None:

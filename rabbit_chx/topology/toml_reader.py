@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.entry_fields import FILE, EntryType
 from rabbit_chx.topology.objects import (
@@ -17,7 +19,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.problems import Problem, problems_error, shown_value, similar
+from rabbit_chx.topology.problems import Problem, shown_value, similar
 from rabbit_chx.topology.ranges import RangeError, expanded
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["FileEntry", "FileObjects", "parsed", "read_document"]
 
 Entry = Mapping[str, Any]
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +89,7 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         problem = Problem("the text", "", f"this is not TOML: {error}", "see https://toml.io")
     except RecursionError:
         problem = Problem("the text", "", "it is nested too deep", "write at most 100 levels")
-    raise problems_error([problem], file)
+    raise TopologyError([problem], file=file)
 
 
 def read_document(document: Entry) -> FileObjects:
@@ -197,7 +201,8 @@ class _Reader:
 
 
 def _joined(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    shown = name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return f"{path}.{shown}" if path else shown
 
 
 def _destination(entry: Entry) -> Destination:

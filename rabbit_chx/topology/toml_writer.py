@@ -7,14 +7,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.entry_fields import BINDING, EXCHANGE, FILE, MEMBER, POLICY, QUEUE, EntryType
-from rabbit_chx.topology.problems import Problem, problems_error
+from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.ranges import folded
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.object_set import ObjectSet
     from rabbit_chx.topology.objects import RingMember
 
 __all__ = ["toml_value", "written"]
@@ -23,14 +25,17 @@ _WIDTH = 110
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def written(topology: Topology) -> str:
+def written(topology: ObjectSet, settings: Mapping[str, Any]) -> str:
     """Return the text of a file that says the topology.
+
+    Args:
+        topology: its objects.
+        settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
 
     Raises:
         TopologyError: an argument is None, which TOML cannot write.
     """
-    top = {name: getattr(topology, name) for name in ("cluster", "max_share_moved", "owns")}
-    parts = ["\n".join(_fields({**top, "owns": list(top["owns"])}, FILE))]
+    parts = ["\n".join(_fields({**settings, "owns": list(settings["owns"])}, FILE))]
     for heading, type_, entries in (
         ("exchanges", EXCHANGE, [_exchange(one) for one in topology.exchanges]),
         ("queues", QUEUE, [_plain(one, QUEUE) for one in topology.queues]),
@@ -49,7 +54,7 @@ def _plain(one: object, type_: EntryType) -> dict[str, Any]:
     entry = {field.name: getattr(one, field.name) for field in type_.fields}
     for name in ("arguments", "definition"):
         if name in entry:
-            entry[name] = entry[name].plain()
+            entry[name] = plain(entry[name])
     return entry
 
 
@@ -62,11 +67,11 @@ def _exchange(one: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _member(member: RingMember) -> dict[str, Any]:
-    plain_weight = member.key.isascii() and member.key.isdigit() and str(int(member.key)) == member.key
+    number = re.fullmatch(r"[1-9][0-9]{0,17}", member.key)
     return {
         **_destination(member.destination),
-        "weight": int(member.key) if plain_weight else member.key,
-        "arguments": member.arguments.plain(),
+        "weight": int(member.key) if number else member.key,
+        "arguments": plain(member.arguments),
     }
 
 
@@ -75,7 +80,7 @@ def _binding(one: Any) -> dict[str, Any]:  # noqa: ANN401
         "source": one.source,
         **_destination(one.destination),
         "routing_key": one.routing_key,
-        "arguments": one.arguments.plain(),
+        "arguments": plain(one.arguments),
         "owner": one.owner,
     }
 
@@ -134,7 +139,7 @@ def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
         if _has_none(value)
     ]  # fmt: skip
     if problems:
-        raise problems_error(problems, None)
+        raise TopologyError(problems)
 
 
 def _has_none(value: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
@@ -16,6 +16,9 @@ from rabbit_chx.topology import (
     RingMember,
     Topology,
 )
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.objects import Owner
 
 __all__ = ["arguments", "bindings", "names", "problems_in", "topologies"]
 
@@ -54,7 +57,7 @@ arguments = st.dictionaries(
     st.recursive(_scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(names, inner, max_size=2)),
     max_size=2,
 )  # fmt: skip
-_owners = st.sampled_from(["ours", "external"])
+_owners: st.SearchStrategy[Owner] = st.sampled_from(["ours", "external"])
 _destinations = names | names.map(ExchangeRef)
 _weights = st.integers(1, 20) | st.sampled_from(["007", "+5", "12"])
 _shares = st.none() | st.floats(0, 1)
@@ -78,17 +81,19 @@ def _exchanges(draw: st.DrawFn) -> ExchangeDefinition:
     if type_ == _CHX:
         about = _slotted(draw) if draw(st.booleans()) else {"ring": draw(_rings())}
         about["max_share_moved"] = draw(_shares)
-    flags = [draw(st.booleans()) for _ in range(3)]
-    return ExchangeDefinition(
-        draw(names), type_, *flags, arguments=draw(arguments), owner=draw(_owners), **about
-    )
+    for flag in ("durable", "auto_delete", "internal"):
+        about[flag] = draw(st.booleans())
+    return ExchangeDefinition(draw(names), type_, arguments=draw(arguments), owner=draw(_owners), **about)
 
 
 @st.composite
 def _queues(draw: st.DrawFn) -> QueueDefinition:
     type_ = draw(st.sampled_from(["classic", "quorum", "stream"]))
     flags = [draw(st.booleans()) for _ in range(3)] if type_ == "classic" else [True, False, False]
-    return QueueDefinition(draw(names), type_, *flags, arguments=draw(arguments), owner=draw(_owners))
+    durable, exclusive, auto_delete = flags
+    return QueueDefinition(
+        draw(names), type_, durable, exclusive, auto_delete, draw(arguments), draw(_owners)
+    )
 
 
 def bindings(sources: st.SearchStrategy[str]) -> st.SearchStrategy[BindingDefinition]:

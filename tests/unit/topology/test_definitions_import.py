@@ -37,9 +37,9 @@ def test_an_export_says_what_was_declared(name: str) -> None:
     assert topology.release == release
     assert topology.queues == (
         QueueDefinition("gone", durable=False, auto_delete=True),
-        *([] if old else [QueueDefinition("log", "stream", arguments={"x-max-age": "7D"})]),  # type: ignore[arg-type]
+        *([] if old else [QueueDefinition("log", "stream", arguments={"x-max-age": "7D"})]),
         *(
-            QueueDefinition(f"orders.{n}", "quorum", arguments={} if old else {"x-delivery-limit": 5})  # type: ignore[arg-type]
+            QueueDefinition(f"orders.{n}", "quorum", arguments={} if old else {"x-delivery-limit": 5})
             for n in range(1, 6)
         ),
         *(QueueDefinition(f"plain.{n}") for n in (2, 3, 10)),
@@ -50,19 +50,19 @@ def test_an_export_says_what_was_declared(name: str) -> None:
                 "x-message-ttl": 60000,
                 "x-dead-letter-exchange": "audit",
                 "x-single-active-consumer": True,
-            },  # type: ignore[arg-type]
+            },
         ),
     )
     assert BindingDefinition("audit", "typed", "order.#") in topology.bindings
     headers = {"x-match": "all", "region": "eu", "size": 5}
-    assert BindingDefinition("amq.headers", "typed", "typed", headers) in topology.bindings  # type: ignore[arg-type]
+    assert BindingDefinition("amq.headers", "typed", "typed", headers) in topology.bindings
     assert topology.policies == (
-        PolicyDefinition("shards", "^images$", "exchanges", {"shards-per-node": 1, "routing-key": "1"}, 3),  # type: ignore[arg-type]
-        PolicyDefinition("ttl", "^plain\\.", "queues", {"message-ttl": 60000}),  # type: ignore[arg-type]
+        PolicyDefinition("shards", "^images$", "exchanges", {"shards-per-node": 1, "routing-key": "1"}, 3),
+        PolicyDefinition("ttl", "^plain\\.", "queues", {"message-ttl": 60000}),
     )
     assert topology.exchange("brief") == ExchangeDefinition("brief", durable=False, auto_delete=True)
     assert topology.exchange("amq.rabbitmq.log") is None
-    assert all(one.owner == "ours" for one in (*topology.exchanges, *topology.queues))
+    assert {one.owner for one in topology.exchanges} | {one.owner for one in topology.queues} == {"ours"}
 
 
 @pytest.mark.parametrize("name", EXPORTS)

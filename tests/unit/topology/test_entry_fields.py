@@ -15,19 +15,22 @@ from jsonschema.validators import extend
 from topologies import topologies
 from topology_schema import topology_schema
 
-from rabbit_chx import Topology
-from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx import Topology, TopologyError
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, Problem, QueueDefinition
 from rabbit_chx.topology.entry_fields import EXCHANGE, FILE, POLICY, QUEUE, EntryField, EntryType
 from rabbit_chx.topology.toml_reader import read_document
+from rabbit_chx.topology.toml_writer import toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
 _TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-VALIDATOR = extend(Draft7Validator, type_checker=_TYPES)(json.loads(topology_schema()))
+VALIDATOR: Any = extend(Draft7Validator, type_checker=_TYPES)(  # type: ignore[no-untyped-call]
+    json.loads(topology_schema())
+)
 
 
 def agreed(document: dict[str, Any]) -> bool:
     """Return whether a document is good; the schema and the parser have to say the same."""
-    by_schema = VALIDATOR.is_valid(document)
+    by_schema: bool = VALIDATOR.is_valid(document)
     by_parser = not read_document(document).problems
     assert by_schema == by_parser, (
         document,
@@ -83,6 +86,22 @@ def _entry(draw: st.DrawFn, type_: EntryType) -> dict[str, Any]:
 @given(_entry(FILE))
 def test_schema_and_parser_agree_on_any_document(document: dict[str, Any]) -> None:
     agreed(document)
+
+
+@given(_entry(FILE))
+def test_any_document_is_a_topology_or_has_problems_with_places(document: dict[str, Any]) -> None:
+    text = "\n".join(f"{toml_value(name)} = {toml_value(value)}" for name, value in document.items())
+    problems: tuple[Problem, ...] = ()
+    topology = None
+    try:
+        topology = Topology.from_toml(text)
+    except TopologyError as error:
+        problems = error.problems
+    assert (topology is None) == bool(problems)
+    assert all(one.path and one.rule and one.remedy for one in problems)
+    if topology is not None:
+        assert Topology.from_toml(topology.to_toml()) == topology
+        assert agreed(document)
 
 
 @given(topologies())

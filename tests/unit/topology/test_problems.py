@@ -6,14 +6,14 @@ import pickle
 
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.topology import Problem
-from rabbit_chx.topology.problems import problems_error, shown_value, similar
+from rabbit_chx.topology.problems import shown_value, similar
 
 ONE = Problem("queues[0].type", '"quroum"', "a queue's type is classic", 'write "classic"', 7)
 TWO = Problem("queues[1].name", "", "a queue needs `name`", "write name = ...")
 
 
 def test_an_error_lists_every_problem() -> None:
-    error = problems_error([ONE, TWO], "orders.toml")
+    error = TopologyError([ONE, TWO], file="orders.toml")
     assert str(error) == (
         "orders.toml has 2 mistakes:\n"
         '  line 7, queues[0].type = "quroum": a queue\'s type is classic; write "classic"\n'
@@ -27,7 +27,7 @@ def test_an_error_lists_every_problem() -> None:
 
 
 def test_an_error_without_a_file_says_what_it_is_about() -> None:
-    assert str(problems_error([TWO], None)).startswith("the topology has a mistake:\n")
+    assert str(TopologyError([TWO])).startswith("the topology has a mistake:\n")
 
 
 def test_values_are_shown_as_toml_writes_them_and_cut() -> None:

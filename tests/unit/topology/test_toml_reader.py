@@ -69,25 +69,25 @@ def test_each_field_is_read() -> None:
     members = (RingMember("events.1", "2"), RingMember("events.2", "2"))
     ring = (
         RingMember("orders.1", "3"), RingMember("orders.2", "3"), RingMember(ExchangeRef("audit"), "1"),
-        RingMember("q", "007", {"a": 1}),  # type: ignore[arg-type]
+        RingMember("q", "007", {"a": 1}),
     )  # fmt: skip
     assert topology.exchanges == (
         ExchangeDefinition("events", "x-consistent-hash", slots=64, members=members),
         ExchangeDefinition(
-            "orders", "x-consistent-hash", False, True, True, {"hash-header": "tenant"}, ring, max_share_moved=0.05  # type: ignore[arg-type]
+            "orders", "x-consistent-hash", False, True, True, {"hash-header": "tenant"}, ring, max_share_moved=0.05
         ),
     )  # fmt: skip
     assert topology.queues[0] == QueueDefinition("mine", durable=False, exclusive=True, auto_delete=True)
     assert topology.queues[2] == QueueDefinition(
-        "orders.02", "quorum", arguments={"x-delivery-limit": 5, "x-dead-letter-exchange": "dead.2"}, owner="external"  # type: ignore[arg-type]
+        "orders.02", "quorum", arguments={"x-delivery-limit": 5, "x-dead-letter-exchange": "dead.2"}, owner="external"
     )  # fmt: skip
     assert topology.bindings == (
-        BindingDefinition("audit", "a.1", "k.1", {"x": [1, {"y": 2.5}]}, "external"),  # type: ignore[arg-type]
-        BindingDefinition("audit", "a.2", "k.2", {"x": [1, {"y": 2.5}]}, "external"),  # type: ignore[arg-type]
+        BindingDefinition("audit", "a.1", "k.1", {"x": [1, {"y": 2.5}]}, "external"),
+        BindingDefinition("audit", "a.2", "k.2", {"x": [1, {"y": 2.5}]}, "external"),
         BindingDefinition("audit", ExchangeRef("other")),
     )
     assert topology.policies == (
-        PolicyDefinition("shards", "^images{1..2}$", "exchanges", {"shards-per-node": 4}, -1, "external"),  # type: ignore[arg-type]
+        PolicyDefinition("shards", "^images{1..2}$", "exchanges", {"shards-per-node": 4}, -1, "external"),
     )
 
 
@@ -199,6 +199,6 @@ def test_text_that_is_no_toml_says_where(text: str, says: str) -> None:
 def test_entries_know_their_place_and_their_wrong_fields() -> None:
     objects = read_document(parsed('[[queues]]\nname = "q.{1..2}"\ndurable = 5'))
     assert [(one.path, one.bad, one.value.name, one.value.durable) for one in objects.queues] == [
-        ("queues[0]", {"durable"}, "q.1", True),
-        ("queues[0]", {"durable"}, "q.2", True),
+        ("queues[0]", frozenset({"durable"}), "q.1", True),
+        ("queues[0]", frozenset({"durable"}), "q.2", True),
     ]

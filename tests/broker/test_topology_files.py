@@ -1,0 +1,111 @@
+"""Definitions files between this package and a real broker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx import HashRing, Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker.management import Management
+
+if TYPE_CHECKING:
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+arguments = { hash-header = "tenant" }
+ring = [{ queue = "q.{40..40}", weight = 3 }, { queue = "q.{1..39}" }, { exchange = "audit", weight = "007" }]
+[[exchanges]]
+name = "audit"
+type = "topic"
+arguments = { alternate-exchange = "amq.fanout" }
+[[exchanges]]
+name = "brief"
+auto_delete = true
+[[queues]]
+name = "q.{1..39}"
+[[queues]]
+name = "q.40"
+type = "quorum"
+arguments = { x-max-length = 1000 }
+[[queues]]
+name = "typed"
+arguments = { x-message-ttl = 60000, x-dead-letter-exchange = "audit", x-single-active-consumer = true }
+[[bindings]]
+source = "audit"
+queue = "q.{1..3}"
+routing_key = "k.{1..3}"
+[[bindings]]
+source = "amq.headers"
+queue = "typed"
+arguments = { x-match = "all", size = 5, region = "eu" }
+[[policies]]
+name = "limit"
+pattern = "^q\\\\."
+apply_to = "queues"
+definition = { max-length = 5000 }
+priority = 2
+"""
+TOPOLOGY = Topology.from_toml(FILE)
+
+
+@pytest.fixture
+def management(broker: RunningBroker) -> Management:
+    assert broker.management_url
+    return Management(broker.management_url)
+
+
+def imported(management: Management, vhost: str, text: str) -> Topology:
+    """Return what the broker exports of a vhost after it has imported a file."""
+    management.request("POST", "definitions", vhost, body=json.loads(text))
+    return Topology.from_definitions(json.dumps(management.request("GET", "definitions", vhost)), vhost)
+
+
+def members(topology: Topology) -> set[tuple[Any, str]]:
+    (orders,) = (one for one in topology.exchanges if one.name == "orders")
+    return {one.binding for one in orders.ring or ()}
+
+
+def test_a_broker_has_what_a_file_says_but_for_the_order_of_the_ring(
+    management: Management, vhost_url: str
+) -> None:
+    vhost = ConnectionSettings.from_uri(vhost_url).vhost
+    there = imported(management, vhost, TOPOLOGY.to_definitions(vhost=None))
+    assert members(there) == members(TOPOLOGY)
+    assert there.queues == TOPOLOGY.queues
+    assert there.bindings == TOPOLOGY.bindings
+    assert there.policies == TOPOLOGY.policies
+    assert [(one.name, one.type, one.arguments, one.auto_delete) for one in there.exchanges] == [
+        (one.name, one.type, one.arguments, one.auto_delete) for one in TOPOLOGY.exchanges
+    ]
+    assert there.rings["orders"].provenance == "assumed"
+    assert there.left_out == ()
+    assert Topology.from_toml(there.to_toml()) == there
+
+
+def test_the_file_without_rings_leaves_the_binding_to_us(management: Management, vhost_url: str) -> None:
+    vhost = ConnectionSettings.from_uri(vhost_url).vhost
+    there = imported(management, vhost, TOPOLOGY.to_definitions(vhost=None, rings=False))
+    assert members(there) == set()
+    assert there.rings["orders"] == HashRing.from_bindings([], there.release, "assumed")
+    assert there.queues == TOPOLOGY.queues
+    assert there.bindings == TOPOLOGY.bindings
+
+
+def test_a_file_of_several_vhosts_is_imported_too(management: Management, vhost_url: str) -> None:
+    vhost = ConnectionSettings.from_uri(vhost_url).vhost
+    management.request("POST", "definitions", body=json.loads(TOPOLOGY.to_definitions(vhost=vhost)))
+    whole = Topology.from_definitions(json.dumps(management.request("GET", "definitions")), vhost)
+    assert (whole.queues, whole.bindings, whole.policies) == (
+        TOPOLOGY.queues,
+        TOPOLOGY.bindings,
+        TOPOLOGY.policies,
+    )
+    assert members(whole) == members(TOPOLOGY)
