@@ -78,11 +78,13 @@ class EntryType:
         noun: what an entry is, with its article.
         fields: its fields, in the order of the documents.
         rules: what joins the fields.
+        example: an entry, as it is written in a list.
     """
 
     noun: str
     fields: tuple[EntryField, ...]
     rules: tuple[EntryRule, ...] = ()
+    example: str = "{ name = value, ... }"
 
     @property
     def ranged(self) -> tuple[str, ...]:
@@ -130,9 +132,10 @@ def _ring_or_slots(entry: Mapping[str, Any]) -> tuple[str, Fault] | None:
         rule = "slots make the ring, so an exchange has either"
         return said[1], (rule, "leave out `ring`, or `slots` and `members`")
     if said:
-        missing = "members" if said == ("slots",) else "slots"
         rule = "`slots` is the number of slots, and `members` share them"
-        return missing, (rule, f"write `{missing}` too")
+        if said == ("slots",):
+            return "members", (rule, "write `members` too")
+        return "slots", (rule, "write `slots` too, or `ring` instead of `members`")
     if entry.get("owner") == "external":
         return None
     return "ring", (
@@ -200,6 +203,7 @@ MEMBER = EntryType(
         ),
     ),
     (_DESTINATION,),
+    '{ queue = "...", weight = 1 }',
 )
 _SHARER = EntryType(
     "a member",
@@ -207,6 +211,7 @@ _SHARER = EntryType(
         EntryField("queue", NAME, "The queue.", required=True, ranges=True),
         EntryField("weight", WEIGHT, "Its part of the slots, relative to the other members.", 1),
     ),
+    example='{ queue = "...", weight = 1 }',
 )
 EXCHANGE = EntryType(
     "an exchange",

@@ -98,6 +98,8 @@ def _is_whole(value: object) -> bool:
 def _name_fault(value: Any) -> Fault | None:  # noqa: ANN401
     if isinstance(value, str) and value:
         return None
+    if isinstance(value, list):
+        return "this is one name", 'write an entry for each, or a range, as in "orders.{1..4}"'
     return "a name is text that is not empty", "write the name in quotes"
 
 

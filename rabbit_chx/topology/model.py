@@ -12,6 +12,7 @@ from rabbit_chx.topology.file_rules import problems_of
 from rabbit_chx.topology.line_numbers import line_of
 from rabbit_chx.topology.object_set import ObjectSet
 from rabbit_chx.topology.objects import order_of_name
+from rabbit_chx.topology.spelling import misspellings
 from rabbit_chx.topology.toml_reader import parsed, read_document
 
 if TYPE_CHECKING:
@@ -143,6 +144,11 @@ class Topology(ObjectSet):
             TopologyError: the operator has no field for something: slots, an internal exchange, an exclusive queue.
         """
         return kubernetes_manifests.written(self, cluster, namespace, vhost, rings=rings)
+
+    @property
+    def misspellings(self) -> tuple[str, ...]:
+        """A sentence for each name that is probably misspelled, though a broker would take it: types, arguments, members."""
+        return tuple(misspellings(self))
 
     def owned(self, name: str) -> bool:
         """Return whether the name of an exchange or a queue matches `owns`; ``*`` stands for any text."""

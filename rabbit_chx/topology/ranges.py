@@ -4,7 +4,7 @@
   bound.
 - All ranges of one entry go together: queue ``a.{1..4}`` with the routing key ``k.{1..4}`` is four bindings. Ranges
   from or to another number are an error; padding may differ.
-- ``{{1..3}}`` is the text ``{1..3}``. Other braces are text as they are.
+- ``{{1..3}}`` is the text ``{1..3}``. ``{1-3}``, ``{1,3}`` and ``{1:3}`` are an error. Other braces are text as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["MAX_RANGE", "RangeError", "escaped", "expanded", "folded"]
 #: How many numbers a range may have.
 MAX_RANGE = 100_000
 
-_BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*)(\}+)")
+# A range, or what was probably meant as one, such as {1-4}.
+_BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*|[0-9]+ *[-,:] *[0-9]+)(\}+)")
 _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
 # A longer number is text: nobody counts so far.
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")

@@ -86,7 +86,13 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        problem = Problem("the text", "", f"this is not TOML: {error}", "see https://toml.io")
+        found = re.search(r"at line (\d+)", str(error))
+        line = int(found[1]) if found else len(text.splitlines()) or 1
+        shown = "".join(text.splitlines()[line - 1 : line]).strip()
+        rule = f"this is not TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
+        problem = Problem(
+            "the text", "", rule, "text is written in quotes, and each key once; see https://toml.io", line
+        )
     except RecursionError:
         problem = Problem("the text", "", "it is nested too deep", "write at most 100 levels")
     raise TopologyError([problem], file=file)
@@ -144,7 +150,8 @@ class _Reader:
             if name not in written:
                 if one.required and name not in bad:
                     bad.add(name)
-                    self.add(at, None, f"{type_.noun} needs `{name}`", f"write {name} = ...")
+                    meaning = one.meaning[0].lower() + one.meaning[1:].rstrip(".")
+                    self.add(at, None, f"{type_.noun} needs `{name}`", f"write it: {meaning}")
             elif isinstance(one.kind, EntryType):
                 values[name] = self.entries(written[name], at, one.kind)
             elif fault := one.kind.fault(written[name]):
@@ -174,7 +181,7 @@ class _Reader:
         places = [(f"{path}[{n}]", entry) for n, entry in enumerate(given)]
         for at, entry in places:
             if not isinstance(entry, dict):
-                self.add(at, entry, f"{type_.noun} is a table", "write it as { name = value, ... }")
+                self.add(at, entry, f"{type_.noun} is a table", f"write it as {type_.example}")
         return [(at, entry) for at, entry in places if isinstance(entry, dict)]
 
     def unknown(self, written: Entry, path: str, type_: EntryType) -> set[str]:
@@ -192,6 +199,8 @@ class _Reader:
                 if found:
                     meant.add(found)
                 remedy = f"did you mean `{found}`?" if found else f"its fields are {', '.join(candidates)}"
+                if name == "vhost":
+                    remedy = "leave it out: a file is for any vhost, and the URL names it"
                 self.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", remedy)
         return meant - written.keys()
 

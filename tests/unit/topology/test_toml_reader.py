@@ -117,7 +117,9 @@ QUEUE = '[[queues]]\nname = "q"\n'
         ("max_share_moved = nan", "max_share_moved: a share is a number from 0 to 1"),
         ('max_share_moved = "0.5"', "max_share_moved: a share is a number from 0 to 1"),
         ('owns = "a"', 'owns: this is a list of names; write it as ["orders.*"]'),
-        ("[[queues]]", "queues[0].name: a queue needs `name`; write name = ..."),
+        ('vhost = "/"', "vhost: the file has no field `vhost`; leave it out: a file is for any vhost"),
+        ('[[queues]]\nname = ["a"]', 'queues[0].name: this is one name; write an entry for each, or a range, as in "orders.{1..4}"'),
+        ("[[queues]]", "queues[0].name: a queue needs `name`; write it: its name"),
         ('[[queues]]\nname = ""', "queues[0].name: a name is text that is not empty"),
         (f'{QUEUE}type = "quroum"', "queues[0].type: a queue's type is classic, quorum or stream; write \"quorum\""),
         (f"{QUEUE}type = 5", "queues[0].type: a queue's type is classic, quorum or stream; write one of them"),
@@ -136,11 +138,11 @@ QUEUE = '[[queues]]\nname = "q"\n'
         (f'{HASH}ring = [{{ queue = "a", weight = "-1" }}]', "ring[0].weight: a weight is a whole number"),
         (f'{HASH}ring = [{{ queue = "a", weight = 10000001 }}]', "ring[0].weight: a weight is a whole number from 1 to 10000000; divide"),
         (f'{HASH}ring = [{{ queue = "a", wieght = 2 }}]', "exchanges[0].ring[0].wieght: a member has no field `wieght`; did you mean `weight`?"),
-        (f'{HASH}ring = ["a"]', "exchanges[0].ring[0]: a member is a table"),
+        (f'{HASH}ring = ["a"]', 'exchanges[0].ring[0]: a member is a table; write it as { queue = "...", weight = 1 }'),
         (f'{HASH}ring = {{ queue = "a" }}', "exchanges[0].ring: `ring` is a list of tables; write each one as ring = [{ ... }]"),
         (HASH, 'exchanges[0].ring: an exchange of type x-consistent-hash needs its members, in the order in which they are bound; write ring = [{ queue = "...", weight = 1 }]'),
         (f"{HASH}slots = 4", "exchanges[0].members: `slots` is the number of slots, and `members` share them; write `members` too"),
-        (f'{HASH}members = [{{ queue = "a" }}]', "exchanges[0].slots: `slots` is the number"),
+        (f'{HASH}members = [{{ queue = "a" }}]', "write `slots` too, or `ring` instead of `members`"),
         (f'{HASH}ring = []\nslots = 4\nmembers = [{{ queue = "a" }}]', "exchanges[0].slots: slots make the ring, so an exchange has either"),
         (f'{HASH}slots = 0\nmembers = [{{ queue = "a" }}]', "exchanges[0].slots: the number of slots is a whole number from 1"),
         (f"{HASH}slots = 4\nmembers = [{{ weight = 1 }}]", "members[0].queue: a member needs `queue`"),
@@ -185,11 +187,12 @@ def test_what_is_wrong_in_one_field_is_no_second_problem() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a = \nb = 1", "t.toml has a mistake:\n  the text: this is not TOML: Invalid value .*line 1"),
-        ("a = 1\na = 2", "this is not TOML: Cannot overwrite a value"),
+        ("a = 1\nb = x", "t.toml has a mistake:\n  line 2, the text: this is not TOML: Invalid value in `b = x`; text is written in q"),
+        ("a = 1\n\na = 2", "line 3, the text: this is not TOML: Cannot overwrite a value in `a = 2`; .* each key once"),
+        ("a = ", "line 1, the text: this is not TOML: Invalid value in `a =`"),
         (f"a = {'[' * 5000}", "this is not TOML|nested too deep"),
     ],
-)
+)  # fmt: skip
 def test_text_that_is_no_toml_says_where(text: str, says: str) -> None:
     with pytest.raises(TopologyError, match=says) as caught:
         parsed(text, "t.toml")
