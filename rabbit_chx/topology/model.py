@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rabbit_chx.routing import HashRing, Release
-    from rabbit_chx.topology.objects import (
-        ExchangeDefinition,
-    )
+    from rabbit_chx.topology.objects import ExchangeDefinition
     from rabbit_chx.topology.problems import Problem
 
 __all__ = ["Topology"]
@@ -51,9 +49,8 @@ class Topology(ObjectSet):
     left_out: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        super(
-            Topology, self
-        ).__post_init__()  # slots=True makes another class, of which super() knows nothing
+        # With slots=True dataclass makes another class, of which super() without arguments knows nothing.
+        super(Topology, self).__post_init__()
         object.__setattr__(self, "owns", tuple(self.owns))
         object.__setattr__(self, "left_out", tuple(self.left_out))
 
@@ -68,6 +65,7 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
         """
+        text = text.removeprefix("\ufeff")  # as some editors of Windows begin a file
         document = parsed(text, file)
         objects = read_document(document)
         problems = [*objects.problems, *objects.range_problems, *problems_of(objects)]
@@ -146,6 +144,15 @@ class Topology(ObjectSet):
         return kubernetes_manifests.written(self, cluster, namespace, vhost, rings=rings)
 
     @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What `from_toml` would say of `to_toml`: the mistakes of a topology that was made in Python."""
+        try:
+            Topology.from_toml(self.to_toml())
+        except TopologyError as error:
+            return error.problems
+        return ()
+
+    @property
     def misspellings(self) -> tuple[str, ...]:
         """A sentence for each name that is probably misspelled, though a broker would take it: types, arguments, members."""
         return tuple(misspellings(self))
@@ -182,6 +189,6 @@ def _in_order(exchange: ExchangeDefinition, ring: HashRing | None) -> ExchangeDe
 
 def _with_lines(problems: Iterable[Problem], text: str, document: Mapping[str, Any]) -> list[Problem]:
     """Return the problems with the numbers of their lines, in the order of the file."""
-    lines = text.splitlines()
+    lines = text.split("\n")
     placed = [replace(problem, line=line_of(problem.path, lines, document)) for problem in problems]
     return sorted(placed, key=lambda one: (one.line is None, one.line or 0, order_of_name(one.path)))

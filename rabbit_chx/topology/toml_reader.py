@@ -87,8 +87,9 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
-        line = int(found[1]) if found else len(text.splitlines()) or 1
-        shown = "".join(text.splitlines()[line - 1 : line]).strip()
+        lines = text.rstrip().split("\n")
+        line = int(found[1]) if found else len(lines)
+        shown = "".join(lines[line - 1 : line]).strip()
         rule = f"this is not TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
         problem = Problem(
             "the text", "", rule, "text is written in quotes, and each key once; see https://toml.io", line

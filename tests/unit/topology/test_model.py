@@ -86,6 +86,21 @@ def test_the_error_has_lines_in_the_order_of_the_file() -> None:
     assert str(caught.value).startswith("t.toml has 4 mistakes:\n  line 1, bindings[0].queue: ")
 
 
+def test_a_topology_made_in_python_knows_its_mistakes() -> None:
+    wrong = Topology(queues=(QueueDefinition("q", "quorum", exclusive=True), QueueDefinition("amq.x")))
+    assert [(one.path, one.value) for one in wrong.problems] == [
+        ("queues[0].name", '"amq.x"'), ("queues[1].exclusive", "true"),
+    ]  # fmt: skip
+    assert Topology(queues=(QueueDefinition("q"),)).problems == ()
+
+
+def test_a_file_of_windows_is_read() -> None:
+    text = '\ufeff[[queues]]\r\nname = "q"\r\ntype = "x"\r\n'
+    with pytest.raises(TopologyError, match=r"line 3, queues\[0\].type"):
+        Topology.from_toml(text)
+    assert Topology.from_toml(text.replace('"x"', '"quorum"')).queues == (QueueDefinition("q", "quorum"),)
+
+
 def test_a_large_file_is_read_and_written_in_a_moment() -> None:
     queues = tuple(QueueDefinition(f"{'ab'[n % 2]}{n * 7}", arguments={"n": n}) for n in range(10_000))
     members = tuple(RingMember(one.name, "10000") for one in queues[:1000])
