@@ -87,7 +87,7 @@ def _found(
         for rule in rules:
             for field, value, what, remedy in rule(entry):
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
-                if field.partition(".")[0] not in entry.bad and (path, remedy) not in said:
+                if (path, remedy) not in said:
                     said.add((path, remedy))
                     yield Problem(path, shown_value(value), what, remedy)
 
@@ -136,7 +136,7 @@ def _name_finding(field: str, name: str) -> Iterator[_Finding]:
 def _declared_name(entry: FileEntry) -> Iterator[_Finding]:
     name = entry.value.name
     yield from _name_finding("name", name)
-    if name.startswith("amq.") and entry.value.owner == "ours":
+    if name.startswith("amq.") and entry.value.owner == "ours" and "owner" not in entry.bad:
         rule = "names that begin with amq. are the broker's own"
         yield "name", name, rule, 'write another name, or owner = "external" if it is there already'
 

@@ -95,9 +95,7 @@ def _fields(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
     """Yield a line for each field that is not its default; members are written with their weight."""
     for field in type_.fields:
         value = entry.get(field.name)
-        if value is None or (
-            value == field.default and not field.required and type(value) is type(field.default)
-        ):
+        if value is None or (value == field.default and not field.required):
             continue
         if isinstance(field.kind, EntryType):
             yield f"{field.name} = {_members(value)}"

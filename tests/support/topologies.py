@@ -42,7 +42,7 @@ def _is_name(text: str) -> bool:
 names = st.one_of(
     st.builds("{}{}".format, st.sampled_from(["q", "q.", "a-", "é", ""]), st.integers(0, 30)),
     st.builds("q.{:02d}".format, st.integers(0, 30)),
-    st.text("{}.019", min_size=1, max_size=9),
+    st.lists(st.sampled_from(["{1..2}", "{1-2}", "{", "}", "..", "1", "9", "a"]), min_size=1, max_size=5).map("".join),
     st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
 ).filter(_is_name)  # fmt: skip
 _scalars = st.one_of(

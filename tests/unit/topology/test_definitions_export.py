@@ -12,7 +12,13 @@ from topologies import topologies
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
 
 TYPE = "x-consistent-hash"
 ORDERS = Topology(
@@ -76,9 +82,11 @@ def test_what_is_external_is_not_written() -> None:
         ORDERS,
         exchanges=tuple(replace(one, owner="external") for one in ORDERS.exchanges),
         queues=(replace(ORDERS.queues[0], owner="external"), ORDERS.queues[1]),
+        bindings=(BindingDefinition("audit", "q.2", owner="external"),),
+        policies=(PolicyDefinition("p", "", owner="external"),),
     )
     document = json.loads(external.to_definitions())
-    assert (document["exchanges"], document["bindings"]) == ([], [])
+    assert (document["exchanges"], document["bindings"], document["policies"]) == ([], [], [])
     assert [one["name"] for one in document["queues"]] == ["q.2"]
     assert document["explanation"] == "Written by rabbit_chx."
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from blocks import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft7Validator
@@ -81,6 +82,11 @@ def _entry(draw: st.DrawFn, type_: EntryType) -> dict[str, Any]:
     if draw(st.integers(0, 15)) == 0:
         entry[draw(_words)] = draw(_values)
     return entry
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft7Validator.check_schema(json.loads(topology_schema()))
+    assert json.loads((ROOT / "docs/topology.schema.json").read_text()) == json.loads(topology_schema())
 
 
 @given(_entry(FILE))

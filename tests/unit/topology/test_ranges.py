@@ -124,6 +124,11 @@ def test_what_differs_is_not_folded() -> None:
         assert folded([one, two], FIELDS) == [one, two]
 
 
+def test_numbers_inside_escaped_braces_are_not_folded() -> None:
+    run = [{"name": "{1..5}"}, {"name": "{2..5}"}]
+    assert folded(run, FIELDS) == [{"name": "{{1..5}}"}, {"name": "{{2..5}}"}]
+
+
 def test_a_run_ends_where_its_padding_does() -> None:
     run = [{"name": name} for name in ("08", "09", "10", "011", "012", "99999999999999999999")]
     assert folded(run, FIELDS) == [{"name": "{08..10}"}, {"name": "{011..012}"}, run[-1]]

@@ -182,6 +182,7 @@ def test_all_problems_of_all_entries_are_found_at_once() -> None:
 def test_what_is_wrong_in_one_field_is_no_second_problem() -> None:
     assert len(problems_in('[[exchanges]]\nname = "x"\ntype = 5\nring = [{ queue = "q" }]')) == 1
     assert len(problems_in('[[queues]]\nname = "q"\ntype = "quroum"\nexclusive = true')) == 1
+    assert len(problems_in('[[queues]]\nname = "amq.q"\nowner = "externl"')) == 1
 
 
 @pytest.mark.parametrize(
