@@ -91,9 +91,10 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         line = int(found[1]) if found else len(lines)
         shown = "".join(lines[line - 1 : line]).strip()
         rule = f"this is not TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
-        problem = Problem(
-            "the text", "", rule, "text is written in quotes, and each key once; see https://toml.io", line
-        )
+        remedy = "text is written in quotes, and each key once; see https://toml.io"
+        if text.endswith(".toml"):
+            remedy = "this is the name of a file: give its text, as Path(...).read_text()"
+        problem = Problem("the text", "", rule, remedy, line)
     except RecursionError:
         problem = Problem("the text", "", "it is nested too deep", "write at most 100 levels")
     raise TopologyError([problem], file=file)

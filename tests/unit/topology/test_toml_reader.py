@@ -190,6 +190,7 @@ def test_what_is_wrong_in_one_field_is_no_second_problem() -> None:
     [
         ("a = 1\nb = x", "t.toml has a mistake:\n  line 2, the text: this is not TOML: Invalid value in `b = x`; text is written in q"),
         ("a = 1\n\na = 2", "line 3, the text: this is not TOML: Cannot overwrite a value in `a = 2`; .* each key once"),
+        ("my/topology.toml", "in `my/topology.toml`; this is the name of a file: give its text"),
         ("a = ", "line 1, the text: this is not TOML: Invalid value in `a =`"),
         (f"a = {'[' * 5000}", "this is not TOML|nested too deep"),
     ],
