@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.topology.argument_table import ArgumentTable
+from rabbit_chx.topology.change_plan import Plan, arranged, plan
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -11,15 +12,27 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
+from rabbit_chx.topology.plan_refusals import PlanRefusal
+from rabbit_chx.topology.planned_change import FieldChange, PlannedChange
 from rabbit_chx.topology.problems import Problem
+from rabbit_chx.topology.ring_plan import RingPlan
+from rabbit_chx.topology.ring_proposals import RingProposal
 
 __all__ = [
     "ArgumentTable",
     "BindingDefinition",
     "ExchangeDefinition",
+    "FieldChange",
+    "Plan",
+    "PlanRefusal",
+    "PlannedChange",
     "PolicyDefinition",
     "Problem",
     "QueueDefinition",
     "RingMember",
+    "RingPlan",
+    "RingProposal",
     "Topology",
+    "arranged",
+    "plan",
 ]

@@ -1,0 +1,127 @@
+"""One operation of a plan: what is done to which object, field by field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from rabbit_chx.topology.argument_table import ArgumentTable, ArgumentValue
+from rabbit_chx.topology.objects import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = [
+    "Action", "FieldChange", "ObjectKind", "PlannedChange", "TopologyObject", "fields_between", "kind_of",
+]  # fmt: skip
+
+Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
+ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
+TopologyObject: TypeAlias = ExchangeDefinition | QueueDefinition | BindingDefinition | PolicyDefinition
+
+#: The fields that the broker has of each kind of object, and its table of arguments.
+_FIELDS: dict[type, tuple[ObjectKind, tuple[str, ...], str]] = {
+    ExchangeDefinition: ("exchange", ("type", "durable", "auto_delete", "internal"), "arguments"),
+    QueueDefinition: ("queue", ("type", "durable", "exclusive", "auto_delete"), "arguments"),
+    BindingDefinition: ("binding", ("source", "destination", "routing_key"), "arguments"),
+    PolicyDefinition: ("policy", ("pattern", "apply_to", "priority"), "definition"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field whose value is another one afterwards.
+
+    Attributes:
+        field: its name, such as ``durable`` or ``arguments.x-max-length``.
+        old: its value before; None where there was none.
+        new: its value afterwards; None where there is none.
+    """
+
+    field: str
+    old: ArgumentValue
+    new: ArgumentValue
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One operation.
+
+    Attributes:
+        action: ``create``, ``update``, ``replace`` (delete and create), ``delete``, ``bind`` or ``unbind``.
+        live: what is there; None for ``create`` and ``bind``.
+        wanted: what is there afterwards; None for ``delete`` and ``unbind``.
+        ring: whether it is a step of a ring. Such steps go over one channel, one after the other.
+    """
+
+    action: Action
+    live: TopologyObject | None
+    wanted: TopologyObject | None
+    ring: bool = False
+
+    @property
+    def subject(self) -> TopologyObject:
+        """The object, as it is wanted, or else as it is there."""
+        found = self.live if self.wanted is None else self.wanted
+        assert found is not None  # noqa: S101  # a change is of something
+        return found
+
+    @property
+    def kind(self) -> ObjectKind:
+        """``exchange``, ``queue``, ``binding`` or ``policy``."""
+        return kind_of(self.subject)
+
+    @property
+    def name(self) -> str:
+        """The object's name; of a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
+        subject = self.subject
+        if isinstance(subject, BindingDefinition):
+            return f"{subject.source} -> {subject.destination} (key {subject.routing_key})"
+        return subject.name
+
+    @property
+    def fields(self) -> tuple[FieldChange, ...]:
+        """The fields that differ. What is created or bound has no old values, what is deleted or unbound no new ones."""
+        return fields_between(self.live, self.wanted)
+
+
+def kind_of(one: TopologyObject) -> ObjectKind:
+    """Return what kind of object it is."""
+    return _FIELDS[type(one)][0]
+
+
+def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:
+    """Return the fields that differ between what is there and what is wanted, every argument by itself.
+
+    Values of different types differ: 1, 1.0 and true are three values, as they are for the broker.
+
+    Args:
+        live: what is there; None: nothing.
+        wanted: what is wanted; None: nothing.
+    """
+    old, new = (dict(_values(one)) if one is not None else {} for one in (live, wanted))
+    return tuple(
+        FieldChange(name, old.get(name), new.get(name))
+        for name in dict.fromkeys([*new, *old])
+        if name not in old or name not in new or _differ(old[name], new[name])
+    )
+
+
+def _differ(old: ArgumentValue, new: ArgumentValue) -> bool:
+    """Return whether two values differ. An ArgumentTable tells types apart that Python does not."""
+    return ArgumentTable({"value": old}) != ArgumentTable({"value": new})
+
+
+def _values(one: TopologyObject) -> Iterator[tuple[str, ArgumentValue]]:
+    _, names, table = _FIELDS[type(one)]
+    for name in names:
+        value: Any = getattr(one, name)
+        yield name, value if isinstance(value, (str, int, bool)) else str(value)
+    arguments: ArgumentTable = getattr(one, table)
+    for name, value in arguments.items():
+        yield f"{table}.{name}", value

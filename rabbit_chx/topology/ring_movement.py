@@ -1,0 +1,153 @@
+"""How many keys another ring would send elsewhere: exact, for many rings that are held against one.
+
+A table of all 2^21 seeds costs time, and it depends on the bucket count alone. So seeds are counted once for each bucket
+count, by the pair of their bucket before and their bucket after. After that a ring costs no more than its buckets.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rabbit_chx.routing.seed_tables import SEEDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rabbit_chx.routing import HashRing, Place
+
+__all__ = ["Movement", "SeedPairs"]
+
+
+_MAX_PAIRS = 4
+
+
+class SeedPairs(NamedTuple):
+    """How many seeds have which bucket before and after.
+
+    Attributes:
+        before: the bucket before; 0 everywhere if that ring has no buckets.
+        after: the bucket after, likewise.
+        seeds: how many seeds have both.
+    """
+
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+    seeds: NDArray[np.int64]
+
+
+class Movement:
+    """The movement of keys away from one ring.
+
+    Args:
+        before: the ring that keys move away from.
+    """
+
+    def __init__(self, before: HashRing) -> None:
+        self._ring = before
+        self._tables: dict[int, NDArray[np.unsignedinteger[Any]]] = {}
+        self._pairs: dict[int, SeedPairs] = {}
+        self._seeds: dict[int, NDArray[np.int64]] = {}
+        self._numbers: dict[Place, int] = {None: -1}
+        self._places = self._numbered(before.buckets)
+
+    def moved(self, buckets: Sequence[Place]) -> float:
+        """Return the share of the seeds whose destination is another one on a ring with these buckets.
+
+        It equals `HashRing.share_moved`. A hole and an empty ring are the destination None.
+
+        Args:
+            buckets: the destination of each bucket; None at a hole.
+        """
+        return self.moved_and_lost(buckets)[0]
+
+    def moved_and_lost(self, buckets: Sequence[Place]) -> tuple[float, float]:
+        """Return the share that moves, and the share that has no destination on the ring with these buckets."""
+        import numpy as np
+
+        pairs = self.pairs(len(buckets) - buckets.count(None))
+        places = self._numbered(buckets)[pairs.after]
+        moved = pairs.seeds[places != self._places[pairs.before]].sum()
+        lost = pairs.seeds[places == np.int64(-1)].sum()
+        return int(moved) / SEEDS, int(lost) / SEEDS
+
+    def least_staying(self, buckets: Sequence[Place]) -> float:
+        """Return a share of the seeds that stays at least: those whose bucket and its destination are the same.
+
+        It costs no table, but for one of the largest bucket count that was prepared.
+        """
+        import numpy as np
+
+        count = len(buckets) - buckets.count(None)
+        own = self._ring.bucket_count
+        larger = own if count <= own else max([count, *self._tables])
+        if larger not in self._seeds:
+            table = self._tables.setdefault(larger, self._table(larger))
+            self._seeds[larger] = np.bincount(table, minlength=max(larger, 1))
+        common = min(count, own)
+        same = self._numbered(buckets)[:common] == self._places[:common]
+        return int(self._seeds[larger][:common][same].sum()) / SEEDS
+
+    def prepare(self, counts: Iterable[int]) -> None:
+        """Make ready for rings of these bucket counts: the largest answers for most seeds of the others."""
+        largest = max([*counts, self._ring.bucket_count])
+        self._tables.setdefault(largest, self._table(largest))
+
+    def pairs(self, count: int) -> SeedPairs:
+        """Return how many seeds have which bucket before, and after on a ring of so many buckets."""
+        found = self._pairs.pop(count, None) or self._counted(count)
+        self._pairs[count] = found
+        while len(self._pairs) > _MAX_PAIRS:
+            del self._pairs[next(iter(self._pairs))]
+        return found
+
+    def _counted(self, count: int) -> SeedPairs:
+        import numpy as np
+
+        own = self._ring.bucket_count
+        before = self._tables.setdefault(own, self._table(own))
+        after = self._table(count)
+        same = before == after
+        stay = np.bincount(before[same])
+        buckets = np.flatnonzero(stay)
+        width = max(count, 1)
+        cells, seeds = np.unique(
+            before[~same].astype(np.int64) * width + after[~same].astype(np.int64), return_counts=True
+        )
+        return SeedPairs(
+            np.concatenate([buckets, cells // width]),
+            np.concatenate([buckets, cells % width]),
+            np.concatenate([stay[buckets], seeds]),
+        )
+
+    def _table(self, count: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the bucket of each seed.
+
+        A seed whose bucket is the same with more buckets is not walked again: its bucket is below the bucket count.
+        """
+        import numpy as np
+
+        from rabbit_chx.routing.arrays.seeds import all_buckets, buckets_of_seeds
+
+        if count in self._tables:
+            return self._tables[count]
+        larger = min((known for known in self._tables if known > count), default=None)
+        if count == 0:
+            table: NDArray[np.unsignedinteger[Any]] = np.zeros(SEEDS, np.uint8)
+        elif larger is None:
+            table = all_buckets(count)
+        else:
+            table = self._tables[larger].copy()
+            beyond = np.flatnonzero(table >= count).astype(np.uint32)
+            table[beyond] = buckets_of_seeds(beyond, count)
+        return table
+
+    def _numbered(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
+        """Return the number of each bucket's destination, -1 for a hole and for an empty ring."""
+        import numpy as np
+
+        numbers = self._numbers
+        found = [numbers.setdefault(place, len(numbers)) for place in buckets]
+        return np.array(found or [-1], np.int64)

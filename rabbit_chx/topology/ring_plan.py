@@ -1,0 +1,131 @@
+"""What a plan does to one ``x-consistent-hash`` exchange: its rings, its steps, and the exact shares of keys that move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rabbit_chx.topology.ring_steps import ring_walks
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from rabbit_chx.analysis.matrix import MovementMatrix
+    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.topology.objects import RingMember
+    from rabbit_chx.topology.ring_movement import Movement
+    from rabbit_chx.topology.ring_proposals import RingProposal
+    from rabbit_chx.topology.ring_steps import RingStep, RingWalk
+
+__all__ = ["RingPlan", "best_walk", "figures_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlan:
+    """What a plan does to the ring of one exchange.
+
+    Attributes:
+        exchange: the exchange's name.
+        before: the ring that is there; empty for an exchange that is new.
+        after: the ring that is wanted.
+        steps: the binds and unbinds between them, in order.
+        moved: the exact share of keys whose destination is another one in the end, as `HashRing.share_moved` counts. It is
+            1.0 where the exchange hashes something else afterwards: then no key keeps its place but by chance.
+        moved_at_worst: the largest share of keys whose destination is not that of before, at any moment. Keys that have
+            no destination between two steps count.
+        lost_at_worst: the largest share of keys that have no destination, at any moment: their messages are unroutable.
+        proposals: other ways to the same members, with their figures; the first is the plan as written. Empty where
+            nothing moves, or where the live ring is not known.
+    """
+
+    exchange: str
+    before: HashRing
+    after: HashRing
+    steps: tuple[RingStep, ...] = ()
+    moved: float = 0.0
+    moved_at_worst: float = 0.0
+    lost_at_worst: float = 0.0
+    proposals: tuple[RingProposal, ...] = ()
+
+    def matrix(self) -> MovementMatrix:
+        """Return from which destination to which the keys go, as exact shares."""
+        from rabbit_chx.analysis.matrix import movement_matrix
+
+        return movement_matrix(self.before, self.after)
+
+
+def best_walk(
+    live: HashRing,
+    bound: Sequence[RingMember],
+    wanted: Sequence[RingMember],
+    replaced: Collection[Destination],
+    movement: Movement,
+) -> tuple[RingWalk, tuple[float, float, float]] | None:
+    """Return the way to a ring that leaves the fewest keys without a destination, and of those the one that moves least.
+
+    Args:
+        live: the ring that is there.
+        bound: all bindings of the exchange.
+        wanted: the wanted members, in order.
+        replaced: destinations that are deleted and declared again.
+        movement: the movement away from the live ring.
+
+    Returns:
+        The way, and its figures as `figures_of` gives them. None if binds and unbinds cannot make the ring.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+        NotDeterminedError: no rule of the release decides what one of the operations does.
+    """
+    rated = [(walk, figures_of(walk, live, movement)) for walk in ring_walks(live, bound, wanted, replaced)]
+    return min(rated, key=lambda one: (one[1][2], one[1][1]), default=None)
+
+
+def figures_of(walk: RingWalk, live: HashRing, movement: Movement) -> tuple[float, float, float]:
+    """Return the share that moves in the end, at the worst moment, and the largest share without a destination."""
+    if not walk.rings:
+        return 0.0, 0.0, 0.0
+    moments = [walk.rings[n] for n in _moments_that_count(walk, live)]
+    movement.prepare(ring.bucket_count for ring in moments)
+    end, lost = movement.moved_and_lost(walk.rings[-1].buckets)
+    worst = end
+    most = [
+        (
+            1.0
+            if ring.bucket_count < len(ring.buckets) or not ring.buckets
+            else 1 - movement.least_staying(ring.buckets),
+            n,
+        )
+        for n, ring in enumerate(moments[:-1])
+    ]
+    for bound, n in sorted(most, key=lambda one: (-one[0], one[1])):
+        if bound <= worst and moments[n].buckets and None not in moments[n].buckets:
+            continue
+        moved, nowhere = movement.moved_and_lost(moments[n].buckets)
+        worst, lost = max(worst, moved), max(lost, nowhere)
+    return end, worst, lost
+
+
+def _moments_that_count(walk: RingWalk, live: HashRing) -> list[int]:
+    """Return the steps after which the movement has to be counted, the last one always.
+
+    From one step to the next neither share can get smaller in two cases, so the first of the two is not counted: a
+    destination is bound that had no bucket before, or the end of the live ring is cut off piece by piece.
+    """
+    had = set(live.buckets)
+    rings = walk.rings
+    is_cut = [ring.buckets == live.buckets[: len(ring.buckets)] for ring in rings]
+    counted = []
+    for n, ring in enumerate(rings):
+        if n + 1 < len(rings):
+            step = walk.steps[n + 1]
+            grows = (
+                step.action == "bind"
+                and step.member.destination not in had
+                and ring.bucket_count == len(ring.buckets) > 0
+                and rings[n + 1].buckets[: len(ring.buckets)] == ring.buckets
+            )
+            if grows or (step.action == "unbind" and is_cut[n] and is_cut[n + 1]):
+                continue
+        counted.append(n)
+    return counted

@@ -1,0 +1,254 @@
+"""The binds and unbinds that turn the ring of an exchange into another one.
+
+A broker changes a ring in two ways only. A bind appends buckets. An unbind takes all buckets of a destination away, and
+those behind get lower numbers. So the members that can stay are those with which the wanted ring begins, if the live ring
+has them in that order. Everything else is unbound, and what is left of the wanted ring is bound behind them. No other way
+takes fewer operations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.objects import RingMember
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from rabbit_chx.routing import Destination, Place, Release
+
+__all__ = [
+    "RingStep",
+    "RingWalk",
+    "StepAction",
+    "buckets_as_members",
+    "kept_members",
+    "ring_walks",
+    "wanted_ring_of",
+]
+
+StepAction: TypeAlias = Literal["bind", "unbind"]
+
+
+@dataclass(frozen=True, slots=True)
+class RingStep:
+    """One operation on a ring.
+
+    Attributes:
+        action: ``bind`` or ``unbind``.
+        member: the binding that is made or goes.
+    """
+
+    action: StepAction
+    member: RingMember
+
+
+@dataclass(frozen=True, slots=True)
+class RingWalk:
+    """A way from one ring to another.
+
+    Attributes:
+        steps: the operations, in order.
+        rings: the ring after each of them.
+        first: how many of the steps come before destinations are replaced.
+    """
+
+    steps: tuple[RingStep, ...]
+    rings: tuple[HashRing, ...]
+    first: int
+
+
+def wanted_ring_of(members: Sequence[RingMember], release: Release) -> HashRing:
+    """Return the ring that members make on an exchange without bindings.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+    """
+    return HashRing.from_bindings([member.binding for member in members], release)
+
+
+def kept_members(live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> int:
+    """Return how many of the first wanted members can stay as they are.
+
+    Args:
+        live: the ring that is there.
+        bound: all bindings of the exchange.
+        wanted: the wanted members, in order.
+    """
+    runs = [(place, len(list(run))) for place, run in groupby(live.buckets)]
+    often = Counter(place for place, _ in runs)
+    position = {place: n for n, (place, _) in enumerate(runs)}
+    bindings = Counter(member.destination for member in bound)
+    known = set(bound)
+    if max(Counter(member.destination for member in wanted).values(), default=0) > 1:
+        return 0
+    kept, last = 0, -1
+    for member in wanted:
+        place = position.get(member.destination, -1)
+        if (
+            place <= last
+            or member not in known
+            or bindings[member.destination] != 1
+            or often[member.destination] != 1
+            or runs[place][1] != weight_of(*member.binding)
+        ):
+            break
+        kept, last = kept + 1, place
+    return kept
+
+
+def ring_walks(
+    live: HashRing,
+    bound: Sequence[RingMember],
+    wanted: Sequence[RingMember],
+    replaced: Collection[Destination] = (),
+) -> list[RingWalk]:
+    """Return the ways from the live ring to the wanted one: the same operations, in different orders.
+
+    Args:
+        live: the ring that is there.
+        bound: all bindings of the exchange, those without a bucket too.
+        wanted: the wanted members, in order.
+        replaced: destinations that are deleted and declared again. They are unbound first.
+
+    Returns:
+        The ways that end at the wanted ring. There is none if binds and unbinds cannot make it.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+        NotDeterminedError: no rule of the release decides what one of the operations does.
+    """
+    target = wanted_ring_of(wanted, live.release)
+    candidates = _candidates(live, bound, wanted, replaced)
+    there = HashRing(
+        live.buckets,
+        live.release,
+        live.provenance,
+        tuple(dict.fromkeys(one.binding for one in bound)),
+        live.end_known,
+    )
+    walks = []
+    for steps, first in dict.fromkeys(candidates):
+        rings = _rings_after(there, steps)
+        if (rings[-1] if rings else there).buckets == target.buckets:
+            walks.append(RingWalk(steps, tuple(rings), first))
+    return walks
+
+
+def _rings_after(ring: HashRing, steps: Sequence[RingStep]) -> list[HashRing]:
+    rings = []
+    for step in steps:
+        destination, key = step.member.binding
+        ring = ring.bind(destination, key) if step.action == "bind" else ring.unbind(destination, key)
+        rings.append(ring)
+    return rings
+
+
+#: Many steps are walked in one order only: each costs as many buckets as the ring has.
+_MANY_STEPS = 200
+
+
+def _candidates(
+    live: HashRing,
+    bound: Sequence[RingMember],
+    wanted: Sequence[RingMember],
+    replaced: Collection[Destination],
+) -> Iterator[tuple[tuple[RingStep, ...], int]]:
+    """Yield orders of the same operations, and how many of them come before destinations are replaced."""
+    until = next((n for n, one in enumerate(wanted) if one.destination in replaced), len(wanted))
+    kept = wanted[: kept_members(live, bound, wanted[:until] if replaced else wanted)]
+    coming = wanted[len(kept) :]
+    staying = {member.destination for member in kept}
+    leaving = [place for place in _from_the_end(live, bound) if place not in staying]
+    unbinds = {place: _unbinds(place, bound) for place in leaving}
+    early = [place for place in leaving if place in replaced]
+    first = [step for place in early for step in unbinds.pop(place)]
+    again = {member.destination for member in coming}
+    gone = [place for place in unbinds if place not in again]
+    yield tuple(first + _in_pairs(unbinds, gone, coming)), len(first)
+    if len(leaving) + len(coming) > _MANY_STEPS and live.buckets:
+        return
+    yield tuple(first + _unbound_first(unbinds, coming)), len(first)
+    yield tuple(first + _bound_first(unbinds, gone, coming)), len(first)
+
+
+def _from_the_end(live: HashRing, bound: Sequence[RingMember]) -> list[Destination]:
+    """Return all destinations, the one with the last bucket first; those without a bucket come before."""
+    silent = dict.fromkeys(
+        member.destination for member in bound if member.destination not in live.destinations
+    )
+    return [*silent, *reversed(live.destinations)]
+
+
+def _unbinds(place: Destination, bound: Sequence[RingMember]) -> list[RingStep]:
+    """Return the steps that take all buckets of a destination away.
+
+    A ghost has buckets without a binding. It is bound, which adds no bucket, so that it can be unbound.
+    """
+    members = [member for member in bound if member.destination == place]
+    if not members:
+        ghost = RingMember(place)
+        return [RingStep("bind", ghost), RingStep("unbind", ghost)]
+    return [RingStep("unbind", member) for member in members]
+
+
+def _in_pairs(
+    unbinds: dict[Destination, list[RingStep]], gone: Sequence[Destination], coming: Sequence[RingMember]
+) -> list[RingStep]:
+    """Unbind one, bind one: the ring keeps its size, as far as it can."""
+    leaving, steps = list(gone), []
+    new = sum(member.destination not in unbinds for member in coming)
+    for place in leaving[: max(len(leaving) - new, 0)]:
+        steps += unbinds[place]
+    del leaving[: max(len(leaving) - new, 0)]
+    for member in coming:
+        if member.destination in unbinds:
+            steps += unbinds[member.destination]
+        elif leaving:
+            steps += unbinds[leaving.pop(0)]
+        steps.append(RingStep("bind", member))
+    return _each_once(steps)
+
+
+def _unbound_first(
+    unbinds: dict[Destination, list[RingStep]], coming: Sequence[RingMember]
+) -> list[RingStep]:
+    """Unbind all from the end of the ring, then bind."""
+    steps = [step for place in unbinds for step in unbinds[place]]
+    return [*steps, *(RingStep("bind", member) for member in coming)]
+
+
+def _bound_first(
+    unbinds: dict[Destination, list[RingStep]], gone: Sequence[Destination], coming: Sequence[RingMember]
+) -> list[RingStep]:
+    """Unbind what is only gone at the end, so that the ring is never empty if that can be."""
+    steps = []
+    for member in coming:
+        steps += unbinds.get(member.destination, [])
+        steps.append(RingStep("bind", member))
+    return _each_once(steps) + [step for place in gone for step in unbinds[place]]
+
+
+def _each_once(steps: Sequence[RingStep]) -> list[RingStep]:
+    """Return the steps without the second unbinding of a destination that is bound twice."""
+    unbound: set[tuple[str, RingMember]] = set()
+    result = []
+    for step in steps:
+        if step.action == "unbind":
+            if ("unbind", step.member) in unbound:
+                continue
+            unbound.add(("unbind", step.member))
+        result.append(step)
+    return result
+
+
+def buckets_as_members(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
+    """Return the members that a ring shows by its buckets: one for each run, holes left out."""
+    return tuple(
+        RingMember(place, str(len(list(run)))) for place, run in groupby(buckets) if place is not None
+    )
