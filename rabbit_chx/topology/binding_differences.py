@@ -59,11 +59,12 @@ def binding_differences(wanted: Topology, live: Topology, objects: ObjectDiffere
     for key, one in there.items():
         ends = {ExchangeRef(one.source), one.destination}
         unbound = PlannedChange("unbind", one, None)
-        if ends & gone:
-            late.append(unbound)
-            continue
         if ends & again:
             early.append(unbound)
+        elif ends & gone:
+            late.append(unbound)
+        if ends & gone:
+            continue
         if key not in ours and one.source in hashing:
             continue  # it becomes an exchange whose bindings are its ring
         if key not in ours:

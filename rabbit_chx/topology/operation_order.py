@@ -49,17 +49,17 @@ def ordered_changes(
         known: the queues and exchanges that are there or are created.
     """
     deleted = {one.name for one in objects.deleted if isinstance(one, ExchangeDefinition)}
-    early = [(name, work) for name, work in rings.items() if name not in deleted]
+    staying = {name: work for name, work in rings.items() if name not in deleted}
     return (
         *(_created(one) for one in objects.created if isinstance(one, PolicyDefinition)),
         *(PlannedChange("update", live, wanted) for live, wanted in objects.updated),
         *(_created(one) for kind in (ExchangeDefinition, QueueDefinition) for one in objects.created if isinstance(one, kind)),
         *bindings.early,
-        *(_step(name, step) for name, work in early for step in work.plan.steps[: work.first]),
+        *(_step(name, step) for name, work in rings.items() for step in work.plan.steps[: work.first]),
         *(PlannedChange("replace", live, wanted) for live, wanted in objects.replaced),
-        *_binds(bindings.bound, dict(early), known),
+        *_binds(bindings.bound, staying, known),
         *bindings.late,
-        *(_step(name, step) for name, work in rings.items() if name in deleted for step in work.plan.steps),
+        *(_step(name, step) for name, work in rings.items() if name in deleted for step in work.plan.steps[work.first :]),
         *(
             PlannedChange("delete", one, None)
             for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)

@@ -66,7 +66,7 @@ class _Rings:
         live = live_ring_of(self._live, theirs, name)
         members = None if ours is None else ours.ring
         if name in self._deleted:
-            return work_of_deleted_ring(name, live)
+            return work_of_deleted_ring(name, live, self._again)
         if ours is not None and ours.owner == "external":
             if theirs is None or members is None or same_ring(live, members):
                 return None

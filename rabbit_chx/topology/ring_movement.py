@@ -149,5 +149,11 @@ class Movement:
         import numpy as np
 
         numbers = self._numbers
-        found = [numbers.setdefault(place, len(numbers)) for place in buckets]
-        return np.array(found or [-1], np.int64)
+        if not buckets:
+            return np.array([-1], np.int64)
+        try:
+            return np.fromiter(map(numbers.__getitem__, buckets), np.int64, len(buckets))
+        except KeyError:
+            for place in buckets:
+                numbers.setdefault(place, len(numbers))
+            return np.fromiter(map(numbers.__getitem__, buckets), np.int64, len(buckets))

@@ -188,11 +188,19 @@ def work_of_replaced_ring(
     return RingWork(plan, len(unbinds), (*work.refusals, *_too_much(plan, limit)))
 
 
-def work_of_deleted_ring(name: str, live: LiveRing) -> RingWork:
-    """Return the plan of a ring whose exchange is deleted."""
+def work_of_deleted_ring(name: str, live: LiveRing, replaced: Collection[Destination]) -> RingWork:
+    """Return the plan of a ring whose exchange is deleted.
+
+    Args:
+        name: the exchange.
+        live: the ring as it is there.
+        replaced: destinations that are deleted and declared again.
+    """
     lost = 1.0 if live.ring.bucket_count else 0.0
     after = HashRing.from_bindings([], live.ring.release)
-    return RingWork(RingPlan(name, live.ring, after, _unbinds(live), lost, lost, lost))
+    steps = _unbinds(live)
+    touched = any(member.destination in replaced for member in live.bound)
+    return RingWork(RingPlan(name, live.ring, after, steps, lost, lost, lost), len(steps) if touched else 0)
 
 
 def _unbinds(live: LiveRing) -> tuple[RingStep, ...]:
