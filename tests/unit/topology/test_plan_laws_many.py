@@ -1,0 +1,168 @@
+"""What holds for every plan: it ends at what is wanted, a second one is empty, and its figures are exact."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from declared_topologies import declared_topologies, rings_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from model_broker import ModelBroker
+from topologies import topologies
+
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+
+_RELEASES = [Release("4.3.6"), Release("4.0.5"), Release("3.10.8"), Release("3.10.0"), Release("3.8.20")]
+releases = st.sampled_from(_RELEASES)
+_slow = settings(
+    max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@_slow
+@given(topologies())
+def test_a_topology_against_itself_is_no_change(topology: Topology) -> None:
+    planned = plan(topology, topology)
+
+    assert (planned.changes, planned.refusals) == ((), ())
+    assert all(ring.moved == ring.moved_at_worst == 0 for ring in planned.rings.values())
+
+
+@_slow
+@given(declared_topologies(), declared_topologies(owns=("*",)), releases)
+def test_a_plan_ends_at_what_is_wanted(there: Topology, wanted: Topology, release: Release) -> None:
+    broker = ModelBroker.holding(there, release)
+
+    planned = plan(wanted, broker.topology())
+    broker.apply(planned.changes)
+
+    live = broker.topology()
+    assert plan(wanted, live).changes == ()
+    assert plan(wanted, live).refusals == ()
+    assert (live.exchanges, live.queues, live.bindings, live.policies) == (
+        wanted.exchanges,
+        wanted.queues,
+        wanted.bindings,
+        wanted.policies,
+    )
+    for name, ring in planned.rings.items():
+        if name in broker.rings:
+            assert broker.rings[name].buckets == ring.after.buckets
+
+
+@_slow
+@given(declared_topologies(), declared_topologies(), releases)
+def test_what_is_not_owned_stays(there: Topology, wanted: Topology, release: Release) -> None:
+    broker = ModelBroker.holding(there, release)
+    before = broker.topology()
+
+    planned = plan(wanted, before)
+    broker.apply(planned.changes)
+
+    live = broker.topology()
+    assert plan(wanted, live).changes == ()
+    assert not any(change.action == "delete" for change in planned.changes)
+    named = {one.name for one in (*wanted.exchanges, *wanted.queues)}
+    assert [one for one in live.queues if one.name not in named] == [
+        one for one in before.queues if one.name not in named
+    ]
+    assert [one for one in live.exchanges if one.name not in named] == [
+        one for one in before.exchanges if one.name not in named
+    ]
+    assert {one for one in planned.unmanaged if isinstance(one, (QueueDefinition, ExchangeDefinition))} == {
+        one for one in (*before.queues, *before.exchanges) if one.name not in named
+    }
+
+
+@_slow
+@given(rings_of(list("abcdef")), rings_of(list("abcdefgh")), releases)
+def test_the_figures_are_those_of_share_moved_at_every_moment(
+    there: tuple[RingMember, ...], wanted: tuple[RingMember, ...], release: Release
+) -> None:
+    queues = tuple(QueueDefinition(name) for name in "abcdefgh")
+    live = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=there),), queues)
+    ours = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=wanted),), queues)
+    broker = ModelBroker.holding(live, release)
+    before = broker.rings["h"]
+
+    planned = plan(ours, broker.topology())
+
+    moments = [before]
+    for change in planned.changes:
+        broker.apply([change])
+        moments.append(broker.rings["h"])
+    ring = planned.rings["h"]
+    assert ring.moved == before.share_moved(moments[-1])
+    assert ring.moved_at_worst == max(before.share_moved(moment) for moment in moments)
+    assert ring.moved_at_worst >= ring.moved
+    assert ring.lost_at_worst == max(
+        [1.0 if not moment.bucket_count else moment.shares().get(None, 0.0) for moment in moments[1:]],
+        default=0.0,
+    )
+    assert ring.matrix().moved == ring.moved
+    for proposal in ring.proposals:
+        if proposal.strategy in ("least-moving-order", "fewest-steps"):
+            target = HashRing.from_bindings([member.binding for member in proposal.ring], release)
+            assert proposal.moved == before.share_moved(target)
+            assert proposal.strategy == "fewest-steps" or proposal.moved <= ring.moved
+
+
+@_slow
+@given(declared_topologies(), declared_topologies(owns=("*",)), releases, st.randoms(use_true_random=False))
+def test_the_order_of_the_input_says_nothing(
+    there: Topology, wanted: Topology, release: Release, order: random.Random
+) -> None:
+    live = ModelBroker.holding(there, release).topology()
+
+    def shuffled(topology: Topology) -> Topology:
+        return replace(
+            topology,
+            **{
+                name: tuple(order.sample(getattr(topology, name), len(getattr(topology, name))))
+                for name in ("exchanges", "queues", "bindings", "policies")
+            },
+        )
+
+    assert plan(shuffled(wanted), shuffled(live)).to_json() == plan(wanted, live).to_json()
+
+
+@_slow
+@given(declared_topologies(), declared_topologies(), declared_topologies())
+def test_the_checksum_tells_two_wanted_topologies_apart(
+    there: Topology, one: Topology, other: Topology
+) -> None:
+    live = ModelBroker.holding(there, _RELEASES[0]).topology()
+    same = (one.exchanges, one.queues, one.bindings, one.policies) == (
+        other.exchanges,
+        other.queues,
+        other.bindings,
+        other.policies,
+    )
+
+    assert (plan(one, live).checksum == plan(other, live).checksum) == same
+
+
+@pytest.mark.parametrize("release", _RELEASES[:2], ids=lambda release: release.version)
+@_slow
+@given(there=rings_of(list("abcd")), wanted=rings_of(list("abcde")), lost=st.sampled_from("abcd"))
+def test_ghost_buckets_are_cleared(
+    release: Release, there: tuple[RingMember, ...], wanted: tuple[RingMember, ...], lost: str
+) -> None:
+    wanted = tuple(member for member in wanted if member.destination != lost)
+    queues = tuple(QueueDefinition(name) for name in "abcde")
+    broker = ModelBroker.holding(
+        Topology((ExchangeDefinition("h", "x-consistent-hash", ring=there),), queues), release
+    )
+    broker.lose(lost)
+    kept = tuple(one for one in queues if one.name != lost)
+    ours = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=wanted),), kept)
+
+    planned = plan(ours, broker.topology())
+    broker.apply(planned.changes)
+
+    assert broker.topology().queues == kept
+    assert broker.rings["h"].buckets == HashRing.from_bindings([one.binding for one in wanted]).buckets
+    assert plan(ours, broker.topology()).changes == ()
