@@ -75,12 +75,11 @@ def binding_differences(wanted: Topology, live: Topology, objects: ObjectDiffere
             unmanaged.append(one)
         if ends & again:
             bound.append(PlannedChange("bind", None, one))
-    for one in (ours[key] for key in ours if key not in there):
-        change = PlannedChange("bind", None, one)
-        if one.owner == "external":
-            refusals.append(absent_external(one, change.name))
-        else:
-            bound.append(change)
+    absent = [ours[key] for key in ours if key not in there]
+    bound += [PlannedChange("bind", None, one) for one in absent if one.owner == "ours"]
+    refusals += [
+        absent_external(one, PlannedChange("bind", None, one).name) for one in absent if one.owner != "ours"
+    ]
     return BindingDifferences(tuple(early), tuple(bound), tuple(late), tuple(unmanaged), tuple(refusals))
 
 

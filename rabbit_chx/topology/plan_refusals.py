@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.ring_plan import RingPlan
 
 __all__ = [
-    "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deletion", "different_external",
+    "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deleted_by_itself", "deletion", "different_external",
     "different_external_ring", "impossible_ring", "other_cluster", "replacement", "too_much_moved",
     "unknown_cluster", "unknown_order", "unplanned_slots",
 ]  # fmt: skip
@@ -237,6 +237,14 @@ def absent_destination(destination: Destination, source: str, *, is_source: bool
     end = "bindings of it are wanted" if is_source else f"{source} is to be bound to it"
     return PlanRefusal(
         f"{what} is neither in the topology nor on the broker, and {end}: declare it, or correct the name"
+    )
+
+
+def deleted_by_itself(exchange: str) -> PlanRefusal:
+    """Return the refusal to take the last binding from an exchange that goes with it."""
+    return PlanRefusal(
+        f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last: bind a "
+        "queue that stays first, or declare it without auto_delete"
     )
 
 

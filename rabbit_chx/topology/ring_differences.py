@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import NEWEST, HashRing
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.plan_refusals import different_external_ring, unplanned_slots
+from rabbit_chx.topology.plan_refusals import deleted_by_itself, different_external_ring, unplanned_slots
 from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.ring_work import (
     RingWork,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.object_differences import ObjectDifferences
     from rabbit_chx.topology.objects import RingMember
+    from rabbit_chx.topology.ring_work import LiveRing
 
 __all__ = ["ring_differences"]
 
@@ -68,16 +69,24 @@ class _Rings:
         if name in self._deleted:
             return work_of_deleted_ring(name, live, self._again)
         if ours is not None and ours.owner == "external":
-            if theirs is None or members is None or same_ring(live, members):
-                return None
-            return RingWork(RingPlan(name, live.ring, live.ring), 0, (different_external_ring(name),))
+            differs = theirs is not None and members is not None and not same_ring(live, members)
+            plan = RingPlan(name, live.ring, live.ring)
+            return RingWork(plan, 0, (different_external_ring(name),)) if differs else None
         if theirs is None:
             return None if members is None else work_of_new_ring(name, members, self._live.release or NEWEST)
         limit = self._limit if ours is None or ours.max_share_moved is None else ours.max_share_moved
-        if name in self._replaced and ours is not None:
+        if ours is not None and name in self._replaced:
             return self._of_replaced(name, ours, theirs, limit)
         members = self._left_of(live.bound) if members is None else members
-        return None if members is None else ring_work(name, live, members, self._again, limit)
+        return None if members is None else self._of_staying(theirs, live, members, limit)
+
+    def _of_staying(
+        self, theirs: ExchangeDefinition, live: LiveRing, members: tuple[RingMember, ...], limit: float | None
+    ) -> RingWork:
+        work = ring_work(theirs.name, live, members, self._again, limit)
+        if theirs.auto_delete and _loses_all_bindings(work, len(live.bound)):
+            work = work._replace(refusals=(*work.refusals, deleted_by_itself(theirs.name)))
+        return work
 
     def _of_replaced(
         self, name: str, ours: ExchangeDefinition, theirs: ExchangeDefinition, limit: float | None
@@ -103,3 +112,12 @@ class _Rings:
             return None
         empty = HashRing.from_bindings([])
         return RingWork(RingPlan(ours.name, empty, empty), 0, (unplanned_slots(ours.name),))
+
+
+def _loses_all_bindings(work: RingWork, count: int) -> bool:
+    """Return whether the exchange has no binding after one of the steps."""
+    for step in work.plan.steps:
+        count += 1 if step.action == "bind" else -1
+        if count == 0:
+            return True
+    return False

@@ -21,7 +21,15 @@ __all__ = ["declared_topologies", "rings_of"]
 _CHX = "x-consistent-hash"
 _QUEUES = tuple(f"q{n}" for n in range(6))
 _EXCHANGES = ("x0", "x1", "hash0", "hash1")
-_arguments = st.sampled_from([{}, {}, {}, {"x-max-length": 5}, {"x-max-length": 6}, {"k": 1}, {"k": True}])
+_ARGUMENTS: list[dict[str, Any]] = [
+    {},
+    {},
+    {},
+    {"x-max-length": 5},
+    {"x-max-length": 6},
+    {"k": 1},
+    {"k": True},
+]
 
 
 def rings_of(places: list[Any]) -> st.SearchStrategy[tuple[RingMember, ...]]:
@@ -43,7 +51,9 @@ def declared_topologies(draw: st.DrawFn, *, owns: tuple[str, ...] = ()) -> Topol
         owns: its patterns of owned names.
     """
     queues = [
-        QueueDefinition(name, draw(st.sampled_from(["classic", "quorum"])), arguments=draw(_arguments))
+        QueueDefinition(
+            name, draw(st.sampled_from(["classic", "quorum"])), arguments=draw(st.sampled_from(_ARGUMENTS))
+        )
         for name in draw(st.lists(st.sampled_from(_QUEUES), unique=True, min_size=1))
     ]
     names = draw(st.lists(st.sampled_from(_EXCHANGES), unique=True))

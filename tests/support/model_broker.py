@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Destination, Release
     from rabbit_chx.topology import PlannedChange
+    from rabbit_chx.topology.object_differences import NamedObject
 
 __all__ = ["ModelBroker"]
 
@@ -49,7 +50,8 @@ class ModelBroker:
     def holding(cls, topology: Topology, release: Release) -> ModelBroker:
         """Return a broker on which a topology was declared, each ring in order."""
         broker = cls(release)
-        for one in (*topology.exchanges, *topology.queues, *topology.policies):
+        objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
+        for one in objects:
             broker.create(one)
         for binding in topology.bindings:
             broker.bind(binding)
@@ -103,7 +105,7 @@ class ModelBroker:
                 self.delete(change.live)
                 self.create(subject)
 
-    def create(self, one: ExchangeDefinition | QueueDefinition | PolicyDefinition) -> None:
+    def create(self, one: NamedObject) -> None:
         """Declare what is not there."""
         if isinstance(one, PolicyDefinition):
             assert one.name not in self.policies
@@ -117,7 +119,7 @@ class ModelBroker:
             if one.type == _CHX:
                 self.rings[one.name] = HashRing.from_bindings([], self.release)
 
-    def delete(self, one: ExchangeDefinition | QueueDefinition | PolicyDefinition) -> None:
+    def delete(self, one: NamedObject) -> None:
         """Delete what is there and not bound."""
         if isinstance(one, PolicyDefinition):
             del self.policies[one.name]

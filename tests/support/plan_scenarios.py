@@ -1,0 +1,189 @@
+"""What may happen to a topology, scenario by scenario: what is wanted, what is there, and the plan as a stored text.
+
+The stored plans are in tests/unit/topology/plans. ``tools/golden_plans.py`` makes them again; a difference is reviewed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology import RingMember, Topology, plan
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Place
+
+__all__ = ["SCENARIOS", "stored_text"]
+
+_RELEASE = Release("4.3.6")
+
+_QUEUES = '[[queues]]\nname = "{}"\ntype = "quorum"\n'
+
+
+def stored_text(name: str) -> str:
+    """Return the plan of a scenario as it is stored: its JSON, one change, ring and refusal in each line."""
+    document = json.loads(plan(*SCENARIOS[name]).to_json())
+    lines = []
+    for key, value in document.items():
+        if isinstance(value, list) and value:
+            entries = ",\n".join(f"  {json.dumps(entry, ensure_ascii=False)}" for entry in value)
+            lines.append(f" {json.dumps(key)}: [\n{entries}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _file(
+    ring: str = "", *, head: str = "", exchange: str = "", rest: str = "", queues: str | None = None
+) -> Topology:
+    """Return a topology with the hash exchange ``orders``; a ring is written as ``q1 q2:3 (exchange)``."""
+    names = [part.partition(":")[0] for part in ring.split() if not part.startswith("(")]
+    listed = names if queues is None else queues.split()
+    declared = "".join(_QUEUES.format(name) for name in listed)
+    return Topology.from_toml(
+        f'{head}\n[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{_entries(ring)}]\n'
+        f"{exchange}\n{declared}{rest}"
+    )
+
+
+def _entries(ring: str) -> str:
+    entries = []
+    for part in ring.split():
+        name, _, weight = part.partition(":")
+        kind, name = ("exchange", name[1:-1]) if name.startswith("(") else ("queue", name)
+        entries.append(f'{{ {kind} = "{name}", weight = {weight or 1} }}')
+    return ", ".join(entries)
+
+
+def _live(topology: Topology, buckets: list[Place] | None = None, release: Release = _RELEASE) -> Topology:
+    """Return a topology as it is read from a broker; without buckets, each ring is as its members are listed."""
+    rings = {
+        one.name: HashRing.from_bindings([member.binding for member in one.ring], release).buckets
+        for one in topology.exchanges
+        if one.ring is not None
+    }
+    if buckets is not None:
+        rings["orders"] = tuple(buckets)
+    read = {name: HashRing.from_buckets(held, release, next_bucket=len(held)) for name, held in rings.items()}
+    return replace(topology, release=release, cluster="rabbit@prod").with_rings(read)
+
+
+def _unread(topology: Topology) -> Topology:
+    """Return a topology whose rings are assumed from its bindings."""
+    return replace(topology, rings={}, release=_RELEASE)
+
+
+_TEN = "q1 q2 q3 q4 q5 q6 q7 q8 q9 q10"
+_NOTHING = Topology(release=_RELEASE, cluster="rabbit@prod")
+_AUDIT = '[[exchanges]]\nname = "audit"\ntype = "topic"\n[[queues]]\nname = "audit.all"\n'
+_BOUND = '[[bindings]]\nsource = "audit"\nqueue = "audit.all"\nrouting_key = "{}"\n'
+_POLICY = '[[policies]]\nname = "shards"\npattern = "^images$"\napply_to = "exchanges"\ndefinition = {{ shards-per-node = {} }}\n'
+_JOBS = '[[queues]]\nname = "jobs"\n{}\n'
+_SPLIT = replace(
+    _file("q1 q2"),
+    exchanges=(
+        replace(
+            _file("q1 q2").exchanges[0],
+            ring=(RingMember("q1"), RingMember("q2"), RingMember("q1", "2")),
+        ),
+    ),
+)
+
+SCENARIOS: dict[str, tuple[Topology, Topology]] = {
+    "01-nothing-to-change": (_file("q1 q2"), _live(_file("q1 q2"))),
+    "02-everything-is-new": (_file("q1 q2:2 (audit)", rest=_AUDIT + _BOUND.format("#")), _NOTHING),
+    "03-a-queue-is-added": (_file("q1 q2 q3 q4"), _live(_file("q1 q2 q3"))),
+    "04-a-queue-is-added-in-the-middle": (_file("q1 q4 q2 q3"), _live(_file("q1 q2 q3"))),
+    "05-the-last-queue-goes": (_file("q1 q2", queues="q1 q2 q3"), _live(_file("q1 q2 q3"))),
+    "06-the-first-of-ten-goes-and-too-much-moves": (
+        _file(_TEN[3:], head="max_share_moved = 0.2", queues=_TEN),
+        _live(_file(_TEN)),
+    ),
+    "07-the-last-takes-the-place-of-the-first": (
+        _file("q10 q2 q3 q4 q5 q6 q7 q8 q9", queues=_TEN),
+        _live(_file(_TEN)),
+    ),
+    "08-a-weight-changes": (_file("q1 q2:3 q3"), _live(_file("q1 q2 q3"))),
+    "09-two-members-are-swapped": (_file("q1 q3 q2"), _live(_file("q1 q2 q3"))),
+    "10-a-member-gives-way-to-another": (_file("q1 q4 q3", queues="q1 q2 q3 q4"), _live(_file("q1 q2 q3"))),
+    "11-the-only-member-changes": (_file("q2", queues="q1 q2"), _live(_file("q1"))),
+    "12-a-ghost-bucket": (_file("q1 q3"), _live(_file("q1 q3"), ["q1", "ghost", "q3"])),
+    "13-a-binding-without-a-bucket": (_file("q1 q2 q3"), _live(_file("q1 q2 q3"), ["q1", "q3"])),
+    "14-a-second-binding": (_file("q1 q2"), _live(_SPLIT)),
+    "15-a-second-binding-that-appends": (_file("q1 q2"), _live(_SPLIT, None, Release("3.10.0"))),
+    "16-a-hole": (_file("q1 q2"), _live(_file("q1 q2"), ["q1", None, "q2"])),
+    "17-the-order-after-a-restart": (_file("q3 q1 q2"), _live(_file("q3 q1 q2"), ["q2", "q3", "q1"])),
+    "18-a-ring-that-was-not-read": (_file("q1 q2 q3"), _unread(_file("q1 q2"))),
+    "19-a-limit-of-the-exchange": (
+        _file("q1 q2 q3", head="max_share_moved = 0.5", exchange="max_share_moved = 0.3"),
+        _live(_file("q1 q2")),
+    ),
+    "20-another-cluster": (_file("q1 q2", head='cluster = "rabbit@test"'), _live(_file("q1"))),
+    "21-what-is-owned-is-deleted": (
+        _file("q1", head='owns = ["q*", "audit*"]'),
+        _live(_file("q1 q2", rest=_AUDIT + _BOUND.format("#"))),
+    ),
+    "22-what-is-not-owned-stays": (
+        _file("q1"),
+        _live(_file("q1 q2", rest=_AUDIT + _BOUND.format("#") + _POLICY.format(2))),
+    ),
+    "23-an-argument-that-a-policy-can-set": (
+        _file("q1", rest=_JOBS.format("arguments = { x-max-length = 5 }")),
+        _live(_file("q1", rest=_JOBS.format(""))),
+    ),
+    "24-another-type-of-queue-in-the-ring": (
+        _file("q1 q2 q3"),
+        _live(Topology.from_toml(_file("q1 q2 q3").to_toml().replace('"quorum"', '"classic"', 1))),
+    ),
+    "25-another-hash-header": (
+        _file("q1 q2", exchange='arguments = { hash-header = "tenant" }'),
+        _live(_file("q1 q2")),
+    ),
+    "26-values-of-another-type": (
+        _file("q1", rest=_JOBS.format('arguments = { x-consumer-timeout = 1000, site = "1" }')),
+        _live(_file("q1", rest=_JOBS.format("arguments = { x-consumer-timeout = 1000.0, site = 1 }"))),
+    ),
+    "27-an-external-queue-is-missing": (
+        _file("q1", rest=_JOBS.format('owner = "external"')),
+        _live(_file("q1")),
+    ),
+    "28-an-external-queue-differs": (
+        _file("q1", rest=_JOBS.format('type = "quorum"\nowner = "external"')),
+        _live(_file("q1", rest=_JOBS.format(""))),
+    ),
+    "29-a-policy-changes": (
+        _file("q1", rest=_POLICY.format(4)),
+        _live(_file("q1", rest=_POLICY.format(2))),
+    ),
+    "30-a-binding-changes": (
+        _file("q1", head='owns = ["audit*"]', rest=_AUDIT + _BOUND.format("new")),
+        _live(_file("q1", rest=_AUDIT + _BOUND.format("old"))),
+    ),
+    "31-a-queue-that-nobody-declares": (_file("q1 nobody", queues="q1"), _live(_file("q1"))),
+    "32-a-weight-over-the-cap": (_file("q1 q2:10001"), _live(_file("q1"))),
+    "33-slots": (
+        Topology.from_toml(
+            '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nslots = 8\nmembers = [{ queue = "q1" }]\n'
+        ),
+        _NOTHING,
+    ),
+    "34-an-exchange-that-is-a-member-is-replaced": (
+        _file("q1 (audit) q2", rest=_AUDIT + _BOUND.format("#")),
+        _live(_file("q1 (audit) q2", rest=_AUDIT.replace("topic", "fanout") + _BOUND.format("#"))),
+    ),
+    "35-a-direct-exchange-becomes-a-hash-exchange": (
+        _file("q1"),
+        _live(
+            Topology.from_toml(
+                '[[exchanges]]\nname = "orders"\n[[queues]]\nname = "q1"\ntype = "quorum"\n'
+                '[[bindings]]\nsource = "orders"\nqueue = "q1"\nrouting_key = "key"\n'
+            )
+        ),
+    ),
+    "36-a-ghost-exchange": (
+        _file("q1 q3"),
+        _live(_file("q1 q3"), ["q1", ExchangeRef("ghost"), "q3"]),
+    ),
+}
