@@ -1,0 +1,223 @@
+"""Plans as values: what they change, what they leave, and what stops them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    arranged,
+    plan,
+)
+
+_RELEASE = Release("4.3.6")
+_CHX = "x-consistent-hash"
+
+
+def _hashing(*names: str, **about: object) -> Topology:
+    ring = tuple(RingMember(name) for name in names)
+    exchange = replace(ExchangeDefinition("orders", _CHX, ring=ring), **about)  # type: ignore[arg-type]
+    return Topology((exchange,), tuple(QueueDefinition(name) for name in "abcdefgh"))
+
+
+def _read(topology: Topology, *buckets: str) -> Topology:
+    ring = HashRing.from_buckets(buckets, _RELEASE, next_bucket=len(buckets))
+    return replace(topology, release=_RELEASE).with_rings({"orders": ring})
+
+
+def _steps(wanted: Topology, live: Topology) -> list[str]:
+    return [f"{change.action} {change.name}" for change in plan(wanted, live).changes]
+
+
+def test_a_read_ring_in_the_wanted_order_is_no_change() -> None:
+    planned = plan(_hashing("a", "b"), _read(_hashing("a", "b"), "a", "b"))
+
+    assert planned.changes == planned.refusals == ()
+    assert planned.rings["orders"].moved == 0.0
+
+
+def test_the_order_of_the_ring_counts_and_not_that_of_the_bindings() -> None:
+    assert _steps(_hashing("a", "b"), _read(_hashing("a", "b"), "b", "a")) == [
+        "unbind orders -> b (key 1)",
+        "bind orders -> b (key 1)",
+    ]
+
+
+def test_the_worst_moment_may_be_worse_than_the_end() -> None:
+    ring = plan(_hashing("h", *"bcdefg"), _read(_hashing(*"abcdefgh"), *"abcdefgh")).rings["orders"]
+
+    assert ring.moved == HashRing.from_buckets([*"abcdefgh"]).share_moved(HashRing.from_buckets([*"hbcdefg"]))
+    assert ring.moved < 0.3
+    assert ring.moved_at_worst > 0.8
+
+
+def test_a_lifted_refusal_is_gone() -> None:
+    planned = plan(_hashing("b", max_share_moved=0.1), _read(_hashing("a", "b"), "a", "b"))
+
+    (refusal,) = planned.refusals
+    assert refusal.allow_with == "--allow-moved 0.5001"
+    assert planned.refused(allow_moved=0.5) == planned.refused(allow_delete=True) == (refusal,)
+    assert planned.refused(allow_moved=0.5001) == ()
+
+
+def test_a_limit_of_the_exchange_goes_before_that_of_the_topology() -> None:
+    live = _read(_hashing("a", "b"), "a", "b")
+
+    assert plan(replace(_hashing("b", max_share_moved=0.6), max_share_moved=0.1), live).refusals == ()
+
+
+def test_a_first_ring_is_no_movement_that_a_limit_stops() -> None:
+    planned = plan(_hashing("a", max_share_moved=0.0), Topology())
+
+    assert planned.refusals == ()
+    assert planned.rings["orders"].moved == 1.0
+
+
+@pytest.mark.parametrize("provenance", ["replayed", "assumed"])
+def test_a_ring_that_was_not_read_is_not_changed(provenance: str) -> None:
+    ring = HashRing.from_bindings([("a", 1)], _RELEASE, provenance)  # type: ignore[arg-type]
+    live = replace(_hashing("a"), rings={"orders": ring})
+
+    (refusal,) = plan(_hashing("a", "b"), live).refusals
+    assert refusal.allow_with is None
+    assert "--ring-via" in refusal.says
+    assert provenance in refusal.says
+    assert plan(_hashing("a"), live).refusals == ()
+
+
+def test_arranged_writes_the_order_that_moves_least() -> None:
+    wanted, live = _hashing(*"bcde"), _read(_hashing(*"abcde"), *"abcde")
+
+    ring = arranged(wanted, live).exchanges[0].ring
+
+    assert ring is not None
+    assert "".join(str(one.destination) for one in ring) == "ebcd"
+    assert plan(arranged(wanted, live), live).rings["orders"].moved < 0.4
+    assert arranged(arranged(wanted, live), live) == arranged(wanted, live)
+
+
+def test_a_new_ring_is_arranged_as_written() -> None:
+    assert arranged(_hashing(*"bca"), Topology()) == _hashing(*"bca")
+
+
+def test_an_unknown_cluster_is_refused_only_where_something_changes() -> None:
+    wanted = replace(_hashing("a"), cluster="rabbit@prod")
+
+    assert plan(wanted, _hashing("a")).refusals == ()
+    assert [one.allow_with for one in plan(wanted, Topology()).refusals] == [None]
+    assert plan(wanted, replace(_hashing("a"), cluster="rabbit@test")).refusals != ()
+
+
+def test_what_the_file_only_names_is_not_deleted() -> None:
+    wanted = Topology(
+        (
+            ExchangeDefinition("x", "topic", arguments={"alternate-exchange": "lost"}),
+            ExchangeDefinition("orders", _CHX, ring=(RingMember("a"), RingMember(ExchangeRef("slot")))),
+        ),
+        owns=("*",),
+    )
+    live = replace(
+        wanted,
+        exchanges=(*wanted.exchanges, ExchangeDefinition("lost", "fanout"), ExchangeDefinition("slot")),
+        queues=(QueueDefinition("a"),),
+    )
+
+    assert plan(wanted, live).changes == ()
+
+
+def test_exchanges_of_the_broker_are_neither_missed_nor_deleted() -> None:
+    topic = ExchangeDefinition("amq.topic", "topic", owner="external")
+    binding = BindingDefinition("amq.topic", "a", "#")
+    wanted = Topology((topic,), (QueueDefinition("a"),), (binding,), owns=("*",))
+    live = Topology((ExchangeDefinition("amq.direct"),), (QueueDefinition("amq.gen-1"),))
+
+    planned = plan(wanted, live)
+    assert [change.action for change in planned.changes] == ["create", "bind"]
+    assert planned.refusals == planned.unmanaged == ()
+
+
+def test_a_queue_in_two_rings_is_unbound_from_both_before_it_is_replaced() -> None:
+    rings = tuple(ExchangeDefinition(name, _CHX, ring=(RingMember("a"),)) for name in ("one", "two"))
+    live = Topology(rings, (QueueDefinition("a"),))
+
+    assert _steps(replace(live, queues=(QueueDefinition("a", "quorum"),)), live) == [
+        "unbind one -> a (key 1)",
+        "unbind two -> a (key 1)",
+        "replace a",
+        "bind one -> a (key 1)",
+        "bind two -> a (key 1)",
+    ]
+
+
+def test_a_member_that_is_replaced_keeps_its_place() -> None:
+    wanted = replace(_hashing("a", "b"), queues=(QueueDefinition("a"), QueueDefinition("b", "quorum")))
+
+    planned = plan(wanted, _read(_hashing("a", "b"), "a", "b"))
+
+    assert planned.rings["orders"].moved == 0.0
+    assert [change.action for change in planned.changes] == ["unbind", "replace", "bind"]
+
+
+def test_deleting_a_queue_takes_it_out_of_a_ring_of_others() -> None:
+    live = _read(_hashing("a", "b"), "a", "b")
+    wanted = Topology((), (), owns=("a",))
+
+    planned = plan(wanted, live)
+
+    assert [change.action for change in planned.changes] == ["unbind", "delete"]
+    assert planned.rings["orders"].after.buckets == ("b",)
+    assert len(planned.unmanaged) == len("bcdefgh") + 1
+
+
+def test_an_exchange_that_goes_with_its_last_binding_is_not_emptied() -> None:
+    live = _read(_hashing("a", auto_delete=True), "a")
+    wanted = _hashing("a", auto_delete=True)
+    heavier = replace(wanted, exchanges=(replace(wanted.exchanges[0], ring=(RingMember("a", "2"),)),))
+
+    (refusal,) = plan(heavier, live).refusals
+    assert "auto_delete" in refusal.says
+
+
+def test_a_policy_is_created_first_and_deleted_last() -> None:
+    policy = PolicyDefinition("p", ".*", definition={"max-length": 1})
+    queue = QueueDefinition("q")
+
+    assert _steps(Topology((), (queue,), (), (policy,)), Topology()) == ["create p", "create q"]
+    assert _steps(Topology(owns=("*",)), Topology((), (queue,), (), (policy,))) == ["delete q", "delete p"]
+
+
+def test_an_exchange_is_bound_before_what_is_bound_to_it() -> None:
+    exchanges = tuple(ExchangeDefinition(name, "fanout") for name in "xyz")
+    bindings = (
+        BindingDefinition("x", ExchangeRef("y")),
+        BindingDefinition("y", ExchangeRef("z")),
+        BindingDefinition("z", "q"),
+    )
+
+    steps = _steps(Topology(exchanges, (QueueDefinition("q"),), bindings), Topology())
+
+    assert [step for step in steps if step.startswith("bind")] == [
+        "bind z -> q (key )",
+        "bind y -> exchange z (key )",
+        "bind x -> exchange y (key )",
+    ]
+
+
+def test_a_plan_of_no_movement_loads_no_numpy() -> None:
+    code = (
+        "import sys\nfrom rabbit_chx.topology import *\nfrom rabbit_chx.topology import plan\n"
+        "t = Topology((ExchangeDefinition('x', 'x-consistent-hash', ring=(RingMember('q'),)),), (QueueDefinition('q'),))\n"
+        "plan(t, t)\nassert plan(t, Topology()).changes\nassert 'numpy' not in sys.modules\n"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,96 @@
+"""The checksum changes with each side, and with nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+
+_RELEASE = Release("4.3.6")
+_RING = (RingMember("a"), RingMember("b", "2"))
+
+
+def _topology(ring: tuple[RingMember, ...] = _RING, **about: object) -> Topology:
+    exchange = replace(ExchangeDefinition("h", "x-consistent-hash", ring=ring), **about)  # type: ignore[arg-type]
+    return Topology((exchange,), tuple(QueueDefinition(name) for name in "abc"))
+
+
+def _live(*buckets: str, release: Release = _RELEASE) -> Topology:
+    ring = HashRing.from_buckets(buckets, release)
+    return replace(_topology(), release=release).with_rings({"h": ring})
+
+
+_WANTED = _topology((*_RING, RingMember("c")))
+_CHECKSUM = plan(_WANTED, _live("a", "b", "b")).checksum
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        _topology((*_RING, RingMember("c", "2"))),
+        _topology((RingMember("c"), *_RING)),
+        _topology((*_RING, RingMember("c", "1", {"k": 1}))),
+        replace(_WANTED, max_share_moved=0.5),
+        replace(_WANTED, cluster="rabbit@prod"),
+        replace(_WANTED, owns=("x",)),
+        replace(_WANTED, queues=(*_WANTED.queues[:2], QueueDefinition("c", arguments={"k": 1}))),
+        replace(_WANTED, exchanges=(replace(_WANTED.exchanges[0], max_share_moved=0.1),)),
+    ],
+)
+def test_another_wanted_side_is_another_checksum(wanted: Topology) -> None:
+    assert plan(wanted, _live("a", "b", "b")).checksum != _CHECKSUM
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        _live("b", "b", "a"),
+        _live("a", "b", "b", release=Release("4.0.5")),
+        replace(_live("a", "b", "b"), rings={}),
+        replace(_live("a", "b", "b"), cluster="rabbit@prod"),
+        replace(_live("a", "b", "b"), queues=(QueueDefinition("a"), QueueDefinition("b"))),
+    ],
+)
+def test_another_live_side_is_another_checksum(live: Topology) -> None:
+    assert plan(_WANTED, live).checksum != _CHECKSUM
+
+
+def test_types_of_arguments_count() -> None:
+    sides = [
+        replace(_WANTED, queues=(*_WANTED.queues[:2], QueueDefinition("c", arguments={"k": value})))
+        for value in (1, 1.0, True, "1")
+    ]
+
+    assert len({plan(side, _live("a", "b", "b")).checksum for side in sides}) == 4
+
+
+def test_what_others_declare_does_not_count() -> None:
+    live = _live("a", "b", "b")
+
+    with_others = replace(live, queues=(*live.queues, QueueDefinition("reply.1")))
+    assert plan(_WANTED, with_others).checksum == _CHECKSUM
+
+
+def test_another_python_process_finds_the_same() -> None:
+    code = (
+        "from rabbit_chx.topology import *\nfrom rabbit_chx.topology import plan\n"
+        "t = Topology((ExchangeDefinition('h', 'x-consistent-hash', arguments={'b': 1, 'a': {'d': 2, 'c': 3}}, "
+        "ring=(RingMember('q'),)),), (QueueDefinition('q'),))\nprint(plan(t, Topology()).checksum)\n"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert len(found) == 1

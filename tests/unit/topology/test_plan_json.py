@@ -1,0 +1,62 @@
+"""The JSON of a plan: the format that other programs read."""
+
+from __future__ import annotations
+
+import json
+
+from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
+
+
+def test_the_format() -> None:
+    queues = (QueueDefinition("a"), QueueDefinition("b"))
+    wanted = Topology(
+        (ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("b"), RingMember("a"))),),
+        queues,
+        max_share_moved=0.5,
+    )
+    live = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=(RingMember("a"),)),), queues)
+    planned = plan(wanted, live.with_rings({"h": HashRing.from_buckets(["a"])}))
+
+    document = json.loads(planned.to_json())
+
+    assert list(document) == ["format", "changes", "rings", "refusals", "checksum"]
+    assert document["format"] == "rabbit-chx/plan"
+    assert document["changes"][0] == {
+        "action": "bind",
+        "kind": "binding",
+        "name": "h -> b (key 1)",
+        "fields": [
+            {"field": "source", "old": None, "new": "h"},
+            {"field": "destination", "old": None, "new": "b"},
+            {"field": "routing_key", "old": None, "new": "1"},
+        ],
+    }
+    (ring,) = document["rings"]
+    assert list(ring) == ["exchange", "moved", "moved_at_worst", "proposals"]
+    assert (ring["exchange"], ring["moved"]) == ("h", planned.rings["h"].moved)
+    assert [one["strategy"] for one in ring["proposals"]][:2] == ["as-written", "least-moving-order"]
+    assert list(ring["proposals"][0]) == ["strategy", "moved", "moved_at_worst", "ring"]
+    assert ring["proposals"][0]["ring"] == [{"queue": "b", "weight": "1"}, {"queue": "a", "weight": "1"}]
+    (refusal,) = document["refusals"]
+    assert list(refusal) == ["says", "allow_with"]
+    assert refusal["allow_with"].startswith("--allow-moved ")
+    assert document["checksum"] == planned.checksum
+
+
+def test_arguments_and_exchanges_as_a_file_writes_them() -> None:
+    wanted = Topology(
+        (
+            ExchangeDefinition(
+                "h", "x-consistent-hash", ring=(RingMember(ExchangeRef("x"), "2", {"k": [1, {"l": True}]}),)
+            ),
+            ExchangeDefinition("x", arguments={"list": ["a", 1.5]}),
+        )
+    )
+
+    document = json.loads(plan(wanted, Topology()).to_json())
+
+    fields = {one["field"]: one["new"] for change in document["changes"] for one in change["fields"]}
+    assert fields["arguments.list"] == ["a", 1.5]
+    assert fields["arguments.k"] == [1, {"l": True}]
+    assert fields["destination"] == "exchange x"
