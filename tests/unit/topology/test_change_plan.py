@@ -42,7 +42,7 @@ def _steps(wanted: Topology, live: Topology) -> list[str]:
 def test_a_read_ring_in_the_wanted_order_is_no_change() -> None:
     planned = plan(_hashing("a", "b"), _read(_hashing("a", "b"), "a", "b"))
 
-    assert planned.changes == planned.refusals == ()
+    assert (planned.changes, planned.refusals) == ((), ())
     assert planned.rings["orders"].moved == 0.0
 
 
@@ -143,7 +143,7 @@ def test_exchanges_of_the_broker_are_neither_missed_nor_deleted() -> None:
 
     planned = plan(wanted, live)
     assert [change.action for change in planned.changes] == ["create", "bind"]
-    assert planned.refusals == planned.unmanaged == ()
+    assert (planned.refusals, planned.unmanaged) == ((), ())
 
 
 def test_a_queue_in_two_rings_is_unbound_from_both_before_it_is_replaced() -> None:
