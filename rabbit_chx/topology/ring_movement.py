@@ -48,10 +48,12 @@ class Movement:
     def __init__(self, before: HashRing) -> None:
         self._ring = before
         self._tables: dict[int, NDArray[np.unsignedinteger[Any]]] = {}
+        self._rolling: tuple[int, NDArray[np.unsignedinteger[Any]]] | None = None
         self._pairs: dict[int, SeedPairs] = {}
         self._seeds: dict[int, NDArray[np.int64]] = {}
         self._numbers: dict[Place, int] = {None: -1}
         self._places = self._numbered(before.buckets)
+        self._sources: NDArray[np.int32] | None = None
 
     def moved(self, buckets: Sequence[Place]) -> float:
         """Return the share of the seeds whose destination is another one on a ring with these buckets.
@@ -63,14 +65,27 @@ class Movement:
         """
         return self.moved_and_lost(buckets)[0]
 
-    def moved_and_lost(self, buckets: Sequence[Place]) -> tuple[float, float]:
-        """Return the share that moves, and the share that has no destination on the ring with these buckets."""
+    def moved_and_lost(self, buckets: Sequence[Place], *, once: bool = False) -> tuple[float, float]:
+        """Return the share that moves, and the share that has no destination on the ring with these buckets.
+
+        Args:
+            buckets: the destination of each bucket; None at a hole.
+            once: whether it is the only ring of its bucket count, for which pairs of buckets are not worth counting.
+        """
         import numpy as np
 
-        pairs = self.pairs(len(buckets) - buckets.count(None))
-        places = self._numbered(buckets)[pairs.after]
-        moved = pairs.seeds[places != self._places[pairs.before]].sum()
-        lost = pairs.seeds[places == np.int64(-1)].sum()
+        count = len(buckets) - buckets.count(None)
+        numbers = self._numbered(buckets)
+        if once and count not in self._pairs:
+            if self._sources is None:
+                self._sources = self._places[self._kept_table(self._ring.bucket_count)]
+            places = numbers[self._table(count)]
+            moved, lost = np.count_nonzero(places != self._sources), np.count_nonzero(places == np.int32(-1))
+            return int(moved) / SEEDS, int(lost) / SEEDS
+        pairs = self.pairs(count)
+        found = numbers[pairs.after]
+        moved = pairs.seeds[found != self._places[pairs.before]].sum()
+        lost = pairs.seeds[found == np.int32(-1)].sum()
         return int(moved) / SEEDS, int(lost) / SEEDS
 
     def least_staying(self, buckets: Sequence[Place]) -> float:
@@ -84,16 +99,14 @@ class Movement:
         own = self._ring.bucket_count
         larger = own if count <= own else max([count, *self._tables])
         if larger not in self._seeds:
-            table = self._tables.setdefault(larger, self._table(larger))
-            self._seeds[larger] = np.bincount(table, minlength=max(larger, 1))
+            self._seeds[larger] = np.bincount(self._kept_table(larger), minlength=max(larger, 1))
         common = min(count, own)
         same = self._numbered(buckets)[:common] == self._places[:common]
         return int(self._seeds[larger][:common][same].sum()) / SEEDS
 
     def prepare(self, counts: Iterable[int]) -> None:
         """Make ready for rings of these bucket counts: the largest answers for most seeds of the others."""
-        largest = max([*counts, self._ring.bucket_count])
-        self._tables.setdefault(largest, self._table(largest))
+        self._kept_table(max([*counts, self._ring.bucket_count]))
 
     def pairs(self, count: int) -> SeedPairs:
         """Return how many seeds have which bucket before, and after on a ring of so many buckets."""
@@ -106,8 +119,7 @@ class Movement:
     def _counted(self, count: int) -> SeedPairs:
         import numpy as np
 
-        own = self._ring.bucket_count
-        before = self._tables.setdefault(own, self._table(own))
+        before = self._kept_table(self._ring.bucket_count)
         after = self._table(count)
         same = before == after
         stay = np.bincount(before[same])
@@ -122,10 +134,17 @@ class Movement:
             np.concatenate([stay[buckets], seeds]),
         )
 
-    def _table(self, count: int) -> NDArray[np.unsignedinteger[Any]]:
-        """Return the bucket of each seed.
+    def _kept_table(self, count: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the bucket of each seed, and keep it."""
+        if count not in self._tables:
+            self._tables[count] = self._table(count).copy()
+        return self._tables[count]
 
-        A seed whose bucket is the same with more buckets is not walked again: its bucket is below the bucket count.
+    def _table(self, count: int) -> NDArray[np.unsignedinteger[Any]]:
+        """Return the bucket of each seed, until another table is asked for.
+
+        A seed whose bucket is the same with more buckets is not walked again: its bucket is below the bucket count. So
+        tables are cheap in the order of falling bucket counts.
         """
         import numpy as np
 
@@ -133,27 +152,33 @@ class Movement:
 
         if count in self._tables:
             return self._tables[count]
-        larger = min((known for known in self._tables if known > count), default=None)
         if count == 0:
-            table: NDArray[np.unsignedinteger[Any]] = np.zeros(SEEDS, np.uint8)
-        elif larger is None:
-            table = all_buckets(count)
+            return np.zeros(SEEDS, np.uint8)
+        larger = min((known for known in self._tables if known > count), default=None)
+        if (
+            self._rolling is not None
+            and count <= self._rolling[0]
+            and (larger is None or self._rolling[0] <= larger)
+        ):
+            table = self._rolling[1]
         else:
-            table = self._tables[larger].copy()
-            beyond = np.flatnonzero(table >= count).astype(np.uint32)
+            table = (all_buckets(count) if larger is None else self._tables[larger]).copy()
+        beyond = np.flatnonzero(table >= count).astype(np.uint32)
+        if len(beyond):
             table[beyond] = buckets_of_seeds(beyond, count)
+        self._rolling = count, table
         return table
 
-    def _numbered(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
+    def _numbered(self, buckets: Sequence[Place]) -> NDArray[np.int32]:
         """Return the number of each bucket's destination, -1 for a hole and for an empty ring."""
         import numpy as np
 
         numbers = self._numbers
         if not buckets:
-            return np.array([-1], np.int64)
+            return np.array([-1], np.int32)
         try:
-            return np.fromiter(map(numbers.__getitem__, buckets), np.int64, len(buckets))
+            return np.fromiter(map(numbers.__getitem__, buckets), np.int32, len(buckets))
         except KeyError:
             for place in buckets:
                 numbers.setdefault(place, len(numbers))
-            return np.fromiter(map(numbers.__getitem__, buckets), np.int64, len(buckets))
+            return np.fromiter(map(numbers.__getitem__, buckets), np.int32, len(buckets))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.ring_steps import RingStep, RingWalk
 
 __all__ = ["RingPlan", "best_walk", "figures_of"]
+
+
+_ALWAYS = 2.0
+#: So many moments are counted first.
+_FIRST = 3
+#: For so many rings of one size, pairs of buckets are counted instead of seeds.
+_WORTH_COUNTING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +97,24 @@ def figures_of(walk: RingWalk, live: HashRing, movement: Movement) -> tuple[floa
     movement.prepare(ring.bucket_count for ring in moments)
     end, lost = movement.moved_and_lost(walk.rings[-1].buckets)
     worst = end
-    most = [
-        (
-            1.0
-            if ring.bucket_count < len(ring.buckets) or not ring.buckets
-            else 1 - movement.least_staying(ring.buckets),
-            n,
-        )
-        for n, ring in enumerate(moments[:-1])
-    ]
-    for bound, n in sorted(most, key=lambda one: (-one[0], one[1])):
-        if bound <= worst and moments[n].buckets and None not in moments[n].buckets:
-            continue
-        moved, nowhere = movement.moved_and_lost(moments[n].buckets)
-        worst, lost = max(worst, moved), max(lost, nowhere)
+    often = Counter(ring.bucket_count for ring in moments)
+    most = [(_most_moved(ring, movement), ring) for ring in moments[:-1]]
+    most.sort(key=lambda one: -one[0])
+    # Where most may move comes first, as it makes others not worth counting; then by falling size, for cheap tables.
+    by_size = sorted(most[_FIRST:], key=lambda one: -one[1].bucket_count)
+    for bound, ring in [*most[:_FIRST], *by_size]:
+        if bound > worst:
+            moved, nowhere = movement.moved_and_lost(
+                ring.buckets, once=often[ring.bucket_count] < _WORTH_COUNTING
+            )
+            worst, lost = max(worst, moved), max(lost, nowhere)
     return end, worst, lost
+
+
+def _most_moved(ring: HashRing, movement: Movement) -> float:
+    """Return a share that is not exceeded; above 1 where keys may have no destination, which has to be counted."""
+    complete = 0 < ring.bucket_count == len(ring.buckets)
+    return 1 - movement.least_staying(ring.buckets) if complete else _ALWAYS
 
 
 def _moments_that_count(walk: RingWalk, live: HashRing) -> list[int]:
