@@ -7,7 +7,8 @@ that helps.
 
 - Up to six members: all orders are tried, so the answer is the least.
 - Members of one weight: tests hold the answer against all orders, and against the best assignment of members to places.
-- Larger rings of different weights: the answer is close. To find the least one is a packing problem.
+- Larger rings of different weights: the answer is close. To find the least one is a packing problem. On rings that are small
+  enough to try all orders, tests hold the mean difference below 0.002 of the keys.
 """
 
 from __future__ import annotations
@@ -85,8 +86,10 @@ def searched_order(
     """Return an order that moves few keys, without trying all orders. Arguments as in `least_moving_order`."""
     score = _Score(live, bound, wanted, movement or Movement(live))
     placed = _gaps_filled(live, wanted)
-    best = score.best([tuple(wanted), fewest_steps_order(live, wanted), placed, score.exchanged(placed)])
-    return score.improved(best) if len(wanted) <= _TRIED else best
+    starts = [tuple(wanted), fewest_steps_order(live, wanted), placed, score.exchanged(placed)]
+    if len(wanted) > _TRIED:
+        return score.best(starts)
+    return score.best([score.improved(start) for start in dict.fromkeys(starts)])
 
 
 def _weights(members: Iterable[RingMember]) -> list[int]:
