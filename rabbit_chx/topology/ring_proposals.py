@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.ring_orders import fewest_steps_order, least_moving_order
-from rabbit_chx.topology.ring_plan import best_walk
+from rabbit_chx.topology.walk_figures import best_walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

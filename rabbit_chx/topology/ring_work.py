@@ -12,9 +12,10 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember
 from rabbit_chx.topology.plan_refusals import impossible_ring, too_much_moved, unknown_order
 from rabbit_chx.topology.ring_movement import Movement
-from rabbit_chx.topology.ring_plan import RingPlan, best_walk
+from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.ring_proposals import proposals_of
 from rabbit_chx.topology.ring_steps import RingStep, buckets_as_members, wanted_ring_of
+from rabbit_chx.topology.walk_figures import best_walk
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,0 +1,18 @@
+"""Plans count all seeds of small rings. Other tests look at what happens to a seed that nobody asked for before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rabbit_chx.routing import seed_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _seed_tables_are_forgotten() -> Iterator[None]:
+    yield
+    seed_tables.opened.clear()
