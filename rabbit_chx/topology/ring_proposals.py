@@ -70,7 +70,7 @@ def proposals_of(
         (
             "least-moving-order",
             least_moving_order(live, bound, wanted, movement),
-            "the same members in the order that moves the fewest keys: `rabbit-chx topology arrange` writes it",
+            "the same members in the order that moves the fewest keys",
         ),
         (
             "fewest-steps",
