@@ -168,7 +168,16 @@ class TracedRing:
         self._messages = messages
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """Return the ring if the traffic proves each bucket; see :meth:`RingSource.read`."""
+        """Return the ring if the traffic proves each bucket.
+
+        Args:
+            vhost: the exchange's vhost.
+            exchange: the exchange's name.
+
+        Raises:
+            NotFoundError: there is no x-consistent-hash exchange of that name.
+            RingSourceError: the traffic does not prove each bucket.
+        """
         live = read_exchange(self._management, vhost, exchange)
         settings = replace(self._settings, vhost=vhost)
         observations = trace_exchange(

@@ -83,7 +83,16 @@ class DiagnosticsRing:
         return f"{type(self).__name__}({shlex.join(self._prefix)!r})"
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """Return the ring as it is now; see :meth:`RingSource.read`."""
+        """Return the ring as it is now.
+
+        Args:
+            vhost: the exchange's vhost.
+            exchange: the exchange's name.
+
+        Raises:
+            NotFoundError: there is no x-consistent-hash exchange of that name.
+            RingSourceError: the command cannot be run or fails, or its output is not a ring.
+        """
         done = self._run("rabbitmqctl", "-q", "eval", eval_expression(vhost, exchange))
         if done.returncode != 0:
             self._fail(done)
@@ -174,5 +183,14 @@ class SavedRing:
             ) from None
 
     def read(self, vhost: str, exchange: str) -> Buckets:
-        """Return the ring as it was saved; see :meth:`RingSource.read`."""
+        """Return the ring as it was saved.
+
+        Args:
+            vhost: the exchange's vhost.
+            exchange: the exchange's name.
+
+        Raises:
+            NotFoundError: there is no x-consistent-hash exchange of that name.
+            RingSourceError: the text is not such output, or is the ring of another exchange.
+        """
         return read_saved(self._text, vhost, exchange)

@@ -41,7 +41,11 @@ def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
 
 
 def exs1024_uniform(seed: tuple[int, int, int]) -> Iterator[float]:
-    """Return the floats that ``rand:uniform_s/1`` makes of the outputs, 0.0 to 1.0, without end."""
+    """Return the floats that ``rand:uniform_s/1`` makes of the outputs, 0.0 to 1.0, without end.
+
+    Args:
+        seed: three integers, as in `exs1024_outputs`.
+    """
     return (output / 2.0**64 for output in exs1024_outputs(seed))
 
 

@@ -104,6 +104,12 @@ class AsyncPublisher(PublisherBase):
     ) -> PublishReport:
         """Publish as `Publisher.publish_many`, where a column may be an async iterable as well.
 
+        Args:
+            keys: routing keys: a list, an Arrow array, or any iterable or async iterable of str (UTF-8) or bytes.
+            bodies: one body for each key, in the same forms.
+            properties: by property name a column with one value for each key; None is the publisher's own value, or nothing.
+            exchanges: one exchange name for each key; None is the publisher's own exchange.
+
         Returns:
             The counts of these rows (and of those sent before with `send`, or by other tasks, and not flushed).
 
@@ -127,6 +133,12 @@ class AsyncPublisher(PublisherBase):
         exchanges: Iterable[str | None] | AsyncIterable[str | None] | None = None,
     ) -> None:
         """Hand over as `Publisher.send`, where a column may be an async iterable as well.
+
+        Args:
+            keys: routing keys, as in `publish_many`.
+            bodies: one body for each key.
+            properties: by property name a column with one value for each key.
+            exchanges: one exchange name for each key.
 
         Raises:
             PublishError: AMQP cannot carry a row, or the connection cannot go on.

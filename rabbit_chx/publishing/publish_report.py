@@ -30,7 +30,11 @@ class Returned:
 
     @classmethod
     def of(cls, returned: Return) -> Returned:
-        """Return the value for a basic.return as it came."""
+        """Return the value for people.
+
+        Args:
+            returned: the basic.return; bytes of its key that are not UTF-8 become escapes.
+        """
         return cls(returned.key.decode(errors="backslashreplace"), returned.code, returned.text)
 
 

@@ -34,10 +34,18 @@ class Output(Protocol):
     """A renderer with its stream."""
 
     def show(self, report: Report) -> None:
-        """Write a whole result."""
+        """Write a whole result.
+
+        Args:
+            report: the result to write.
+        """
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Write results, one on each line, without holding them back."""
+        """Write results, one on each line, without holding them back.
+
+        Args:
+            records: the results to write.
+        """
 
 
 class ConsoleOutput:
@@ -56,7 +64,11 @@ class ConsoleOutput:
         self._width = width
 
     def show(self, report: Report) -> None:
-        """Write the blocks as they come, with an empty line between them."""
+        """Write the blocks as they come, with an empty line between them.
+
+        Args:
+            report: the result to write.
+        """
         written = False
         for block in report.blocks():
             gap = "\n" if written else ""
@@ -66,7 +78,11 @@ class ConsoleOutput:
                 gap, written = "", True
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Write a line for each record."""
+        """Write a line for each record.
+
+        Args:
+            records: the results to write.
+        """
         for record in records:
             self._stream.write(f"{record.as_line()}\n")
         self._stream.flush()
@@ -114,11 +130,19 @@ class JsonOutput:
         self._ascii = codecs.lookup(self._stream.encoding or "utf-8").name != "utf-8"
 
     def show(self, report: Report) -> None:
-        """Write the document, indented."""
+        """Write the document, indented.
+
+        Args:
+            report: the result to write.
+        """
         self._stream.write(f"{json.dumps(report.as_json(), indent=2, ensure_ascii=self._ascii)}\n")
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Write a document on each line."""
+        """Write a document on each line.
+
+        Args:
+            records: the results to write.
+        """
         for record in records:
             self._stream.write(f"{json.dumps(record.as_json(), ensure_ascii=self._ascii)}\n")
         self._stream.flush()

@@ -207,7 +207,19 @@ class ConsistentHashExchange(HashExchange):
         bcc: Iterable[str | bytes] = NO_KEYS,
         client: Sender = "pika",
     ) -> Explanation:
-        """Return how a message comes to its destination; arguments and errors are those of `route`."""
+        """Return how a message comes to its destination.
+
+        Args:
+            routing_key: the routing key.
+            headers: a mapping or pairs, as in `route`.
+            properties: a mapping by name, or a ``pika.BasicProperties``.
+            cc: routing keys of the header CC.
+            bcc: routing keys of the header BCC.
+            client: whose wire types bare values get.
+
+        Raises:
+            RabbitChxError: as in `route`.
+        """
         message = received(SentMessage(routing_key, headers, properties, cc, bcc, client), self.ring.release)
         buckets = self.ring.bucket_count
         about = partial(

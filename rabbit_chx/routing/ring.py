@@ -266,7 +266,12 @@ class HashRing:
     ) -> NDArray[np.object_]:
         """Return the destination of each key, as an array of objects; None for a hole.
 
-        Everything else is as in `indices`; each answer costs 8 bytes more.
+        Args:
+            keys: the keys, as in `indices`.
+            fill_null: the key that a null counts as, as in `indices`.
+
+        Raises:
+            EmptyRingError, RowError, InputError: as in `indices`.
         """
         from rabbit_chx.routing import arrays
 
@@ -275,7 +280,12 @@ class HashRing:
     def counts(self, keys: Iterable[Any], *, fill_null: str | bytes | None = None) -> dict[Place, int]:
         """Return how many keys each destination gets, in ring order; holes, if keys reach any, under None.
 
-        Everything else is as in `indices`.
+        Args:
+            keys: the keys, as in `indices`.
+            fill_null: the key that a null counts as, as in `indices`.
+
+        Raises:
+            EmptyRingError, RowError, InputError: as in `indices`.
         """
         from rabbit_chx.routing import arrays
 
@@ -333,6 +343,9 @@ class HashRing:
     def from_json(cls, text: str | bytes) -> HashRing:
         """Read the text that `to_json` made.
 
+        Args:
+            text: the JSON text; bytes are UTF-8.
+
         Raises:
             InputError: the text is not a ring's, or is of a later format.
         """
@@ -369,7 +382,10 @@ class HashRing:
 
 
 def check_ring(*rings: object) -> None:
-    """Refuse what is not a ring.
+    """Raise an error unless each argument is a ring.
+
+    Args:
+        rings: the arguments to check.
 
     Raises:
         InputError: an argument is not a HashRing.

@@ -158,7 +158,11 @@ class Topology(ObjectSet):
         return tuple(misspellings(self))
 
     def owned(self, name: str) -> bool:
-        """Return whether the name of an exchange or a queue matches `owns`; ``*`` stands for any text."""
+        """Return whether a name matches `owns`, where ``*`` is any text.
+
+        Args:
+            name: the name of an exchange or a queue.
+        """
         return any(
             re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL)
             for pattern in self.owns

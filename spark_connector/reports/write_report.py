@@ -83,7 +83,16 @@ class WriteReport(PublishedCounts):
     ) -> WriteReport:
         """Return the report of a write, with its tasks in the order of their partitions.
 
-        The arguments are the attributes. An empty `write_id` is filled from the tasks.
+        Args:
+            exchange: the exchange that was written to.
+            tasks: the reports of the tasks that finished, in any order.
+            ring_provenance: where the ring of the predictions comes from; None without a ring.
+            write_id: the id of the write; if it is empty, that of the tasks.
+            batch_id: the micro-batch of a stream; None outside a stream.
+            seconds: from the planning of the write to its end.
+            notes: what the report says in words.
+            failed: whether the write failed.
+            unfinished: how many tasks did not finish; None where that is not known.
         """
         ordered = tuple(sorted(tasks, key=lambda task: task.partition))
         if not write_id:

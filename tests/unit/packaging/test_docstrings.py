@@ -1,0 +1,56 @@
+"""Public functions and methods document their arguments."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PACKAGES = [
+    "rabbit_chx",
+    "rabbit_chx.amqp",
+    "rabbit_chx.analysis",
+    "rabbit_chx.broker",
+    "rabbit_chx.erlang",
+    "rabbit_chx.publishing",
+    "rabbit_chx.rendering",
+    "rabbit_chx.routing",
+    "rabbit_chx.testing",
+    "rabbit_chx.topology",
+    "spark_connector",
+]
+
+
+def functions_of(package: str) -> Iterator[tuple[str, Callable[..., object]]]:
+    """The functions that a package exports, and the public methods of the classes that it exports."""
+    module = import_module(package)
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isfunction(value):
+            yield name, value
+        elif inspect.isclass(value):
+            for method in vars(value):
+                member = getattr(value, method)
+                if not method.startswith("_") and inspect.isroutine(member):
+                    yield f"{name}.{method}", member
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_argument_is_documented(package: str) -> None:
+    """By an entry of its own, or in the text, in backticks."""
+    functions = list(functions_of(package))
+    assert functions
+    missing = []
+    for name, function in functions:
+        text = inspect.getdoc(function) or ""
+        for argument in inspect.signature(function).parameters:
+            entry = rf"^ +\*{{0,2}}{argument}:|`{argument}`"
+            if argument not in {"self", "cls"} and not re.search(entry, text, re.MULTILINE):
+                missing.append(f"{name}({argument})")
+    assert missing == []
