@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rabbit_chx.topology.argument_table import ArgumentTable
-from rabbit_chx.topology.change_plan import Plan, arranged, plan
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -12,11 +11,12 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.plan_refusals import PlanRefusal
-from rabbit_chx.topology.planned_change import FieldChange, PlannedChange
+from rabbit_chx.topology.planning.change_plan import Plan, arranged, plan
+from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
+from rabbit_chx.topology.planning.planned_change import FieldChange, PlannedChange
+from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.planning.ring_proposals import RingProposal
 from rabbit_chx.topology.problems import Problem
-from rabbit_chx.topology.ring_plan import RingPlan
-from rabbit_chx.topology.ring_proposals import RingProposal
 
 __all__ = [
     "ArgumentTable",

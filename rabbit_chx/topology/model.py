@@ -7,13 +7,18 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.topology import definitions_export, definitions_import, kubernetes_manifests, toml_writer
-from rabbit_chx.topology.file_rules import problems_of
-from rabbit_chx.topology.line_numbers import line_of
+from rabbit_chx.topology.files import (
+    definitions_export,
+    definitions_import,
+    kubernetes_manifests,
+    toml_writer,
+)
+from rabbit_chx.topology.files.file_rules import problems_of
+from rabbit_chx.topology.files.line_numbers import line_of
+from rabbit_chx.topology.files.toml_reader import parsed, read_document
 from rabbit_chx.topology.object_set import ObjectSet
 from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.spelling import misspellings
-from rabbit_chx.topology.toml_reader import parsed, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,0 +1,1 @@
+"""Files that say a topology: TOML, RabbitMQ's definitions, manifests for Kubernetes."""

@@ -1,0 +1,312 @@
+"""What RabbitMQ refuses whatever its release, and what a file cannot mean: rules beyond single fields.
+
+Each rule about arguments and flags was tried on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. What
+only some releases refuse is not here, since a file does not say its release.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.amqp.frames import MAX_SHORTSTR
+from rabbit_chx.amqp.names import too_long
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.ring_state import MAX_BUCKETS
+from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    QUEUE_TYPE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.problems import Problem, shown_value, similar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from rabbit_chx.topology.files.toml_reader import FileEntry, FileObjects
+
+__all__ = ["problems_of"]
+
+#: The field concerned, its value, what is wrong and what to do.
+_Finding = tuple[str, Any, str, str]
+
+_QUEUE_TYPES = ("classic", "quorum", "stream")
+_HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
+_MATCHES = ("all", "any", "all-with-x", "any-with-x")
+_OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+_MAX_AGE = re.compile(r"[0-9]+[YMDhms]")
+#: The least and, where there is one, the largest value of arguments that are whole numbers.
+_COUNTS = {
+    "x-message-ttl": (0, None),
+    "x-expires": (1, None),
+    "x-max-length": (0, None),
+    "x-max-length-bytes": (0, None),
+    "x-max-priority": (0, 255),
+}
+_MILLISECONDS = ("x-message-ttl", "x-expires")
+_REFUSED = {
+    "quorum": ("x-max-priority", "x-queue-mode"),
+    "stream": (
+        "x-message-ttl", "x-expires", "x-max-length", "x-max-priority", "x-dead-letter-exchange", "x-overflow",
+        "x-dead-letter-routing-key", "x-single-active-consumer", "x-queue-mode", "x-delivery-limit",
+    ),
+}  # fmt: skip
+
+
+def problems_of(objects: FileObjects) -> Iterator[Problem]:
+    """Yield what is wrong beyond single fields; of an entry with ranges, each mistake once."""
+    kinds = {one.value.name: one.value.type for one in objects.exchanges if "type" not in one.bad}
+    for entries, rules in (
+        (objects.exchanges, (_exchange_name, _exchange_arguments, _ring, _slots)),
+        (objects.queues, (_queue_name, _queue_type, _queue_flags, _queue_arguments)),
+        (objects.bindings, (_binding_names, lambda entry: _binding_source(entry, kinds))),
+        (objects.policies, (_policy_name,)),
+    ):
+        yield from _found(entries, rules)
+    yield from _twice(objects.exchanges, "name", "exchange", lambda one: one.name)
+    yield from _twice(objects.queues, "name", "queue", lambda one: one.name)
+    yield from _twice(objects.policies, "name", "policy", lambda one: one.name)
+    yield from _twice(
+        objects.bindings,
+        "source",
+        "binding",
+        lambda one: (one.source, one.destination, one.routing_key, one.arguments),
+    )
+
+
+def _found(
+    entries: list[FileEntry], rules: tuple[Callable[[FileEntry], Iterator[_Finding]], ...]
+) -> Iterator[Problem]:
+    said = set()
+    for entry in entries:
+        for rule in rules:
+            for field, value, what, remedy in rule(entry):
+                path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
+                if (path, remedy) not in said:
+                    said.add((path, remedy))
+                    yield Problem(path, shown_value(value), what, remedy)
+
+
+def _twice(
+    entries: list[FileEntry], field: str, noun: str, identity: Callable[[Any], Hashable]
+) -> Iterator[Problem]:
+    first: dict[Hashable, str] = {}
+    said = set()
+    for entry in entries:
+        before = first.get(identity(entry.value))
+        if before is None:
+            first[identity(entry.value)] = entry.path
+        elif entry.path not in said:
+            said.add(entry.path)
+            rule = f"this {noun} is in the file already, as {before}"
+            if before == entry.path:
+                rule = f"this entry stands for the same {noun} more than once"
+            yield Problem(
+                f"{entry.path}.{field}", shown_value(getattr(entry.value, field)), rule, "write each one once"
+            )
+
+
+def _name_finding(field: str, name: str) -> Iterator[_Finding]:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        yield (
+            field,
+            None,
+            "the name has half of a surrogate pair, which no UTF-8 has",
+            "write whole characters",
+        )
+        return
+    if size > MAX_SHORTSTR:
+        yield field, name, too_long("the text", size), "write a shorter one"
+    if "\n" in name or "\r" in name:
+        yield (
+            field,
+            name,
+            "RabbitMQ takes line ends out of names, so the name would be another",
+            "write it on one line",
+        )
+
+
+def _declared_name(entry: FileEntry) -> Iterator[_Finding]:
+    name = entry.value.name
+    yield from _name_finding("name", name)
+    if name.startswith("amq.") and entry.value.owner == "ours" and "owner" not in entry.bad:
+        rule = "names that begin with amq. are the broker's own"
+        yield "name", name, rule, 'write another name, or owner = "external" if it is there already'
+
+
+_exchange_name = _queue_name = _declared_name
+
+
+def _policy_name(entry: FileEntry) -> Iterator[_Finding]:
+    yield from _name_finding("name", entry.value.name)
+
+
+def _exchange_arguments(entry: FileEntry) -> Iterator[_Finding]:
+    exchange: ExchangeDefinition = entry.value
+    arguments = exchange.arguments
+    alternate = arguments.get("alternate-exchange", "")
+    if not isinstance(alternate, str):
+        yield (
+            "arguments.alternate-exchange",
+            alternate,
+            "an exchange is named by text",
+            "write its name in quotes",
+        )
+    if exchange.type != HASH_EXCHANGE or "type" in entry.bad:
+        return
+    header, hashed = arguments.get("hash-header"), arguments.get("hash-property")
+    if header is not None and hashed is not None:
+        rule = "hash-header and hash-property exclude each other"
+        yield "arguments", plain(arguments), rule, "write only one of them"
+    if header is not None and not isinstance(header, str):
+        yield (
+            "arguments.hash-header",
+            header,
+            "a header is named by text",
+            "write the header's name in quotes",
+        )
+    if hashed is not None and hashed not in _HASH_PROPERTIES:
+        rule = f"only {', '.join(_HASH_PROPERTIES[:-1])} and {_HASH_PROPERTIES[-1]} can be hashed"
+        meant = similar(hashed, _HASH_PROPERTIES) if isinstance(hashed, str) else None
+        yield (
+            "arguments.hash-property",
+            hashed,
+            rule,
+            f'write "{meant}"' if meant else "write one of them, or use hash-header",
+        )
+
+
+def _destination_name(member: RingMember | BindingDefinition) -> tuple[str, str]:
+    if isinstance(member.destination, ExchangeRef):
+        return "exchange", member.destination.name
+    return "queue", member.destination
+
+
+def _ring(entry: FileEntry) -> Iterator[_Finding]:
+    buckets = 0
+    first: dict[Any, str] = {}
+    for member in entry.members:
+        value: RingMember = member.value
+        field, name = _destination_name(value)
+        yield from _name_finding(f"{member.path}.{field}", name)
+        if member.bad:
+            continue
+        buckets += weight_of(*value.binding)
+        if value.destination in first:
+            rule = f"{field} {name} is a member already"
+            remedy = "write each member once; a weight gives it more buckets"
+            yield f"{member.path}.{field}", name, rule, remedy
+        first[value.destination] = member.path
+    if buckets > MAX_BUCKETS:
+        rule = f"the weights add up to {buckets}: at most {MAX_BUCKETS} buckets are computed here"
+        yield "ring", None, rule, "divide all weights by the same number"
+
+
+def _slots(entry: FileEntry) -> Iterator[_Finding]:
+    exchange: ExchangeDefinition = entry.value
+    if exchange.slots is None or exchange.members is None:
+        return
+    if exchange.slots < len(exchange.members):
+        rule = f"{exchange.slots} slots are not enough for {len(exchange.members)} members"
+        yield "slots", exchange.slots, rule, "give each member a slot, and better ten"
+
+
+def _queue_type(entry: FileEntry) -> Iterator[_Finding]:
+    queue: QueueDefinition = entry.value
+    if "type" in entry.bad:
+        return
+    said = queue.arguments.get(QUEUE_TYPE, queue.type)
+    field = f"arguments.{QUEUE_TYPE}"
+    if said not in _QUEUE_TYPES:
+        meant = similar(said, _QUEUE_TYPES) if isinstance(said, str) else None
+        remedy = f'write type = "{meant}" instead' if meant else "write `type` instead, with one of them"
+        yield field, said, "a queue's type is classic, quorum or stream", remedy
+    elif entry.written.get("type", queue.type) != said or said != queue.type:
+        yield field, said, "`type` says another type", f"leave {QUEUE_TYPE} out"
+
+
+def _noun(type_: str) -> str:
+    return "a stream" if type_ == "stream" else f"a {type_} queue"
+
+
+def _queue_flags(entry: FileEntry) -> Iterator[_Finding]:
+    queue: QueueDefinition = entry.value
+    if queue.type == "classic" or "type" in entry.bad:
+        return
+    for field, refused, says in (
+        ("durable", False, "always durable"),
+        ("exclusive", True, "never exclusive"),
+        ("auto_delete", True, "never deleted automatically"),
+    ):
+        if getattr(queue, field) is refused:
+            rule = f"{_noun(queue.type)} is {says}"
+            yield field, refused, rule, f'leave `{field}` out, or write type = "classic"'
+
+
+def _queue_arguments(entry: FileEntry) -> Iterator[_Finding]:
+    queue: QueueDefinition = entry.value
+    arguments = queue.arguments
+    refused = () if "type" in entry.bad else _REFUSED.get(queue.type, ())
+    for name, value in arguments.items():
+        field = f"arguments.{name}"
+        if name in refused:
+            yield field, value, f"{_noun(queue.type)} has no {name}", "leave it out"
+        elif name in _COUNTS:
+            least, most = _COUNTS[name]
+            if (
+                not isinstance(value, int)
+                or isinstance(value, bool)
+                or value < least
+                or (most and value > most)
+            ):
+                unit = " of milliseconds" if name in _MILLISECONDS else ""
+                rule = f"{name} is a whole number{unit} from {least}{f' to {most}' if most else ''}"
+                yield field, value, rule, "write such a number, without quotes"
+        elif name in ("x-dead-letter-exchange", "x-dead-letter-routing-key") and not isinstance(value, str):
+            yield field, value, f"{name} is text", "write it in quotes"
+        elif name == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
+            rule = "a routing key for dead letters needs an exchange for them"
+            yield field, value, rule, 'write x-dead-letter-exchange too; "" is the default exchange'
+        elif name == "x-single-active-consumer" and not isinstance(value, bool):
+            yield field, value, f"{name} is true or false", "write one of them, without quotes"
+        elif name == "x-overflow" and value not in _OVERFLOWS:
+            yield (
+                field,
+                value,
+                f"x-overflow is {', '.join(_OVERFLOWS[:-1])} or {_OVERFLOWS[-1]}",
+                "write one of them",
+            )
+        elif name == "x-max-age" and queue.type == "stream" and not (
+            isinstance(value, str) and _MAX_AGE.fullmatch(value)
+        ):  # fmt: skip
+            yield field, value, "x-max-age is a number with a unit: Y, M, D, h, m or s", 'write it as "7D"'
+
+
+def _binding_names(entry: FileEntry) -> Iterator[_Finding]:
+    binding: BindingDefinition = entry.value
+    field, name = _destination_name(binding)
+    yield from _name_finding("source", binding.source)
+    yield from _name_finding(field, name)
+    size = len(binding.routing_key.encode(errors="replace"))
+    if size > MAX_SHORTSTR:
+        yield "routing_key", binding.routing_key, too_long("the text", size), "write a shorter one"
+
+
+def _binding_source(entry: FileEntry, kinds: dict[str, str]) -> Iterator[_Finding]:
+    binding: BindingDefinition = entry.value
+    kind = kinds.get(binding.source)
+    if kind == HASH_EXCHANGE:
+        rule = f"{binding.source} is of type {HASH_EXCHANGE}, and the order of its bindings decides"
+        yield "source", binding.source, rule, "write the destination as a member of its `ring`"
+    match = binding.arguments.get("x-match", "all")
+    headers = kind == "headers" or binding.source in ("amq.headers", "amq.match")
+    if headers and match not in _MATCHES:
+        rule = f"x-match is {', '.join(_MATCHES[:-1])} or {_MATCHES[-1]}"
+        yield "arguments.x-match", match, rule, "write one of them"

@@ -1,0 +1,186 @@
+"""A topology as manifests of RabbitMQ's messaging topology operator for Kubernetes.
+
+The fields are those of ``api/v1beta1`` of rabbitmq/messaging-topology-operator. Scalars and arguments are written as JSON,
+which is YAML.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import TopologyError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.files.definitions_export import hash_exchanges, listed_bindings, unwritable
+from rabbit_chx.topology.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rabbit_chx.topology.object_set import ObjectSet
+    from rabbit_chx.topology.objects import BindingDefinition
+
+__all__ = ["written"]
+
+_API = "rabbitmq.com/v1beta1"
+_RESOURCE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_RESOURCE_NAME = 253
+_SHORTENED = 200
+# What YAML does not take as it is, beyond what JSON escapes.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+def written(topology: ObjectSet, cluster: str, namespace: str | None, vhost: str, *, rings: bool) -> str:
+    """Return the YAML text.
+
+    Args:
+        topology: what to write; external objects are not written.
+        cluster: the name of the ``RabbitmqCluster``.
+        namespace: the namespace of the objects, if one is written.
+        vhost: the vhost of all objects.
+        rings: whether to write the bindings of hash exchanges.
+
+    Raises:
+        TopologyError: the operator has no field for something.
+    """
+    problems = [*unwritable(topology, "manifests"), *_unknown_to_operator(topology)]
+    if problems:
+        raise TopologyError(problems)
+    documents = []
+    for kind, name, fields in _objects(topology, rings=rings):
+        metadata = {"name": name} | ({} if namespace is None else {"namespace": namespace})
+        spec = {**fields, "vhost": vhost, "rabbitmqClusterReference": {"name": cluster}}
+        documents.append(
+            f"apiVersion: {_API}\nkind: {kind}\nmetadata:\n{_block(metadata)}spec:\n{_block(spec)}"
+        )
+    return _comment(topology, rings=rings) + "".join(f"---\n{document}" for document in documents)
+
+
+def _objects(topology: ObjectSet, *, rings: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the kind, the name in Kubernetes and the fields of each object."""
+    for exchange in topology.exchanges:
+        if exchange.owner == "ours":
+            yield (
+                "Exchange",
+                _resource_name(exchange.name),
+                {
+                    "name": exchange.name,
+                    "type": exchange.type,
+                    "durable": exchange.durable,
+                    "autoDelete": exchange.auto_delete,
+                    "arguments": plain(exchange.arguments),
+                },
+            )
+    for queue in topology.queues:
+        if queue.owner == "ours":
+            yield (
+                "Queue",
+                _resource_name(queue.name),
+                {
+                    "name": queue.name,
+                    "type": queue.type,
+                    "durable": queue.durable,
+                    "autoDelete": queue.auto_delete,
+                    "arguments": plain(queue.arguments),
+                },
+            )
+    for binding in listed_bindings(topology, rings=rings):
+        yield _binding(binding)
+    for policy in topology.policies:
+        if policy.owner == "ours":
+            yield (
+                "Policy",
+                _resource_name(policy.name),
+                {
+                    "name": policy.name,
+                    "pattern": policy.pattern,
+                    "applyTo": policy.apply_to,
+                    "priority": policy.priority,
+                    "definition": plain(policy.definition),
+                },
+            )
+
+
+def _binding(binding: BindingDefinition) -> tuple[str, str, dict[str, Any]]:
+    to_exchange = isinstance(binding.destination, ExchangeRef)
+    destination = (
+        binding.destination.name if isinstance(binding.destination, ExchangeRef) else binding.destination
+    )
+    fields = {
+        "source": binding.source,
+        "destination": destination,
+        "destinationType": "exchange" if to_exchange else "queue",
+        "routingKey": binding.routing_key,
+        "arguments": plain(binding.arguments),
+    }
+    identity = json.dumps(fields, sort_keys=True)
+    return "Binding", _hashed(f"{binding.source}-{destination}", identity), fields
+
+
+def _unknown_to_operator(topology: ObjectSet) -> Iterator[Problem]:
+    for exchange in topology.exchanges:
+        if exchange.owner == "ours" and exchange.internal:
+            rule = "the operator has no internal exchanges"
+            yield Problem(
+                f"exchange {exchange.name}", "", rule, "leave `internal` out, or declare it otherwise"
+            )
+    for policy in topology.policies:
+        if policy.owner == "ours" and policy.apply_to == "streams":
+            rule = "the operator has no policies for streams alone"
+            yield Problem(
+                f"policy {policy.name}", "", rule, 'write apply_to = "queues" and a pattern for them'
+            )
+
+
+def _comment(topology: ObjectSet, *, rings: bool) -> str:
+    names = hash_exchanges(topology)
+    if not names:
+        return "# Written by rabbit_chx.\n"
+    if rings:
+        return (
+            "# Written by rabbit_chx. The operator creates bindings in no particular order, so the ring order of\n"
+            f"# {_printable(names)} is lost. To keep it, leave the bindings of hash exchanges out, and bind in order.\n"
+        )
+    return f"# Written by rabbit_chx without the bindings of {_printable(names)}: bind their members in ring order.\n"
+
+
+def _printable(text: str) -> str:
+    """Return text for a comment, on one line."""
+    return _json(text)[1:-1]
+
+
+def _resource_name(name: str) -> str:
+    """Return a name that Kubernetes takes: the name itself, or one that is like it and ends in a hash."""
+    if len(name) <= _MAX_RESOURCE_NAME and _RESOURCE_NAME.fullmatch(name):
+        return name
+    return _hashed(name, name)
+
+
+def _hashed(name: str, identity: str) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower())[:_SHORTENED].strip("-")
+    digest = sha256(identity.encode()).hexdigest()[:12]
+    return f"{words}-{digest}" if words else digest
+
+
+def _block(fields: Mapping[str, Any], indent: str = "  ") -> str:
+    lines = []
+    for name, value in fields.items():
+        if name == "rabbitmqClusterReference":
+            lines.append(f"{indent}{name}:\n{_block(value, indent + '  ')}")
+        elif value != {} or name == "definition":
+            lines.append(f"{indent}{name}: {_json(value)}\n")
+    return "".join(lines)
+
+
+def _json(value: Any) -> str:  # noqa: ANN401
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_json(name)}: {_json(item)}' for name, item in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_json, value))}]"
+    text = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and "." not in text:
+        return text.replace("e", ".0e")  # YAML 1.1 reads 1e-05 as text
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -1,0 +1,238 @@
+"""A topology file, read: TOML text becomes entries, entries become objects, and each mistake on the way is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.files.entry_fields import FILE, EntryType
+from rabbit_chx.topology.files.ranges import RangeError, expanded
+from rabbit_chx.topology.objects import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.problems import Problem, shown_value, similar
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Destination
+
+__all__ = ["FileEntry", "FileObjects", "parsed", "read_document"]
+
+Entry = Mapping[str, Any]
+
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """An object, and where the file says it.
+
+    Attributes:
+        path: the entry's place in the file.
+        written: the entry as it is written.
+        bad: the fields that are wrong by themselves; the object has their defaults.
+        value: the object.
+        members: the entry of each ring member.
+    """
+
+    path: str
+    written: Entry
+    bad: frozenset[str]
+    value: Any
+    members: tuple[FileEntry, ...] = ()
+
+
+class FileObjects(NamedTuple):
+    """What a file says, in its order.
+
+    Attributes:
+        settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
+        exchanges: the exchanges.
+        queues: the queues.
+        bindings: the bindings.
+        policies: the policies.
+        problems: what is wrong with single fields, and with fields that belong together.
+        range_problems: what is wrong with ranges, and with names that come of them.
+    """
+
+    settings: dict[str, Any]
+    exchanges: list[FileEntry]
+    queues: list[FileEntry]
+    bindings: list[FileEntry]
+    policies: list[FileEntry]
+    problems: list[Problem]
+    range_problems: list[Problem]
+
+
+def parsed(text: str, file: str | None = None) -> dict[str, Any]:
+    """Return the tables of TOML text.
+
+    Args:
+        text: the file's text.
+        file: its name, for the error.
+
+    Raises:
+        TopologyError: the text is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"at line (\d+)", str(error))
+        lines = text.rstrip().split("\n")
+        line = int(found[1]) if found else len(lines)
+        shown = "".join(lines[line - 1 : line]).strip()
+        rule = f"this is not TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
+        remedy = "text is written in quotes, and each key once; see https://toml.io"
+        if text.endswith(".toml"):
+            remedy = "this is the name of a file: give its text, as Path(...).read_text()"
+        problem = Problem("the text", "", rule, remedy, line)
+    except RecursionError:
+        problem = Problem("the text", "", "it is nested too deep", "write at most 100 levels")
+    raise TopologyError([problem], file=file)
+
+
+def read_document(document: Entry) -> FileObjects:
+    """Return what the tables of a file say."""
+    reader = _Reader()
+    settings, _ = reader.fields(document, "", FILE)
+    lists = {name: list(reader.objects(settings.pop(name), type_, _MAKERS[name])) for name, type_ in _lists()}
+    return FileObjects(settings, **lists, problems=reader.problems, range_problems=reader.range_problems)
+
+
+def _lists() -> Iterator[tuple[str, EntryType]]:
+    for known in FILE.fields:
+        if isinstance(known.kind, EntryType):
+            yield known.name, known.kind
+
+
+@dataclass(slots=True)
+class _Reader:
+    problems: list[Problem] = field(default_factory=list)
+    range_problems: list[Problem] = field(default_factory=list)
+
+    def objects(
+        self, entries: list[tuple[str, Entry]], type_: EntryType, make: Callable[[Entry], Any]
+    ) -> Iterator[FileEntry]:
+        """Yield the objects of a list of entries, with ranges expanded."""
+        for path, written in entries:
+            values, bad = self.fields(written, path, type_)
+            members: tuple[FileEntry, ...] = ()
+            for known in type_.fields:
+                if isinstance(known.kind, EntryType) and values[known.name] is not None:
+                    members = tuple(self.objects(values[known.name], known.kind, _member))
+                    values[known.name] = tuple(member.value for member in members)
+            if bad.intersection(type_.identity):
+                continue
+            try:
+                for entry in expanded(values, type_.ranged):
+                    yield FileEntry(path, written, bad, make(entry), members)
+            except RangeError as error:
+                at = f"{path}.{error.field}"
+                self.range_problems.append(Problem(at, shown_value(error.text), error.rule, error.remedy))
+            except InputError as error:  # a destination that AMQP cannot carry
+                at = f"{path}.{'exchange' if values['queue'] is None else 'queue'}"
+                self.range_problems.append(Problem(at, "", str(error), "write another name"))
+
+    def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
+        """Return the value of each field, a default where there is none or a wrong one, and the names of the wrong ones."""
+        known = {one.name: one for one in type_.fields}
+        values = type_.defaults
+        bad = self.unknown(written, path, type_)
+        for name, one in known.items():
+            at = _joined(path, name)
+            if name not in written:
+                if one.required and name not in bad:
+                    bad.add(name)
+                    meaning = one.meaning[0].lower() + one.meaning[1:].rstrip(".")
+                    self.add(at, None, f"{type_.noun} needs `{name}`", f"write it: {meaning}")
+            elif isinstance(one.kind, EntryType):
+                values[name] = self.entries(written[name], at, one.kind)
+            elif fault := one.kind.fault(written[name]):
+                bad.add(name)
+                self.add(at, written[name], *fault)
+            else:
+                values[name] = written[name]
+        for rule in type_.rules:
+            found = None if bad.intersection(rule.fields) else rule.fault(written)
+            if found:
+                name, fault = found
+                bad.add(name)
+                self.add(_joined(path, name), written.get(name), *fault)
+        return values, frozenset(bad)
+
+    def entries(self, given: Any, path: str, type_: EntryType) -> list[tuple[str, Entry]]:  # noqa: ANN401
+        """Return the entries of a list with the place of each."""
+        last = path.rpartition(".")[2]
+        if not isinstance(given, list):
+            remedy = (
+                f"write each one as {last} = [{{ ... }}]"
+                if "." in path
+                else f"begin each one with [[{last}]]"
+            )
+            self.add(path, given, f"`{last}` is a list of tables", remedy)
+            return []
+        places = [(f"{path}[{n}]", entry) for n, entry in enumerate(given)]
+        for at, entry in places:
+            if not isinstance(entry, dict):
+                self.add(at, entry, f"{type_.noun} is a table", f"write it as {type_.example}")
+        return [(at, entry) for at, entry in places if isinstance(entry, dict)]
+
+    def unknown(self, written: Entry, path: str, type_: EntryType) -> set[str]:
+        """Add a problem for each field that an entry of the type does not have; return those that were probably meant."""
+        meant = set()
+        for name, value in written.items():
+            if all(name != known.name for known in type_.fields):
+                # A list that is there may have a second heading; any other field that is there was not meant.
+                candidates = [
+                    one.name
+                    for one in type_.fields
+                    if one.name not in written or isinstance(one.kind, EntryType)
+                ]
+                found = similar(name, candidates)
+                if found:
+                    meant.add(found)
+                remedy = f"did you mean `{found}`?" if found else f"its fields are {', '.join(candidates)}"
+                if name == "vhost":
+                    remedy = "leave it out: a file is for any vhost, and the URL names it"
+                self.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", remedy)
+        return meant - written.keys()
+
+    def add(self, path: str, value: Any, rule: str, remedy: str) -> None:  # noqa: ANN401
+        """Add a problem."""
+        self.problems.append(Problem(path, shown_value(value), rule, remedy))
+
+
+def _joined(path: str, name: str) -> str:
+    shown = name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return f"{path}.{shown}" if path else shown
+
+
+def _destination(entry: Entry) -> Destination:
+    return ExchangeRef(entry["exchange"]) if entry["queue"] is None else str(entry["queue"])
+
+
+def _member(entry: Entry) -> RingMember:
+    return RingMember(_destination(entry), entry["weight"], entry.get("arguments", {}))
+
+
+def _binding(entry: Entry) -> BindingDefinition:
+    return BindingDefinition(
+        entry["source"], _destination(entry), entry["routing_key"], entry["arguments"], entry["owner"]
+    )
+
+
+_MAKERS: dict[str, Callable[[Entry], Any]] = {
+    "exchanges": lambda entry: ExchangeDefinition(**entry),
+    "queues": lambda entry: QueueDefinition(**entry),
+    "bindings": _binding,
+    "policies": lambda entry: PolicyDefinition(**entry),
+}

@@ -1,0 +1,93 @@
+"""Which bindings of exchanges without a ring are made, and which go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.planning.plan_refusals import absent_external, deletion
+from rabbit_chx.topology.planning.planned_change import PlannedChange
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import BindingDefinition
+    from rabbit_chx.topology.planning.object_differences import ObjectDifferences
+    from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
+
+__all__ = ["BindingDifferences", "binding_differences"]
+
+_BROKERS_OWN = "amq."
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDifferences:
+    """What differs between the bindings that are wanted and those that are there.
+
+    Attributes:
+        early: bindings of what is replaced. They are unbound before.
+        bound: what is bound, also again.
+        late: what is unbound at the end.
+        unmanaged: what is not wanted, and not owned: it is left as it is.
+        refusals: why the plan may be refused.
+    """
+
+    early: tuple[PlannedChange, ...]
+    bound: tuple[PlannedChange, ...]
+    late: tuple[PlannedChange, ...]
+    unmanaged: tuple[BindingDefinition, ...]
+    refusals: tuple[PlanRefusal, ...]
+
+
+def binding_differences(wanted: Topology, live: Topology, objects: ObjectDifferences) -> BindingDifferences:
+    """Return what differs between the bindings.
+
+    Args:
+        wanted: what should be there.
+        live: what is there.
+        objects: what differs between their exchanges and queues.
+    """
+    gone, again = objects.gone, objects.again
+    hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
+    there = {_identity(one): one for one in live.bindings}
+    ours = {_identity(one): one for one in wanted.bindings}
+    early, bound, late, unmanaged = [], [], [], []
+    refusals: list[PlanRefusal] = []
+    for key, one in there.items():
+        ends = {ExchangeRef(one.source), one.destination}
+        unbound = PlannedChange("unbind", one, None)
+        if ends & again:
+            early.append(unbound)
+        elif ends & gone:
+            late.append(unbound)
+        if ends & gone:
+            continue
+        if key not in ours and one.source in hashing:
+            continue  # it becomes an exchange whose bindings are its ring
+        if key not in ours:
+            if _owned(wanted, one):
+                late += [] if ends & again else [unbound]
+                refusals.append(deletion(one, unbound.name))
+                continue
+            unmanaged.append(one)
+        if ends & again:
+            bound.append(PlannedChange("bind", None, one))
+    absent = [ours[key] for key in ours if key not in there]
+    bound += [PlannedChange("bind", None, one) for one in absent if one.owner == "ours"]
+    refusals += [
+        absent_external(one, PlannedChange("bind", None, one).name) for one in absent if one.owner != "ours"
+    ]
+    return BindingDifferences(tuple(early), tuple(bound), tuple(late), tuple(unmanaged), tuple(refusals))
+
+
+def _identity(one: BindingDefinition) -> Hashable:
+    return one.source, one.destination, one.routing_key, one.arguments
+
+
+def _owned(wanted: Topology, one: BindingDefinition) -> bool:
+    """Return whether both ends are owned. A binding of one of the broker's own exchanges is owned with its destination."""
+    name = one.destination.name if isinstance(one.destination, ExchangeRef) else one.destination
+    return wanted.owned(name) and (one.source.startswith(_BROKERS_OWN) or wanted.owned(one.source))

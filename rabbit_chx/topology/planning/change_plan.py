@@ -1,0 +1,201 @@
+"""A plan: what it takes to turn what is on a broker into what a topology says. A value, made without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.planning.binding_differences import binding_differences
+from rabbit_chx.topology.planning.object_differences import NamedObject, object_differences, reference_to
+from rabbit_chx.topology.planning.operation_order import ordered_changes
+from rabbit_chx.topology.planning.plan_checksum import checksum_of
+from rabbit_chx.topology.planning.plan_json import plan_as_json
+from rabbit_chx.topology.planning.plan_refusals import (
+    PlanRefusal,
+    absent_destination,
+    deletion,
+    impossible_ring,
+    other_cluster,
+    replacement,
+    unknown_cluster,
+)
+from rabbit_chx.topology.planning.ring_differences import ring_differences
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rabbit_chx.routing import Destination
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.planning.object_differences import ObjectDifferences
+    from rabbit_chx.topology.planning.planned_change import PlannedChange
+    from rabbit_chx.topology.planning.ring_plan import RingPlan
+    from rabbit_chx.topology.planning.ring_work import RingWork
+
+__all__ = ["Plan", "arranged", "plan"]
+
+_BROKERS_OWN = "amq."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan:
+    """What it takes to turn what is on a broker into what a topology says. A value; `plan` makes it.
+
+    Attributes:
+        changes: the operations, in the order in which they are done.
+        rings: what happens to the ring of each ``x-consistent-hash`` exchange, by its name.
+        refusals: why the plan is not applied as it is, each with the flag that allows it.
+        unmanaged: what is on the broker, not in the topology, and not owned by it. It is left as it is.
+        checksum: the sha256, in hexadecimal digits, of what is wanted, of what is there of it, and of the changes. Objects
+            of others do not count, so that they may come and go between a plan and its application.
+    """
+
+    changes: tuple[PlannedChange, ...]
+    rings: Mapping[str, RingPlan]
+    refusals: tuple[PlanRefusal, ...]
+    unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
+    checksum: str
+
+    def __repr__(self) -> str:
+        return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
+
+    def refused(
+        self, *, allow_moved: float | None = None, allow_delete: bool = False
+    ) -> tuple[PlanRefusal, ...]:
+        """Return the refusals that remain.
+
+        Args:
+            allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
+            allow_delete: whether objects may be deleted and replaced.
+        """
+        return tuple(one for one in self.refusals if not one.lifted(allow_moved, allow_delete=allow_delete))
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text, of the format ``rabbit-chx/plan``. The same plan has the same text."""
+        return plan_as_json(self.changes, self.rings, self.refusals, self.checksum)
+
+
+def plan(wanted: Topology, live: Topology) -> Plan:
+    """Return what it takes to turn what is there into what is wanted.
+
+    Args:
+        wanted: what should be there.
+        live: what is there, with the rings that were read.
+    """
+    impossible: dict[str, RingWork] = {}
+    while True:  # an exchange whose ring cannot be mended is replaced, which changes what depends on it
+        objects = object_differences(wanted, live, impossible)
+        rings = ring_differences(wanted, live, objects)
+        found = {name: work for name, work in rings.items() if work.impossible}
+        replaceable = {one.name for one in wanted.exchanges if one.owner == "ours"} - set(impossible)
+        if not found.keys() & replaceable:
+            break
+        impossible |= {name: work for name, work in found.items() if name in replaceable}
+    bindings = binding_differences(wanted, live, objects)
+    known = _known(live, objects)
+    changes = ordered_changes(objects, bindings, rings, known)
+    refusals = (
+        *_cluster_refusals(wanted, live, changes),
+        *objects.refusals,
+        *(refusal for work in rings.values() for refusal in work.refusals),
+        *(impossible_ring(name, None) for name in {**impossible, **found}),
+        *_absent(changes, known),
+        *(
+            replacement(*pair)
+            for pair in objects.replaced
+            if getattr(pair[1], "name", None) not in impossible
+        ),
+        *_deletions(live, objects),
+        *bindings.refusals,
+    )
+    plans = {name: work.plan for name, work in rings.items()}
+    return Plan(
+        changes,
+        plans,
+        tuple(dict.fromkeys(refusals)),
+        (*objects.unmanaged, *bindings.unmanaged),
+        checksum_of(wanted, live, changes, plans),
+    )
+
+
+def arranged(wanted: Topology, live: Topology) -> Topology:
+    """Return the wanted topology with each ring in the order that moves the fewest keys away from the live one.
+
+    A ring that is new, or whose exchange is declared again, stays as written.
+
+    Args:
+        wanted: what should be there.
+        live: what is there, with the rings that were read.
+    """
+    orders = {
+        name: next((one.ring for one in ring.proposals if one.strategy == "least-moving-order"), None)
+        for name, ring in plan(wanted, live).rings.items()
+    }
+    return replace(
+        wanted,
+        exchanges=tuple(
+            one if orders.get(one.name) is None else replace(one, ring=orders[one.name])
+            for one in wanted.exchanges
+        ),
+    )
+
+
+def _known(live: Topology, objects: ObjectDifferences) -> frozenset[Destination]:
+    """Return the queues and exchanges that are there: those that are listed, and those that something is bound to."""
+    known: set[Destination] = {ExchangeRef(one.name) for one in live.exchanges}
+    known.update(one.name for one in live.queues)
+    for binding in live.bindings:
+        known.update((ExchangeRef(binding.source), binding.destination))
+    for exchange in live.exchanges:
+        known.update(member.destination for member in exchange.ring or ())
+    known.update(ref for one in objects.created if (ref := reference_to(one)) is not None)
+    return frozenset(known - objects.gone)
+
+
+def _cluster_refusals(
+    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...]
+) -> Iterator[PlanRefusal]:
+    if wanted.cluster is None or wanted.cluster == live.cluster:
+        return
+    if live.cluster is not None:
+        yield other_cluster(wanted.cluster, live.cluster)
+    elif changes:
+        yield unknown_cluster(wanted.cluster)
+
+
+def _absent(changes: tuple[PlannedChange, ...], known: frozenset[Destination]) -> Iterator[PlanRefusal]:
+    """Yield a refusal for each end of a binding that does not exist."""
+    there = set(known)
+    for change in changes:
+        subject = change.subject
+        if not isinstance(subject, BindingDefinition):
+            ref = reference_to(subject)
+            if change.action == "create" and ref is not None:
+                there.add(ref)
+        elif change.action == "bind":
+            source = ExchangeRef(subject.source)
+            if source not in there and not subject.source.startswith(_BROKERS_OWN):
+                yield absent_destination(source, subject.source, is_source=True)
+            if subject.destination not in there and not _is_brokers_own(subject.destination):
+                yield absent_destination(subject.destination, subject.source)
+
+
+def _is_brokers_own(destination: Destination) -> bool:
+    return isinstance(destination, ExchangeRef) and destination.name.startswith(_BROKERS_OWN)
+
+
+def _deletions(live: Topology, objects: ObjectDifferences) -> Iterator[PlanRefusal]:
+    uses: dict[Destination, int] = {}
+    for exchange in live.exchanges:
+        for member in exchange.ring or ():
+            for end in (ExchangeRef(exchange.name), member.destination):
+                uses[end] = uses.get(end, 0) + 1
+    for binding in live.bindings:
+        for end in (ExchangeRef(binding.source), binding.destination):
+            uses[end] = uses.get(end, 0) + 1
+    for one in objects.deleted:
+        ref = reference_to(one)
+        count = 0 if ref is None else uses.get(ref, 0)
+        about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
+        yield deletion(one, one.name, about)

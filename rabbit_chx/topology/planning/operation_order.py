@@ -1,0 +1,130 @@
+"""The operations of a plan in an order that a live broker takes, and that leaves as few messages without a way as can be.
+
+1. Policies, so that they apply to what is created.
+2. Exchanges and queues that are new.
+3. What is replaced: its bindings go, it is deleted and declared again.
+4. Binds, and the steps of rings. An exchange is bound before those that are bound to it.
+5. Bindings that go.
+6. What is deleted, without bindings by then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.objects import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.planning.binding_order import downstream_first
+from rabbit_chx.topology.planning.planned_change import PlannedChange
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from rabbit_chx.routing import Destination
+    from rabbit_chx.topology.planning.binding_differences import BindingDifferences
+    from rabbit_chx.topology.planning.object_differences import NamedObject, ObjectDifferences
+    from rabbit_chx.topology.planning.ring_steps import RingStep
+    from rabbit_chx.topology.planning.ring_work import RingWork
+
+__all__ = ["ordered_changes"]
+
+
+def ordered_changes(
+    objects: ObjectDifferences,
+    bindings: BindingDifferences,
+    rings: Mapping[str, RingWork],
+    known: Collection[Destination],
+) -> tuple[PlannedChange, ...]:
+    """Return the operations in order.
+
+    Args:
+        objects: what differs between exchanges, queues and policies.
+        bindings: what differs between bindings of exchanges without a ring.
+        rings: the plans of the rings, by exchange.
+        known: the queues and exchanges that are there or are created.
+    """
+    deleted = {one.name for one in objects.deleted if isinstance(one, ExchangeDefinition)}
+    staying = {name: work for name, work in rings.items() if name not in deleted}
+    return (
+        *(_created(one) for one in objects.created if isinstance(one, PolicyDefinition)),
+        *(PlannedChange("update", live, wanted) for live, wanted in objects.updated),
+        *(_created(one) for kind in (ExchangeDefinition, QueueDefinition) for one in objects.created if isinstance(one, kind)),
+        *bindings.early,
+        *(_step(name, step) for name, work in rings.items() for step in work.plan.steps[: work.first]),
+        *(PlannedChange("replace", live, wanted) for live, wanted in objects.replaced),
+        *_binds(bindings.bound, staying, known),
+        *bindings.late,
+        *(_step(name, step) for name, work in rings.items() if name in deleted for step in work.plan.steps[work.first :]),
+        *(
+            PlannedChange("delete", one, None)
+            for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)
+            for one in objects.deleted
+            if isinstance(one, kind)
+        ),
+    )  # fmt: skip
+
+
+def _created(one: NamedObject) -> PlannedChange:
+    return PlannedChange("create", None, one)
+
+
+def _step(exchange: str, step: RingStep) -> PlannedChange:
+    member = step.member
+    binding = BindingDefinition(exchange, member.destination, member.key, member.arguments)
+    if step.action == "bind":
+        return PlannedChange("bind", None, binding, ring=True)
+    return PlannedChange("unbind", binding, None, ring=True)
+
+
+def _binds(
+    plain: Sequence[PlannedChange], rings: Mapping[str, RingWork], known: Collection[Destination]
+) -> Iterator[PlannedChange]:
+    by_source: dict[str, list[PlannedChange]] = {}
+    for change in plain:
+        assert isinstance(change.wanted, BindingDefinition)  # noqa: S101  # it is a bind
+        by_source.setdefault(change.wanted.source, []).append(change)
+    for name, work in rings.items():
+        steps = [_step(name, step) for step in work.plan.steps[work.first :]]
+        by_source.setdefault(name, []).extend(_with_helpers(steps, work, known))
+    targets = {
+        source: [
+            change.subject.destination.name
+            for change in changes
+            if isinstance(change.subject, BindingDefinition) and isinstance(change.subject.destination, ExchangeRef)
+        ]
+        for source, changes in by_source.items()
+    }  # fmt: skip
+    for source in downstream_first(by_source, targets):
+        yield from by_source[source]
+
+
+def _with_helpers(
+    steps: list[PlannedChange], work: RingWork, known: Collection[Destination]
+) -> list[PlannedChange]:
+    """Return the steps with what they need for ghosts, which are buckets of something that does not exist.
+
+    Something of that name is declared, bound, unbound and deleted again.
+    """
+    left = work.plan.after.destinations
+    ghosts: dict[Destination, NamedObject] = {}
+    for change in steps:
+        binding = change.wanted
+        if isinstance(binding, BindingDefinition):
+            place = binding.destination
+            if place not in known and place not in left and place in work.plan.before.destinations:
+                helper = (
+                    ExchangeDefinition(place.name, "fanout")
+                    if isinstance(place, ExchangeRef)
+                    else QueueDefinition(place)
+                )
+                ghosts[place] = helper
+    return [
+        *(PlannedChange("create", None, one) for one in ghosts.values()),
+        *steps,
+        *(PlannedChange("delete", one, None) for one in ghosts.values()),
+    ]

@@ -1,0 +1,258 @@
+"""Why a plan is refused: each reason with what to do about it, and with the flag that allows it if there is one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.planning.planned_change import fields_between, kind_of
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.topology.planning.planned_change import FieldChange, TopologyObject
+    from rabbit_chx.topology.planning.ring_plan import RingPlan
+
+__all__ = [
+    "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deleted_by_itself", "deletion", "different_external",
+    "different_external_ring", "impossible_ring", "other_cluster", "replacement", "too_much_moved",
+    "unknown_cluster", "unknown_order", "unplanned_slots",
+]  # fmt: skip
+
+ALLOW_DELETE = "--allow-delete"
+_ALLOW_MOVED = "--allow-moved"
+#: A share in a flag is rounded up to so many parts.
+_PARTS = 10_000
+
+#: Which key of a policy sets the same as an argument.
+_POLICY_KEYS = {
+    name: name.removeprefix("x-")
+    for name in (
+        "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-dead-letter-exchange",
+        "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-delivery-limit", "x-max-age",
+        "x-stream-max-segment-size-bytes", "x-queue-leader-locator", "x-queue-mode", "x-consumer-timeout",
+        "alternate-exchange",
+    )
+}  # fmt: skip
+_HASHED = ("hash-header", "hash-property")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRefusal:
+    """A reason not to apply a plan.
+
+    Attributes:
+        says: what is refused, why, and what to do instead.
+        allow_with: the flag that allows it, such as ``--allow-delete`` or ``--allow-moved 0.2``; None: nothing does.
+        share: the share of keys that the flag has to allow; None where it is not about that.
+    """
+
+    says: str
+    allow_with: str | None = None
+    share: float | None = None
+
+    def lifted(self, allow_moved: float | None, *, allow_delete: bool) -> bool:
+        """Return whether it is allowed.
+
+        Args:
+            allow_moved: the share of keys that may move; None: what the topology says.
+            allow_delete: whether objects may be deleted.
+        """
+        if self.share is not None:
+            return allow_moved is not None and self.share <= allow_moved
+        return allow_delete and self.allow_with == ALLOW_DELETE
+
+
+def other_cluster(wanted: str, live: str) -> PlanRefusal:
+    """Return the refusal of another cluster than the one that the topology is for."""
+    return PlanRefusal(
+        f"the topology is for the cluster {wanted}, and this is {live}: connect to {wanted}, or correct `cluster`"
+    )
+
+
+def unknown_cluster(wanted: str) -> PlanRefusal:
+    """Return the refusal of a cluster whose name is not known."""
+    return PlanRefusal(
+        f"the topology is for the cluster {wanted}, and the name of this one is not known: give --management-url, or "
+        "take `cluster` out of the topology"
+    )
+
+
+def deletion(one: TopologyObject, name: str, about: str = "") -> PlanRefusal:
+    """Return the refusal to delete an object, or to take a binding away, that the topology does not have.
+
+    Args:
+        one: the object.
+        name: its name.
+        about: what else goes with it, in words.
+    """
+    if isinstance(one, BindingDefinition):
+        says = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
+    else:
+        says = f"{kind_of(one)} {name} is not in the topology, which owns it: it is deleted{about}"
+    return PlanRefusal(
+        f"{says}; add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}", ALLOW_DELETE
+    )
+
+
+def replacement(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
+    """Return the refusal to delete and declare again what cannot be changed."""
+    fields = fields_between(live, wanted)
+    name = getattr(wanted, "name", "")
+    differing = ", ".join(_said(field) for field in fields)
+    says = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
+    return PlanRefusal(
+        f"{says}: {_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again",
+        ALLOW_DELETE,
+    )
+
+
+def _said(field: FieldChange) -> str:
+    old, new = (
+        "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
+        for value in (field.old, field.new)
+    )
+    return f"{field.field} {old:.60} -> {new:.60}"
+
+
+def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> str:
+    name = getattr(wanted, "name", "")
+    arguments = {field.field.partition(".")[2]: field for field in fields}
+    if _is_hash_exchange(live) and any(hashed in arguments for hashed in _HASHED):
+        return (
+            "another header or property is hashed then, so that all keys move whatever the ring; declare an exchange of "
+            "another name beside it, and let publishers change over"
+        )
+    policies = [
+        _POLICY_KEYS[name] for name, field in arguments.items() if name in _POLICY_KEYS and field.old is None
+    ]
+    if len(policies) == len(fields):
+        kept = "leave the arguments out" if len(policies) > 1 else "leave the argument out"
+        return f"{kept} and set {' and '.join(policies)} by a policy, which changes it in place"
+    if isinstance(wanted, QueueDefinition):
+        return (
+            f"keep what is there in the topology, or move its messages away first: bind a holding queue {name}.holding "
+            f"beside it, unbind {name}, and shovel its messages there; afterwards shovel them back"
+        )
+    return (
+        "keep what is there in the topology, or declare an exchange of another name beside it and switch to that by a "
+        "binding of an exchange in front"
+    )
+
+
+def _is_hash_exchange(one: TopologyObject) -> bool:
+    return isinstance(one, ExchangeDefinition) and one.type == HASH_EXCHANGE
+
+
+def impossible_ring(exchange: str, why: str | None) -> PlanRefusal:
+    """Return the refusal of a ring that no bind or unbind makes.
+
+    Args:
+        exchange: the exchange.
+        why: what the broker would refuse, or what cannot be known; None: the ring has holes that stay.
+    """
+    if why is not None:
+        return PlanRefusal(f"the ring of {exchange} cannot be planned: {why}")
+    return PlanRefusal(
+        f"the ring of {exchange} has buckets without a destination, which no bind or unbind takes away: the exchange has to "
+        f"be deleted and declared again; its messages are unroutable until its members are bound; allow it with {ALLOW_DELETE}",
+        ALLOW_DELETE,
+    )
+
+
+def unknown_order(exchange: str, ring: HashRing) -> PlanRefusal:
+    """Return the refusal to change a ring that was not read."""
+    return PlanRefusal(
+        f"the ring of {exchange} was not read but is {ring.provenance}, so its order is not certain: give --ring-via PREFIX, "
+        "such as 'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python"
+    )
+
+
+def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
+    """Return the refusal of a ring plan that moves more keys than it may.
+
+    Args:
+        ring: the ring plan.
+        limit: the share that may move.
+    """
+    share = math.ceil(ring.moved_at_worst * _PARTS) / _PARTS
+    flag = f"{_ALLOW_MOVED} {share:g}"
+    other = min(
+        (one for one in ring.proposals if one.strategy in ("least-moving-order", "fewest-steps")),
+        key=lambda one: one.moved_at_worst,
+        default=None,
+    )
+    better = ""
+    if other is not None and other.moved_at_worst < ring.moved_at_worst:
+        figures = f"{_percent(other.moved)} in the end, {_percent(other.moved_at_worst)} at the worst moment"
+        better = f"write the members in the order of the proposal {other.strategy} ({figures}), "
+    return PlanRefusal(
+        f"{_percent(ring.moved)} of the keys of {ring.exchange} have another destination in the end, "
+        f"{_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: {better}raise "
+        f"max_share_moved, or allow it once with {flag}",
+        flag,
+        ring.moved_at_worst,
+    )
+
+
+def absent_external(one: TopologyObject, name: str) -> PlanRefusal:
+    """Return the refusal where something is not there that someone else declares."""
+    return PlanRefusal(
+        f"{kind_of(one)} {name} is external, and it is not there: its owner has to declare it, or take "
+        'owner = "external" out of the topology'
+    )
+
+
+def different_external(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
+    """Return the refusal where something of someone else is not as it should be."""
+    differing = ", ".join(_said(field) for field in fields_between(live, wanted))
+    return PlanRefusal(
+        f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing}): correct the topology, or ask "
+        "its owner"
+    )
+
+
+def different_external_ring(exchange: str) -> PlanRefusal:
+    """Return the refusal where the ring of someone else's exchange is not as it should be."""
+    return PlanRefusal(
+        f"exchange {exchange} is external, and its ring differs: correct the topology, or ask its owner"
+    )
+
+
+def absent_destination(destination: Destination, source: str, *, is_source: bool = False) -> PlanRefusal:
+    """Return the refusal of a binding one end of which does not exist.
+
+    Args:
+        destination: what is not there: a queue's name or an ExchangeRef.
+        source: the exchange that it would be bound to.
+        is_source: whether it is the source itself that is not there.
+    """
+    what = f"queue {destination}" if isinstance(destination, str) else str(destination)
+    end = "bindings of it are wanted" if is_source else f"{source} is to be bound to it"
+    return PlanRefusal(
+        f"{what} is neither in the topology nor on the broker, and {end}: declare it, or correct the name"
+    )
+
+
+def deleted_by_itself(exchange: str) -> PlanRefusal:
+    """Return the refusal to take the last binding from an exchange that goes with it."""
+    return PlanRefusal(
+        f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last: bind a "
+        "queue that stays first, or declare it without auto_delete"
+    )
+
+
+def unplanned_slots(exchange: str) -> PlanRefusal:
+    """Return the refusal of an exchange with slots."""
+    return PlanRefusal(f"exchange {exchange} has slots, which are not planned here: write its `ring` instead")
+
+
+def _percent(share: float) -> str:
+    text = f"{share:.1%}"
+    return "less than 0.1%" if share and text == "0.0%" else text

@@ -1,0 +1,121 @@
+"""Other ways to the same members of a ring, each with what it moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.planning.ring_orders import fewest_steps_order, least_moving_order
+from rabbit_chx.topology.planning.walk_figures import best_walk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology.planning.ring_movement import Movement
+
+__all__ = ["RingProposal", "Strategy", "proposals_of"]
+
+Strategy: TypeAlias = Literal[
+    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "fixed-partitions"
+]
+
+_LEAST_PARTITIONS = 16
+_MOST_PARTITIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class RingProposal:
+    """A way to the wanted members.
+
+    Attributes:
+        strategy: its name.
+        moved: the exact share of keys whose destination is another one in the end.
+        moved_at_worst: the same at the worst moment between the steps.
+        ring: the members in their order.
+        says: what it is, and what it costs, in words.
+    """
+
+    strategy: Strategy
+    moved: float
+    moved_at_worst: float
+    ring: tuple[RingMember, ...]
+    says: str
+
+
+def proposals_of(
+    exchange: str,
+    live: HashRing,
+    bound: Sequence[RingMember],
+    wanted: tuple[RingMember, ...],
+    movement: Movement,
+    *,
+    figures: tuple[float, float],
+) -> tuple[RingProposal, ...]:
+    """Return the plan as written, and what moves fewer keys or disturbs them less.
+
+    Args:
+        exchange: the exchange's name.
+        live: the ring that is there.
+        bound: all bindings of the exchange.
+        wanted: the wanted members, in order.
+        movement: the movement away from the live ring.
+        figures: the share that moves as written, in the end and at the worst moment.
+    """
+    moved, at_worst = figures
+    found = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
+    for strategy, order, says in (
+        (
+            "least-moving-order",
+            least_moving_order(live, bound, wanted, movement),
+            "the same members in the order that moves the fewest keys",
+        ),
+        (
+            "fewest-steps",
+            fewest_steps_order(live, wanted),
+            "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
+        ),
+    ):
+        if order not in [one.ring for one in found]:
+            rated = _figures_of(live, bound, order, movement)
+            if rated is not None:
+                found.append(RingProposal(strategy, *rated, order, says))  # type: ignore[arg-type]
+    if at_worst > moved:
+        says = (
+            f"a new exchange with the ring as written, beside {exchange}: publishers reach {exchange} through an exchange "
+            "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
+            "messages between the two calls are there twice"
+        )
+        found.append(RingProposal("new-exchange", moved, moved, wanted, says))
+    if len(wanted) <= _MOST_PARTITIONS // 2:
+        found.append(_fixed_partitions(exchange, live, wanted))
+    return tuple(found)
+
+
+def _figures_of(
+    live: HashRing, bound: Sequence[RingMember], order: Sequence[RingMember], movement: Movement
+) -> tuple[float, float] | None:
+    try:
+        best = best_walk(live, bound, order, (), movement)
+    except InputError:
+        return None
+    return None if best is None else best[1][:2]
+
+
+def _fixed_partitions(exchange: str, live: HashRing, wanted: Sequence[RingMember]) -> RingProposal:
+    """Return a ring of queues that are never bound again: consumers change hands above it."""
+    count = _LEAST_PARTITIONS
+    while count < 2 * len(wanted):
+        count *= 2
+    width = len(str(count))
+    taken = {*map(str, live.destinations)}
+    names = [f"{exchange}.partition.{number:0{width}d}" for number in range(1, count + 1)]
+    while taken & set(names):
+        names = [f"{name}.new" for name in names]
+    says = (
+        f"{count} queues that are never bound again, with a single active consumer each, and consumers that share them: all "
+        "keys move once, and none when a consumer comes or goes; the way to keep the order of each key's messages"
+    )
+    return RingProposal("fixed-partitions", 1.0, 1.0, tuple(map(RingMember, names)), says)

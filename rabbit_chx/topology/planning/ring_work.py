@@ -1,0 +1,211 @@
+"""From the ring of an exchange that is there to the one that is wanted: the plan of one ring, and why it may be refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import NEWEST, HashRing
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember
+from rabbit_chx.topology.planning.plan_refusals import impossible_ring, too_much_moved, unknown_order
+from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.planning.ring_plan import RingPlan
+from rabbit_chx.topology.planning.ring_proposals import proposals_of
+from rabbit_chx.topology.planning.ring_steps import RingStep, buckets_as_members, wanted_ring_of
+from rabbit_chx.topology.planning.walk_figures import best_walk
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from rabbit_chx.routing import Destination, Release
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import ExchangeDefinition
+    from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
+
+__all__ = [
+    "LiveRing", "RingWork", "live_ring_of", "ring_work", "same_ring", "work_of_deleted_ring", "work_of_new_ring",
+    "work_of_replaced_ring",
+]  # fmt: skip
+
+
+class LiveRing(NamedTuple):
+    """The ring of an exchange as it is there.
+
+    Attributes:
+        ring: its buckets.
+        bound: all its bindings, in the order of the ring as far as that is known.
+    """
+
+    ring: HashRing
+    bound: tuple[RingMember, ...]
+
+
+class RingWork(NamedTuple):
+    """The plan of one ring.
+
+    Attributes:
+        plan: the plan.
+        first: how many of its steps come before objects are replaced.
+        refusals: why it may be refused.
+        impossible: whether no binds and unbinds make the wanted ring, so that the exchange has to be declared again.
+    """
+
+    plan: RingPlan
+    first: int = 0
+    refusals: tuple[PlanRefusal, ...] = ()
+    impossible: bool = False
+
+
+def live_ring_of(live: Topology, exchange: ExchangeDefinition | None, name: str) -> LiveRing:
+    """Return the ring of an exchange as it is there: empty if there is none.
+
+    Args:
+        live: what is there.
+        exchange: the exchange in it, if it is there.
+        name: its name.
+    """
+    release = live.release or NEWEST
+    if exchange is None or exchange.type != HASH_EXCHANGE:
+        return LiveRing(HashRing.from_bindings([], release), ())
+    ring = live.rings.get(name)
+    if exchange.ring is not None:
+        bound = exchange.ring
+    elif ring is None:
+        bound = ()
+    elif ring.bindings is not None:
+        bound = tuple(RingMember(*binding) for binding in ring.bindings)
+    else:
+        bound = buckets_as_members(ring.buckets)
+    if ring is None:
+        ring = _assumed(bound, release)
+    return LiveRing(ring, bound)
+
+
+def _assumed(bound: tuple[RingMember, ...], release: Release) -> HashRing:
+    bindings = [member.binding for member in bound]
+    try:
+        return HashRing.from_bindings(bindings, release, "assumed")
+    except InputError:  # a weight that this release refuses, on a binding that is older than the rule
+        buckets = tuple(place for place, key in bindings for _ in range(weight_of(place, key)))
+        return HashRing(buckets, release, "assumed", tuple(bindings))
+
+
+def same_ring(live: LiveRing, wanted: tuple[RingMember, ...]) -> bool:
+    """Return whether a ring and its bindings are as they are wanted."""
+    if Counter(live.bound) != Counter(wanted):
+        return False
+    try:
+        return wanted_ring_of(wanted, live.ring.release).buckets == live.ring.buckets
+    except InputError:  # a weight that this release refuses, on a binding that is older than the rule
+        return live.bound == wanted
+
+
+def ring_work(
+    name: str,
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    replaced: Collection[Destination],
+    limit: float | None,
+) -> RingWork:
+    """Return the plan of a ring whose exchange stays.
+
+    Args:
+        name: the exchange.
+        live: the ring as it is there.
+        wanted: the wanted members, in order.
+        replaced: destinations that are deleted and declared again.
+        limit: the share of keys that may move; None: any.
+    """
+    ring, bound = live
+    touched = any(member.destination in replaced for member in (*wanted, *bound))
+    if not touched and same_ring(live, wanted):
+        return RingWork(RingPlan(name, ring, ring))
+    movement = Movement(ring)
+    try:
+        target = wanted_ring_of(wanted, ring.release)
+        best = best_walk(ring, bound, wanted, replaced, movement)
+    except InputError as error:
+        return RingWork(RingPlan(name, ring, ring), 0, (impossible_ring(name, str(error)),))
+    if best is None:
+        return RingWork(RingPlan(name, ring, target), 0, (), impossible=True)
+    walk, (moved, at_worst, lost) = best
+    after = walk.rings[-1] if walk.rings else ring
+    plan = RingPlan(name, ring, after, walk.steps, moved, at_worst, lost)
+    if ring.provenance != "read":
+        return RingWork(plan, walk.first, (unknown_order(name, ring), *_too_much(plan, limit)))
+    once = len({member.destination for member in wanted}) == len(wanted)
+    if at_worst and ring.buckets and wanted and once and not touched:
+        proposals = proposals_of(name, ring, bound, wanted, movement, figures=(moved, at_worst))
+        plan = replace(plan, proposals=proposals)
+    return RingWork(plan, walk.first, _too_much(plan, limit))
+
+
+def _too_much(plan: RingPlan, limit: float | None) -> tuple[PlanRefusal, ...]:
+    """Return the refusal of a plan that moves more keys than it may. Where no key had a destination, none moves."""
+    if limit is None or plan.moved_at_worst <= limit or not plan.before.bucket_count:
+        return ()
+    return (too_much_moved(plan, limit),)
+
+
+def work_of_new_ring(name: str, members: tuple[RingMember, ...], release: Release) -> RingWork:
+    """Return the plan of a ring whose exchange is new."""
+    before = HashRing.from_bindings([], release)
+    try:
+        after = wanted_ring_of(members, release)
+    except InputError as error:
+        return RingWork(RingPlan(name, before, before), 0, (impossible_ring(name, str(error)),))
+    moved = 1.0 if after.bucket_count else 0.0
+    steps = tuple(RingStep("bind", member) for member in members)
+    return RingWork(RingPlan(name, before, after, steps, moved, moved))
+
+
+def work_of_replaced_ring(
+    name: str,
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    limit: float | None,
+    *,
+    hashed_alike: bool,
+) -> RingWork:
+    """Return the plan of a ring whose exchange is deleted and declared again.
+
+    Args:
+        name: the exchange.
+        live: the ring as it is there.
+        wanted: the wanted members, in order.
+        limit: the share of keys that may move; None: any.
+        hashed_alike: whether the exchange hashes the same of a message afterwards.
+    """
+    work = work_of_new_ring(name, wanted, live.ring.release)
+    unbinds = _unbinds(live)
+    lost = 1.0 if live.ring.bucket_count else 0.0
+    moved = live.ring.share_moved(work.plan.after) if hashed_alike or not lost else 1.0
+    plan = RingPlan(
+        name, live.ring, work.plan.after, (*unbinds, *work.plan.steps), moved, max(moved, lost), lost
+    )
+    return RingWork(plan, len(unbinds), (*work.refusals, *_too_much(plan, limit)))
+
+
+def work_of_deleted_ring(name: str, live: LiveRing, replaced: Collection[Destination]) -> RingWork:
+    """Return the plan of a ring whose exchange is deleted.
+
+    Args:
+        name: the exchange.
+        live: the ring as it is there.
+        replaced: destinations that are deleted and declared again.
+    """
+    lost = 1.0 if live.ring.bucket_count else 0.0
+    after = HashRing.from_bindings([], live.ring.release)
+    steps = _unbinds(live)
+    touched = any(member.destination in replaced for member in live.bound)
+    return RingWork(RingPlan(name, live.ring, after, steps, lost, lost, lost), len(steps) if touched else 0)
+
+
+def _unbinds(live: LiveRing) -> tuple[RingStep, ...]:
+    """Return the unbinding of all members, from the end of the ring."""
+    place = {destination: n for n, destination in enumerate(live.ring.destinations)}
+    members = sorted(live.bound, key=lambda member: -place.get(member.destination, len(place)))
+    return tuple(RingStep("unbind", member) for member in members)

@@ -1,0 +1,179 @@
+"""The JSON Schema, the parser and the model speak of the same fields."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from blocks import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+from jsonschema.validators import extend
+from topologies import topologies
+from topology_schema import topology_schema
+
+from rabbit_chx import Topology, TopologyError
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, Problem, QueueDefinition
+from rabbit_chx.topology.files.entry_fields import EXCHANGE, FILE, POLICY, QUEUE, EntryField, EntryType
+from rabbit_chx.topology.files.toml_reader import read_document
+from rabbit_chx.topology.files.toml_writer import toml_value
+
+# To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
+_TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
+VALIDATOR: Any = extend(Draft7Validator, type_checker=_TYPES)(  # type: ignore[no-untyped-call]
+    json.loads(topology_schema())
+)
+
+
+def agreed(document: dict[str, Any]) -> bool:
+    """Return whether a document is good; the schema and the parser have to say the same."""
+    by_schema: bool = VALIDATOR.is_valid(document)
+    by_parser = not read_document(document).problems
+    assert by_schema == by_parser, (
+        document,
+        by_parser or [str(one) for one in read_document(document).problems],
+    )
+    return by_schema
+
+
+_words = st.sampled_from(
+    [
+        "",
+        "a",
+        "direct",
+        "x-consistent-hash",
+        "quorum",
+        "external",
+        "ours",
+        "queues",
+        "all",
+        "5",
+        "007",
+        "0",
+        "-1",
+        "x{1..2}",
+    ]
+)
+_values: st.SearchStrategy[Any] = st.recursive(
+    _words | st.booleans() | st.integers(-2, 20_000_000) | st.floats(-1, 2),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_words, inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+def _good_value(field: EntryField) -> st.SearchStrategy[Any]:
+    if isinstance(field.kind, EntryType):
+        return st.lists(_entry(field.kind), max_size=3)
+    return _words | st.booleans() | st.integers(0, 5) | st.just({"a": 1}) | st.just(["a"])
+
+
+@st.composite
+def _entry(draw: st.DrawFn, type_: EntryType) -> dict[str, Any]:
+    """Return an entry with some of its fields, mostly of a likely kind, and now and then one that is unknown."""
+    entry = {}
+    for field in type_.fields:
+        if field.required or draw(st.booleans()):
+            rare = draw(st.integers(0, 15)) == 0
+            entry[field.name] = draw(_values if rare else _good_value(field))
+    if draw(st.integers(0, 15)) == 0:
+        entry[draw(_words)] = draw(_values)
+    return entry
+
+
+def test_the_schema_is_a_schema() -> None:
+    Draft7Validator.check_schema(json.loads(topology_schema()))
+    assert json.loads((ROOT / "docs/topology.schema.json").read_text()) == json.loads(topology_schema())
+
+
+@given(_entry(FILE))
+def test_schema_and_parser_agree_on_any_document(document: dict[str, Any]) -> None:
+    agreed(document)
+
+
+@given(_entry(FILE))
+def test_any_document_is_a_topology_or_has_problems_with_places(document: dict[str, Any]) -> None:
+    text = "\n".join(f"{toml_value(name)} = {toml_value(value)}" for name, value in document.items())
+    problems: tuple[Problem, ...] = ()
+    topology = None
+    try:
+        topology = Topology.from_toml(text)
+    except TopologyError as error:
+        problems = error.problems
+    assert (topology is None) == bool(problems)
+    assert all(one.path and one.rule and one.remedy for one in problems)
+    if topology is not None:
+        assert Topology.from_toml(topology.to_toml()) == topology
+        assert agreed(document)
+
+
+@given(topologies())
+def test_schema_and_parser_take_what_is_written(topology: Topology) -> None:
+    assert agreed(tomllib.loads(topology.to_toml()))
+
+
+_HASH = {"name": "x", "type": "x-consistent-hash"}
+_MEMBER = {"queue": "q"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "good"),
+    [
+        ({**_HASH, "ring": []}, True),
+        ({**_HASH, "ring": [{"queue": "q"}, {"exchange": "e", "weight": 3}]}, True),
+        ({**_HASH, "ring": [{"queue": "q", "exchange": "e"}]}, False),
+        ({**_HASH, "ring": [{"weight": 1}]}, False),
+        ({**_HASH, "ring": [{"queue": "q", "weight": "+07"}]}, True),
+        ({**_HASH, "ring": [{"queue": "q", "weight": "٣"}]}, False),
+        ({**_HASH, "ring": [{"queue": "q", "weight": "1" * 256}]}, False),
+        ({**_HASH, "ring": [{"queue": "q", "weight": 1.0}]}, False),
+        ({**_HASH, "slots": 4, "members": [_MEMBER]}, True),
+        ({**_HASH, "slots": 4}, False),
+        ({**_HASH, "members": [_MEMBER]}, False),
+        ({**_HASH, "slots": 4, "members": [_MEMBER], "ring": []}, False),
+        ({**_HASH, "members": [_MEMBER], "ring": []}, False),
+        ({**_HASH, "owner": "external"}, True),
+        ({**_HASH, "owner": "external", "slots": 4}, False),
+        ({**_HASH, "owner": "external", "ring": [], "max_share_moved": 0}, True),
+        (_HASH, False),
+        ({"name": "x", "ring": []}, False),
+        ({"name": "x", "type": "topic", "slots": 4, "members": [_MEMBER]}, False),
+        ({"name": "x", "max_share_moved": 0.5}, False),
+        ({"name": "x", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}, True),
+        ({"name": "x", "arguments": {"a": [1, 2.5, {"b": True}]}}, True),
+        ({"name": "x", "owner": "me"}, False),
+        ({"type": "topic"}, False),
+        ({"name": ""}, False),
+        ({"name": "x", "rnig": []}, False),
+    ],
+)
+def test_schema_and_parser_agree_on_exchanges(entry: dict[str, Any], *, good: bool) -> None:
+    assert agreed({"exchanges": [entry]}) is good
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"exchanges": {"x": {}}}, {"queues": "q"}, {"queues": ["q"]}, {"owns": "a"}, {"max_share_moved": 2}],
+)
+def test_schema_and_parser_refuse_the_same(document: dict[str, Any]) -> None:
+    assert not agreed(document)
+
+
+@pytest.mark.parametrize(
+    ("type_", "model"),
+    [(EXCHANGE, ExchangeDefinition), (QUEUE, QueueDefinition), (POLICY, PolicyDefinition)],
+)
+def test_fields_and_their_defaults_are_those_of_the_model(type_: EntryType, model: Any) -> None:
+    in_file = {field.name: field.default for field in type_.fields if not field.required}
+    in_model = {field.name: field.default for field in fields(model) if field.name in in_file}
+    assert in_file == in_model
+    assert {field.name for field in type_.fields} == {field.name for field in fields(model)}
+
+
+def test_lists_of_the_file_are_those_of_the_model() -> None:
+    assert {field.name for field in FILE.fields} == {
+        field.name for field in fields(Topology) if field.compare
+    }

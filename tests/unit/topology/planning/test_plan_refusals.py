@@ -1,0 +1,60 @@
+"""Refusals: each names the thing, its value and what to do, and the flag that lifts it."""
+
+from __future__ import annotations
+
+from plan_scenarios import SCENARIOS
+
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology import ExchangeDefinition, PlanRefusal, QueueDefinition, RingPlan, plan
+from rabbit_chx.topology.planning.plan_refusals import replacement, too_much_moved
+
+_REMEDIES = (
+    "add",
+    "allow",
+    "ask",
+    "connect",
+    "correct",
+    "declare",
+    "divide",
+    "give",
+    "keep",
+    "leave",
+    "take",
+    "write",
+)
+
+
+def test_each_refusal_of_a_stored_plan_says_what_to_do() -> None:
+    for wanted, live in SCENARIOS.values():
+        for refusal in plan(wanted, live).refusals:
+            assert any(f" {word} " in refusal.says for word in _REMEDIES), refusal.says
+            assert refusal.allow_with is None or refusal.allow_with in refusal.says
+
+
+def test_the_share_of_the_flag_is_enough() -> None:
+    ring = HashRing.from_buckets(["a"])
+    for share in (0.1, 1 / 3, 2 / 3, 1 / 2**21, 1.0):
+        refusal = too_much_moved(RingPlan("x", ring, ring, (), share, share), 0.0)
+        assert refusal.allow_with is not None
+        assert refusal.lifted(float(refusal.allow_with.split()[1]), allow_delete=False)
+        assert not refusal.lifted(None, allow_delete=True)
+
+
+def test_no_flag_lifts_what_has_none() -> None:
+    assert not PlanRefusal("no").lifted(1.0, allow_delete=True)
+
+
+def test_a_policy_is_named_only_if_it_sets_all_that_differs() -> None:
+    bare = QueueDefinition("q")
+    limited = QueueDefinition("q", arguments={"x-max-length": 5, "x-message-ttl": 1})
+    both = QueueDefinition("q", "quorum", arguments={"x-max-length": 5})
+
+    assert "set max-length and message-ttl by a policy" in replacement(bare, limited).says
+    assert "holding" in replacement(bare, both).says
+    assert "holding" in replacement(limited, bare).says  # a policy takes no argument away
+
+
+def test_an_alternate_exchange_can_be_set_by_a_policy() -> None:
+    wanted = ExchangeDefinition("x", arguments={"alternate-exchange": "lost"})
+
+    assert "set alternate-exchange by a policy" in replacement(ExchangeDefinition("x"), wanted).says

@@ -1,0 +1,67 @@
+"""Changes, field by field."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology import (
+    BindingDefinition,
+    FieldChange,
+    PlannedChange,
+    PolicyDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.planning.planned_change import fields_between
+
+
+def test_only_what_differs_is_named() -> None:
+    live = QueueDefinition("q", arguments={"a": 1, "b": 2})
+    wanted = QueueDefinition("q", "quorum", arguments={"b": 2, "c": {"d": [1]}})
+
+    fields = {one.field: (one.old, one.new) for one in fields_between(live, wanted)}
+
+    assert fields == {
+        "type": ("classic", "quorum"),
+        "arguments.a": (1, None),
+        "arguments.c": (None, {"d": (1,)}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(1, 1.0), (1, True), (0, False), ("1", 1), ([1], [1.0]), ({"k": 1}, {"k": True})]
+)
+def test_values_of_two_types_differ(old: object, new: object) -> None:
+    live, wanted = (QueueDefinition("q", arguments={"k": value}) for value in (old, new))
+
+    assert len(fields_between(live, wanted)) == 1
+
+
+def test_the_owner_is_no_field_of_the_broker() -> None:
+    assert fields_between(QueueDefinition("q"), QueueDefinition("q", owner="external")) == ()
+
+
+def test_a_default_that_is_written_is_no_difference() -> None:
+    assert (
+        fields_between(QueueDefinition("q"), QueueDefinition("q", arguments={"x-queue-type": "classic"}))
+        == ()
+    )
+
+
+def test_what_is_created_has_no_old_values() -> None:
+    change = PlannedChange("create", None, PolicyDefinition("p", "^a$", definition={"max-length": 1}))
+
+    assert (change.kind, change.name) == ("policy", "p")
+    assert change.fields == (
+        FieldChange("pattern", None, "^a$"),
+        FieldChange("apply_to", None, "all"),
+        FieldChange("priority", None, 0),
+        FieldChange("definition.max-length", None, 1),
+    )
+
+
+def test_a_binding_is_named_by_its_ends_and_its_key() -> None:
+    change = PlannedChange("unbind", BindingDefinition("x", ExchangeRef("y"), "k"), None)
+
+    assert (change.kind, change.name) == ("binding", "x -> exchange y (key k)")
+    assert [one.old for one in change.fields] == ["x", "exchange y", "k"]

@@ -1,0 +1,53 @@
+"""The best way from one ring to another, and its figures."""
+
+from __future__ import annotations
+
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology import RingMember
+from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.planning.ring_steps import ring_walks
+from rabbit_chx.topology.planning.walk_figures import best_walk, figures_of
+
+
+def _best(there: str, wanted: str) -> tuple[list[str], tuple[float, float, float]]:
+    live = HashRing.from_buckets([*there])
+    best = best_walk(live, [*map(RingMember, there)], [*map(RingMember, wanted)], (), Movement(live))
+    assert best is not None
+    walk, figures = best
+    return [f"{step.action} {step.member.destination}" for step in walk.steps], figures
+
+
+def test_a_ring_is_not_emptied_where_that_can_be_avoided() -> None:
+    assert _best("a", "b") == (["bind b", "unbind a"], (1.0, 1.0, 0.0))
+
+
+def test_the_only_member_cannot_be_bound_again_without_a_gap() -> None:
+    live = HashRing.from_buckets(["a"])
+    best = best_walk(live, [RingMember("a")], [RingMember("a", "2")], (), Movement(live))
+
+    assert best is not None
+    assert best[1] == (0.0, 1.0, 1.0)
+
+
+def test_of_several_ways_the_one_that_moves_least_is_taken() -> None:
+    there, wanted = [*map(RingMember, "abcd")], [*map(RingMember, "axyd")]
+    live = HashRing.from_buckets([*"abcd"])
+    movement = Movement(live)
+
+    best = best_walk(live, there, wanted, (), movement)
+
+    assert best is not None
+    walks = ring_walks(live, there, wanted)
+    assert len(walks) == 3
+    assert best[1][1] == min(figures_of(walk, live, movement)[1] for walk in walks)
+
+
+def test_moments_that_are_not_counted_are_not_the_worst() -> None:
+    live = HashRing.from_buckets([*"abcdefghij"])
+    movement = Movement(live)
+    there = [*map(RingMember, "abcdefghij")]
+
+    for wanted in ("abc", "abcdefghijklmn", "cab", "jihgfedcba", "klm", "abcxyz"):
+        for walk in ring_walks(live, there, [*map(RingMember, wanted)]):
+            _, worst, _ = figures_of(walk, live, movement)
+            assert worst == max(movement.moved(ring.buckets) for ring in walk.rings)
