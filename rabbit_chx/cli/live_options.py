@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.broker.firehose import trace_exchange
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli.option_groups import TEXT, with_options
@@ -61,13 +61,28 @@ class LiveBroker:
         Raises:
             InputError: its URL was not given, or is malformed.
         """
-        if self.management_url is None:
+        if self._management_url is None:
             raise InputError(f"{why}: give --management-url http://user:password@host:15672")
+        return Management(self._management_url)
+
+    def broker(self) -> Broker:
+        """Return a `Broker` with all that the options tell; it is not yet open.
+
+        Raises:
+            InputError: the management URL is malformed.
+        """
+        return Broker(self.url, self._management_url, self.ring_source)
+
+    @property
+    def _management_url(self) -> str | None:
+        """The URL of the HTTP API, with the login of the AMQP URI where it has none of its own."""
+        if self.management_url is None:
+            return None
         scheme, separator, rest = self.management_url.partition("://")
         if not separator or "@" in rest:
-            return Management(self.management_url)
+            return self.management_url
         login = f"{quote(self.settings.username, safe='')}:{quote(self.settings.password.reveal(), safe='')}"
-        return Management(f"{scheme}://{login}@{rest}")
+        return f"{scheme}://{login}@{rest}"
 
 
 def live_options(command: Command) -> Command:

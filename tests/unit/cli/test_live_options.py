@@ -79,3 +79,13 @@ def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(
     assert shared.masked_url == "http://ann:***@host:15672"
     assert shared._login.reveal() == own._login.reveal()
     assert "s@crt" not in repr(shared)
+
+
+def test_a_broker_has_all_that_the_options_tell(asked: Callable[..., LiveBroker]) -> None:
+    via = ("--ring-via", "docker exec r")
+    broker = asked("--url", URL, "--vhost", "v", "--management-url", "http://host:15672", *via).broker()
+    assert repr(broker) == (
+        "Broker('amqp://ann:***@host:5673/v', management_url='http://ann:***@host:15672')"
+    )
+    assert repr(broker._ring_source) == repr(DiagnosticsRing("docker exec r"))
+    assert repr(asked("--url", URL).broker()) == "Broker('amqp://ann:***@host:5673/shop')"
