@@ -37,6 +37,7 @@ from rabbit_chx.cli.route_command import route
 from rabbit_chx.cli.rules_command import rules
 from rabbit_chx.cli.simulate_command import simulate
 from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.topology_command import topology
 from rabbit_chx.cli.uniformity_command import uniformity
 from rabbit_chx.cli.verify_command import verify
 from rabbit_chx.errors import (
@@ -45,6 +46,7 @@ from rabbit_chx.errors import (
     PublishError,
     RabbitChxError,
     RingSourceError,
+    TopologyError,
     UnreachableError,
 )
 from rabbit_chx.rendering import ConsoleOutput, JsonOutput, Output
@@ -91,7 +93,7 @@ def app(context: click.Context) -> None:
         show_help(context)
 
 
-for command in (route, simulate, compare, keys, uniformity, rules, ring, verify):
+for command in (route, simulate, compare, keys, uniformity, rules, ring, topology, verify):
     app.add_command(command)
 
 
@@ -116,7 +118,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a user needs a message, not a traceback
-        say(_message(error))
+        say(_message(error), keep_lines=isinstance(error, TopologyError))
         return next(code for kind, code in CODES if isinstance(error, kind))
     return code
 

@@ -9,7 +9,15 @@ from rabbit_chx.rendering import printable
 __all__ = ["say"]
 
 
-def say(message: str) -> None:
-    """Write one line to stderr, whatever characters the message has."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"rabbit-chx: {printable(' '.join(message.split()))}\n")
+def say(message: str, *, keep_lines: bool = False) -> None:
+    """Write a message to stderr, whatever characters it has: one line, unless it is a list.
+
+    Args:
+        message: what to say.
+        keep_lines: whether the message has lines of its own.
+    """
+    if sys.stderr is None:
+        return
+    lines = message.splitlines() if keep_lines else [" ".join(message.split())]
+    text = "\n".join(map(printable, lines))
+    sys.stderr.write(f"rabbit-chx: {text}\n")

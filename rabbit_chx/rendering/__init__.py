@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Table
+from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Output, Record
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
@@ -18,8 +18,10 @@ __all__ = [
     "Output",
     "Record",
     "Report",
+    "Section",
     "Table",
     "TableColumn",
+    "Verbatim",
     "printable",
     "render_table",
     "sign_of_life",

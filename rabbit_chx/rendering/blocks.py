@@ -1,4 +1,4 @@
-"""The parts of a result that people read: lines, facts and tables. A renderer decides how they look."""
+"""The parts of a result that people read: lines, facts, tables, sections. A renderer decides how they look."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.rendering.table import TableColumn
 
-__all__ = ["Block", "Facts", "Line", "Lines", "Report", "Table"]
+__all__ = ["Block", "Facts", "Line", "Lines", "Report", "Section", "Table", "Verbatim"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,33 @@ class Table:
     narrow: Table | None = None
 
 
-Block: TypeAlias = Line | Lines | Facts | Table
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a heading.
+
+    Attributes:
+        title: the heading.
+        blocks: what is below it.
+        folded: whether a page shows only the heading until somebody asks for more.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verbatim:
+    """The text of a file. It is written as it is, but for what would drive a terminal.
+
+    Attributes:
+        text: the text.
+    """
+
+    text: str
+
+
+Block: TypeAlias = "Line | Lines | Facts | Table | Section | Verbatim"
 
 
 class Report(Protocol):

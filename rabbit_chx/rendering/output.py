@@ -9,7 +9,7 @@ import sys
 import textwrap
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from rabbit_chx.rendering.blocks import Facts, Line, Lines
+from rabbit_chx.rendering.blocks import Facts, Line, Lines, Section, Verbatim
 from rabbit_chx.rendering.table import WIDE, printable, render_table, table_width
 
 if TYPE_CHECKING:
@@ -70,7 +70,10 @@ class ConsoleOutput:
             report: the result to write.
         """
         written = False
-        for block in report.blocks():
+        for block in _unfolded(report.blocks()):
+            if isinstance(block, Verbatim) and not self._stream.isatty():
+                self._write_verbatim(block.text)
+                continue
             gap = "\n" if written else ""
             for text in self._rendered(block):
                 self._stream.write(f"{gap}{text}\n")
@@ -87,9 +90,21 @@ class ConsoleOutput:
             self._stream.write(f"{record.as_line()}\n")
         self._stream.flush()
 
-    def _rendered(self, block: Block) -> Iterator[str]:
+    def _write_verbatim(self, text: str) -> None:
+        """Write the text as it is, in UTF-8, whatever the encoding of the stream."""
+        buffer = getattr(self._stream, "buffer", None)
+        if buffer is None:
+            self._stream.write(text)
+        else:
+            self._stream.flush()
+            buffer.write(text.encode())
+            buffer.flush()
+
+    def _rendered(self, block: Line | Lines | Facts | Table | Verbatim) -> Iterator[str]:
         if isinstance(block, Lines):
             yield from map(self._printable, block.texts)
+        elif isinstance(block, Verbatim):
+            yield from map(self._printable, block.text.splitlines())
         elif text := self._text_of(block):
             yield text
 
@@ -146,6 +161,16 @@ class JsonOutput:
         for record in records:
             self._stream.write(f"{json.dumps(record.as_json(), ensure_ascii=self._ascii)}\n")
         self._stream.flush()
+
+
+def _unfolded(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
+    """Yield the blocks of sections one by one, each section with its title before them."""
+    for block in blocks:
+        if isinstance(block, Section):
+            yield Line(block.title)
+            yield from _unfolded(block.blocks)
+        else:
+            yield block
 
 
 def _wrapped(text: str, width: int, margin: int = 0) -> str:

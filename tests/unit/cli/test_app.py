@@ -18,7 +18,7 @@ from rabbit_chx.errors import RingSourceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMANDS = ("route", "simulate", "compare", "keys", "uniformity", "rules", "ring", "verify")
+COMMANDS = ("route", "simulate", "compare", "keys", "uniformity", "rules", "ring", "topology", "verify")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,26 @@
+"""``rabbit-chx topology``: what should be on a broker, as a file, and what is there."""
+
+from __future__ import annotations
+
+import click
+
+from rabbit_chx.cli.export_command import export
+from rabbit_chx.cli.option_groups import show_help
+
+__all__ = ["topology"]
+
+
+@click.group(
+    epilog="Example: rabbit-chx topology export --from definitions.json > topology.toml",
+    short_help="A topology file: export, plan, apply, check.",
+    invoke_without_command=True,
+)
+@click.pass_context
+def topology(context: click.Context) -> None:
+    """Say in a file which exchanges, queues, bindings and policies there should be."""
+    if context.invoked_subcommand is None:
+        show_help(context)
+
+
+for command in (export,):
+    topology.add_command(command)

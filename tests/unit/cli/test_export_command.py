@@ -1,0 +1,92 @@
+"""``rabbit-chx topology export`` of a file."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx import Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.{1..3}" }]
+[[exchanges]]
+name = "other\u00ad\U0001f600"
+[[queues]]
+name = "orders.{1..3}"
+type = "quorum"
+"""
+
+
+@pytest.fixture
+def exported(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+    """Exports the file; exit code, stdout, stderr."""
+    path = tmp_path / "topology.toml"
+    path.write_text(FILE)
+    return lambda *arguments: ran("topology", "export", "--from", str(path), *arguments)
+
+
+def test_what_is_written_is_read_back_whatever_its_characters(
+    exported: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, errors = exported()
+    assert (code, errors) == (0, "")
+    assert Topology.from_toml(out) == Topology.from_toml(FILE)
+    assert "\u00ad" in out
+
+
+def test_only_what_an_exchange_reaches(exported: Callable[..., tuple[int, str, str]]) -> None:
+    found = Topology.from_toml(exported("--exchange", "orders")[1])
+    assert [one.name for one in found.exchanges] == ["orders"]
+    assert exported("--exchange", "order")[2] == (
+        "rabbit-chx: there is no exchange order: did you mean orders?\n"
+    )
+
+
+@pytest.mark.parametrize("options", [["--format", "definitions"], ["--output", "json"]])
+def test_definitions_say_that_the_order_is_lost(
+    exported: Callable[..., tuple[int, str, str]], options: list[str]
+) -> None:
+    code, out, errors = exported(*options, "--vhost", "shop")
+    document: dict[str, Any] = json.loads(out)
+    assert code == 0
+    assert {one["vhost"] for one in document["queues"]} == {"shop"}
+    assert "the ring order of orders is lost: give --no-rings" in errors
+    assert "ring repair orders --file FILE --apply" in errors
+    _, out, errors = exported(*options, "--no-rings")
+    assert (json.loads(out)["bindings"], errors) == ([], "")
+
+
+def test_manifests_name_the_cluster(exported: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, errors = exported(
+        "--format", "kubernetes", "--rabbitmq-cluster", "prod", "--namespace", "shop"
+    )
+    assert code == 0
+    assert 'namespace: "shop"' in out
+    assert 'name: "prod"' in out
+    assert "the operator binds in no particular order" in errors
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--format", "kubernetes"), "give --rabbitmq-cluster NAME"),
+        (("--format", "toml", "--output", "json"), "--format toml is no JSON"),
+        (("--namespace", "shop"), "give --format kubernetes too"),
+        (("--no-rings",), "a topology file keeps the order of its rings: leave --no-rings out"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    exported: Callable[..., tuple[int, str, str]], options: tuple[str, ...], words: str
+) -> None:
+    code, out, errors = exported(*options)
+    assert (code, out) == (2, "")
+    assert words in errors

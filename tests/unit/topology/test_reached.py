@@ -1,0 +1,100 @@
+"""What the messages of an exchange reach."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx import Topology
+from rabbit_chx.errors import InputError
+from rabbit_chx.topology.reached import reached_from
+
+FILE = """
+cluster = "rabbit@prod"
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+arguments = { alternate-exchange = "unroutable" }
+ring = [{ queue = "orders.{1..2}" }, { exchange = "audit" }]
+[[exchanges]]
+name = "audit"
+type = "topic"
+[[exchanges]]
+name = "unroutable"
+type = "fanout"
+[[exchanges]]
+name = "dead"
+type = "fanout"
+[[exchanges]]
+name = "late"
+type = "fanout"
+[[exchanges]]
+name = "other"
+[[queues]]
+name = "orders.1"
+[[queues]]
+name = "orders.2"
+arguments = { x-dead-letter-exchange = "dead" }
+[[queues]]
+name = "{QUEUE}"
+"""
+REST = """
+[[bindings]]
+source = "audit"
+queue = "audit.all"
+routing_key = "#"
+[[bindings]]
+source = "other"
+queue = "others"
+[[policies]]
+name = "dead letters"
+pattern = "^audit"
+apply_to = "queues"
+definition = { dead-letter-exchange = "late" }
+[[policies]]
+name = "elsewhere"
+pattern = "^others$"
+definition = { max-length = 5 }
+[[policies]]
+name = "of exchanges"
+pattern = "^orders"
+apply_to = "exchanges"
+definition = { alternate-exchange = "unroutable" }
+"""
+TOPOLOGY = Topology.from_toml(
+    FILE.replace("{QUEUE}", "audit.all")
+    + '[[queues]]\nname = "dead.all"\n[[queues]]\nname = "others"\n'
+    + '[[bindings]]\nsource = "dead"\nqueue = "dead.all"\n'
+    + REST
+)
+
+
+def test_everything_that_messages_reach_comes_with_an_exchange() -> None:
+    found = reached_from(TOPOLOGY, ["orders"])
+    assert [one.name for one in found.exchanges] == ["audit", "dead", "late", "orders", "unroutable"]
+    assert [one.name for one in found.queues] == ["audit.all", "dead.all", "orders.1", "orders.2"]
+    assert {one.source for one in found.bindings} == {"audit", "dead"}
+    assert [one.name for one in found.policies] == ["dead letters", "of exchanges"]
+    assert found.cluster == "rabbit@prod"
+
+
+def test_several_exchanges_come_together() -> None:
+    found = reached_from(TOPOLOGY, ["other", "dead"])
+    assert [one.name for one in found.exchanges] == ["dead", "other"]
+    assert [one.name for one in found.queues] == ["dead.all", "others"]
+
+
+def test_a_circle_ends() -> None:
+    circle = '[[exchanges]]\nname = "{}"\n[[bindings]]\nsource = "{}"\nexchange = "{}"\n'
+    topology = Topology.from_toml(circle.format("a", "a", "b") + circle.format("b", "b", "a"))
+    assert reached_from(topology, ["a"]) == topology
+
+
+def test_a_policy_whose_pattern_python_cannot_read_counts() -> None:
+    policy = '[[exchanges]]\nname = "a"\n[[policies]]\nname = "p"\npattern = "(?<n"\ndefinition = { max-length = 5 }\n'
+    topology = Topology.from_toml(policy)
+    assert reached_from(topology, ["a"]) == topology
+
+
+def test_an_unknown_exchange_is_named() -> None:
+    with pytest.raises(InputError, match=r"there is no exchange order: did you mean orders\?"):
+        reached_from(TOPOLOGY, ["order"])
