@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing.bindings import weight_of
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["FindingKind", "RingFinding", "ring_findings"]
 
 FindingKind: TypeAlias = Literal["hole", "ghost-bucket", "silent-binding", "second-binding", "different"]
-
-_LEAST_SHOWN = 0.000005
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def ring_findings(
     for place in ring.destinations:
         if place not in weights:
             says = (
-                f"{place!s} has {_plural(buckets[place], 'bucket')} and no binding: {_percent(shares[place])} of all "
+                f"{place!s} has {plural(buckets[place], 'bucket')} and no binding: {percent(shares[place])} of all "
                 "keys go there, and are lost if it does not exist any more"
             )
             found.append(RingFinding("ghost-bucket", place, shares[place], says))
@@ -73,7 +72,7 @@ def ring_findings(
 def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -> Iterator[RingFinding]:
     if not ring.bucket_count:
         why = (
-            f"the ring has no buckets, though the broker lists {_plural(bindings, 'binding')}"
+            f"the ring has no buckets, though the broker lists {plural(bindings, 'binding')}"
             if bindings
             else "nothing is bound"
         )
@@ -81,10 +80,8 @@ def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -
         yield RingFinding("hole", None, 1.0, f"{why}: every message {lost}")
     elif share:
         where = "nowhere" if alternate is None else f"to the alternate exchange {alternate!r}"
-        holes = (
-            f"{ring.buckets.count(None):,} of {_plural(len(ring.buckets), 'bucket')} without a destination"
-        )
-        yield RingFinding("hole", None, share, f"{holes}: {_percent(share)} of all keys go {where}")
+        holes = f"{ring.buckets.count(None):,} of {plural(len(ring.buckets), 'bucket')} without a destination"
+        yield RingFinding("hole", None, share, f"{holes}: {percent(share)} of all keys go {where}")
 
 
 def _of_destination(
@@ -96,24 +93,16 @@ def _of_destination(
         yield RingFinding("silent-binding", destination, 0.0, says)
     elif not share:
         says = (
-            f"{destination!s} is bound and has {_plural(buckets, 'bucket')}, but behind those that the broker counts: "
+            f"{destination!s} is bound and has {plural(buckets, 'bucket')}, but behind those that the broker counts: "
             "no message comes to it"
         )
         yield RingFinding("silent-binding", destination, 0.0, says)
     if len(bound) > 1:
         says = (
-            f"{destination!s} is bound {len(bound)} times, with weights {weights}, and has {_plural(buckets, 'bucket')}: "
+            f"{destination!s} is bound {len(bound)} times, with weights {weights}, and has {plural(buckets, 'bucket')}: "
             "the first unbind takes them all"
         )
         yield RingFinding("second-binding", destination, share, says)
     elif buckets not in (0, bound[0]):
-        says = f"{destination!s} is bound with weight {weights} and has {_plural(buckets, 'bucket')}"
+        says = f"{destination!s} is bound with weight {weights} and has {plural(buckets, 'bucket')}"
         yield RingFinding("different", destination, share, says)
-
-
-def _percent(share: float) -> str:
-    return f"{share:.3%}" if share == 0 or share >= _LEAST_SHOWN else "<0.001%"
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

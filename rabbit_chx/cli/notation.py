@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import Refused
+from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.rendering import Table, TableColumn
 from rabbit_chx.routing import ExchangeRef
 
@@ -73,24 +74,9 @@ def hashes_text(arguments: Mapping[str, str] | None) -> str:
     return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
 
 
-def percent(share: float) -> str:
-    """Return a share in percent; a share above 0 is never shown as 0."""
-    return "<0.001%" if 0 < share < 0.000005 else f"{share:.3%}"
-
-
 def rounded(number: float) -> float:
     """Return the number with nine digits; further digits may differ between machines."""
     return float(f"{number:.9g}")
-
-
-def plural(count: int, what: str) -> str:
-    """Return a count and a noun, such as ``2 buckets``.
-
-    Args:
-        count: the number.
-        what: the noun in the singular; its plural ends in s.
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def ring_text(ring: HashRing) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from rabbit_chx.topology.argument_table import ArgumentTable
+from rabbit_chx.topology.checking.check_finding import CheckFinding
+from rabbit_chx.topology.checking.ring_repair import repair_target
+from rabbit_chx.topology.checking.topology_check import TopologyCheck, check
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -21,6 +24,7 @@ from rabbit_chx.topology.problems import Problem
 __all__ = [
     "ArgumentTable",
     "BindingDefinition",
+    "CheckFinding",
     "ExchangeDefinition",
     "FieldChange",
     "Plan",
@@ -33,6 +37,9 @@ __all__ = [
     "RingPlan",
     "RingProposal",
     "Topology",
+    "TopologyCheck",
     "arranged",
+    "check",
     "plan",
+    "repair_target",
 ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.planning.object_differences import ObjectDifferences
     from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
 
-__all__ = ["BindingDifferences", "binding_differences"]
+__all__ = ["BindingDifferences", "binding_differences", "binding_identity", "owned_binding"]
 
 _BROKERS_OWN = "amq."
 
@@ -52,8 +52,8 @@ def binding_differences(wanted: Topology, live: Topology, objects: ObjectDiffere
     """
     gone, again = objects.gone, objects.again
     hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
-    there = {_identity(one): one for one in live.bindings}
-    ours = {_identity(one): one for one in wanted.bindings}
+    there = {binding_identity(one): one for one in live.bindings}
+    ours = {binding_identity(one): one for one in wanted.bindings}
     early, bound, late, unmanaged = [], [], [], []
     refusals: list[PlanRefusal] = []
     for key, one in there.items():
@@ -68,7 +68,7 @@ def binding_differences(wanted: Topology, live: Topology, objects: ObjectDiffere
         if key not in ours and one.source in hashing:
             continue  # it becomes an exchange whose bindings are its ring
         if key not in ours:
-            if _owned(wanted, one):
+            if owned_binding(wanted, one):
                 late += [] if ends & again else [unbound]
                 refusals.append(deletion(one, unbound.name))
                 continue
@@ -83,11 +83,12 @@ def binding_differences(wanted: Topology, live: Topology, objects: ObjectDiffere
     return BindingDifferences(tuple(early), tuple(bound), tuple(late), tuple(unmanaged), tuple(refusals))
 
 
-def _identity(one: BindingDefinition) -> Hashable:
+def binding_identity(one: BindingDefinition) -> Hashable:
+    """Return what tells bindings apart, whoever owns them."""
     return one.source, one.destination, one.routing_key, one.arguments
 
 
-def _owned(wanted: Topology, one: BindingDefinition) -> bool:
+def owned_binding(wanted: Topology, one: BindingDefinition) -> bool:
     """Return whether both ends are owned. A binding of one of the broker's own exchanges is owned with its destination."""
     name = one.destination.name if isinstance(one.destination, ExchangeRef) else one.destination
     return wanted.owned(name) and (one.source.startswith(_BROKERS_OWN) or wanted.owned(one.source))

@@ -1,0 +1,42 @@
+"""What cures a finding: commands with the names filled in, and sentences."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+__all__ = ["Cures"]
+
+_OWNER = "it is external: ask its owner, or correct the topology"
+
+
+@dataclass(frozen=True, slots=True)
+class Cures:
+    """The cures of one check.
+
+    Attributes:
+        file: the name of the topology file, for the commands; None where there is none.
+        external: whether the exchange belongs to someone else.
+    """
+
+    file: str | None = None
+    external: bool = False
+
+    def repaired(self, exchange: str) -> str:
+        """Return the cure by a repair of the ring.
+
+        Args:
+            exchange: the exchange.
+        """
+        if self.external:
+            return _OWNER
+        about = "" if self.file is None else f" --file {shlex.quote(self.file)}"
+        command = f"rabbit-chx ring repair {shlex.quote(exchange)}{about}"
+        return f"run: {command}; it shows the steps, and does them with --apply"
+
+    def applied(self) -> str:
+        """Return the cure by an application of the whole topology."""
+        name = "FILE" if self.file is None else shlex.quote(self.file)
+        if self.external:
+            return _OWNER
+        return f"run: rabbit-chx topology plan {name}, and then: rabbit-chx topology apply {name}"

@@ -1,0 +1,95 @@
+"""Which exchanges, queues, policies and plain bindings of a topology are missing, different or unexpected on a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.topology.checking.check_finding import CheckFinding
+from rabbit_chx.topology.checking.cures import Cures
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.planning.binding_differences import binding_identity, owned_binding
+from rabbit_chx.topology.planning.object_differences import by_name, object_differences
+from rabbit_chx.topology.planning.planned_change import PlannedChange, fields_between, kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rabbit_chx.routing import Place
+    from rabbit_chx.topology.checking.check_finding import CheckKind
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import BindingDefinition
+    from rabbit_chx.topology.planning.object_differences import NamedObject
+
+__all__ = ["object_findings"]
+
+_BROKERS_OWN = "amq."
+_HASHED = ("arguments.hash-header", "arguments.hash-property")
+_DOES = {
+    "exchange": "a channel that publishes to it is closed",
+    "queue": "nothing is kept for its consumers",
+    "policy": "what it sets does not apply",
+}
+
+
+def object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[CheckFinding]:
+    """Yield what differs between the objects of a topology and those that are there. Rings are checked elsewhere.
+
+    Args:
+        wanted: what should be there.
+        live: what is there.
+        file: the name of the topology's file, for the cures.
+    """
+    theirs = by_name(live)
+    for key, one in by_name(wanted).items():
+        there = theirs.get(key)
+        cures = Cures(file, external=one.owner == "external")
+        what = f"{key[0]} {one.name}"
+        if there is None:
+            if not one.name or one.name.startswith(_BROKERS_OWN):
+                continue  # no list shows the broker's own exchanges
+            yield _about(one, "missing", f"{what} is not there: {_DOES[key[0]]}", cures.applied())
+        elif fields := fields_between(there, one):
+            differing = ", ".join(
+                f"{field.field} is {_text(field.old)}, not {_text(field.new)}" for field in fields
+            )
+            says, share = f"{what} differs: {differing}", None
+            if isinstance(one, ExchangeDefinition) and one.type == HASH_EXCHANGE:
+                other = any(field.field in (*_HASHED, "type") for field in fields)
+                says, share = f"{says}{'; keys are hashed otherwise' if other else ''}", 1.0 if other else 0.0
+            yield _about(one, "different", says, cures.applied(), share)
+    for one in object_differences(wanted, live).deleted:
+        cure = f"add it to the topology, or {Cures(file).applied()} --allow-delete"
+        yield _about(one, "unexpected", f"{kind_of(one)} {one.name} is owned and not in the topology", cure)
+    yield from _bindings(wanted, live, file)
+
+
+def _bindings(wanted: Topology, live: Topology, file: str | None) -> Iterator[CheckFinding]:
+    theirs = {binding_identity(one) for one in live.bindings}
+    ours = {binding_identity(one) for one in wanted.bindings}
+    hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
+    for one in wanted.bindings:
+        if binding_identity(one) not in theirs:
+            cures = Cures(file, external=one.owner == "external")
+            says = f"the binding {_name(one)} is not there: its messages do not come to {one.destination!s}"
+            yield CheckFinding("missing", one.source, one.destination, None, says, cures.applied())
+    for one in live.bindings:
+        if binding_identity(one) not in ours and one.source not in hashing and owned_binding(wanted, one):
+            says = f"the binding {_name(one)} is owned and not in the topology: {one.destination!s} gets its messages"
+            cure = f"add it to the topology, or {Cures(file).applied()} --allow-delete"
+            yield CheckFinding("unexpected", one.source, one.destination, None, says, cure)
+
+
+def _name(binding: BindingDefinition) -> str:
+    return PlannedChange("bind", None, binding).name
+
+
+def _about(
+    one: NamedObject, kind: CheckKind, says: str, cure: str, share: float | None = None
+) -> CheckFinding:
+    exchange = one.name if isinstance(one, ExchangeDefinition) else None
+    destination: Place = one.name if isinstance(one, QueueDefinition) else None
+    return CheckFinding(kind, exchange, destination, share, says, cure)
+
+
+def _text(value: object) -> str:
+    return "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)

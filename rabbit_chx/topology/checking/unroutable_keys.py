@@ -1,0 +1,181 @@
+"""Which keys of a hash exchange end in no queue, whatever way they take.
+
+A bucket may have no destination, or one that does not exist, or an exchange from which no way leads to a queue. An alternate
+exchange gets only what its exchange has no destination for: the messages of a hole, and not those of a ghost bucket
+(rabbitmq-server ``deps/rabbit/src/rabbit_exchange.erl``, ``route/3``; tried on 3.8.9 and 4.3.6).
+
+What is certain is counted. A direct, topic or headers exchange that is bound to something counts as a way, because what it
+drops depends on the message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, HashedOn
+from rabbit_chx.topology.checking.matching_policy import setting_of
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rabbit_chx.routing import Destination, HashRing, Place
+    from rabbit_chx.topology.model import Topology
+
+    #: Whether a message ends in no queue: always, not certainly, or for each of the 2^21 seeds.
+    Nowhere: TypeAlias = bool | NDArray[np.bool_]
+
+__all__ = ["UnroutableKeys", "Ways"]
+
+_ALTERNATE = "alternate-exchange"
+_BROKERS_OWN = "amq."
+_TYPE_OF_OWN = {
+    "amq.fanout": "fanout",
+    "amq.direct": "direct",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnroutableKeys:
+    """The keys of a hash exchange that end in no queue.
+
+    Attributes:
+        share: their exact share of all keys.
+        by_place: the share at each destination where there are any; those without a destination are under None.
+    """
+
+    share: float
+    by_place: dict[Place, float]
+
+
+class Ways:
+    """The ways of messages through what is on a broker.
+
+    Args:
+        live: what is there, with its rings.
+    """
+
+    def __init__(self, live: Topology) -> None:
+        self._live = live
+        self._exchanges = {one.name: one for one in live.exchanges}
+        self._bound: dict[str, list[Destination]] = {}
+        self._queues = {one.name for one in live.queues}
+        for binding in live.bindings:
+            self._bound.setdefault(binding.source, []).append(binding.destination)
+        for exchange in live.exchanges:
+            for member in exchange.ring or ():
+                self._bound.setdefault(exchange.name, []).append(member.destination)
+        # What is bound exists, though no list may show it.
+        self._queues.update(one for bound in self._bound.values() for one in bound if isinstance(one, str))
+
+    def exists(self, destination: Destination) -> bool:
+        """Return whether a queue or an exchange is there.
+
+        Args:
+            destination: a queue's name, or an ExchangeRef.
+        """
+        if isinstance(destination, ExchangeRef):
+            return destination.name in self._exchanges or destination.name.startswith(_BROKERS_OWN)
+        return destination in self._queues
+
+    def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
+        """Return the alternate exchange, by argument or policy; None if there is none.
+
+        Args:
+            exchange: the exchange.
+        """
+        name = setting_of(exchange, _ALTERNATE, self._live)
+        return name if isinstance(name, str) else None
+
+    def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:
+        """Return the keys of a hash exchange that end in no queue.
+
+        Args:
+            exchange: the exchange, whose ring is known.
+        """
+        import numpy as np
+
+        ring = self._live.rings[exchange.name]
+        seeds = self._nowhere_of_ring(exchange, ring, frozenset())
+        index = ring.indices_of_all_seeds()
+        counts = np.bincount(index[seeds] + 1, minlength=len(ring.destinations) + 1)
+        places: tuple[Place, ...] = (None, *ring.destinations)
+        by_place = {
+            place: int(count) / len(index) for place, count in zip(places, counts, strict=True) if count
+        }
+        return UnroutableKeys(int(np.count_nonzero(seeds)) / len(index), by_place)
+
+    def _nowhere_of_ring(
+        self, exchange: ExchangeDefinition, ring: HashRing, seen: frozenset[str]
+    ) -> NDArray[np.bool_]:
+        import numpy as np
+
+        index = ring.indices_of_all_seeds()
+        hashed, on = _hashed_on(exchange), seen | {exchange.name}
+        ends = [self._nowhere(place, hashed, on) for place in ring.destinations]
+        ends.append(self._nowhere_without_destination(exchange, hashed, on))  # -1, a hole, is the last place
+        seeds: NDArray[np.bool_] = np.array([one is True for one in ends])[index]
+        for number, one in enumerate(ends):
+            if not isinstance(one, bool):
+                seeds |= one & (index == (number if number < len(ring.destinations) else -1))
+        return seeds
+
+    def _nowhere(self, place: Destination, hashed: HashedOn | None, seen: frozenset[str]) -> Nowhere:
+        if not isinstance(place, ExchangeRef):
+            return place not in self._queues
+        exchange = self._exchanges.get(place.name)
+        if exchange is None and place.name.startswith(
+            _BROKERS_OWN
+        ):  # no list shows the broker's own exchanges
+            exchange = ExchangeDefinition(place.name, _TYPE_OF_OWN.get(place.name, "topic"))
+        if exchange is None or place.name in seen:  # a broker visits no exchange twice
+            return True
+        return self._nowhere_after(exchange, hashed, seen)
+
+    def _nowhere_after(
+        self, exchange: ExchangeDefinition, hashed: HashedOn | None, seen: frozenset[str]
+    ) -> Nowhere:
+        ring = self._live.rings.get(exchange.name)
+        if exchange.type == HASH_EXCHANGE and ring is not None:
+            if hashed is not None and _hashed_on(exchange) == hashed:
+                return self._nowhere_of_ring(exchange, ring, seen)
+            # The seeds of what another exchange hashes are other ones: only what holds for all of them is certain.
+            return bool(self._nowhere_of_ring(exchange, ring, seen).all())
+        on = seen | {exchange.name}
+        bound = self._bound.get(exchange.name, ())
+        ends = [self._nowhere(place, hashed, on) for place in bound]
+        if not bound or exchange.type != "fanout":
+            ends.append(self._nowhere_without_destination(exchange, hashed, on))
+        return _all_of(ends)
+
+    def _nowhere_without_destination(
+        self, exchange: ExchangeDefinition, hashed: HashedOn | None, seen: frozenset[str]
+    ) -> Nowhere:
+        name = self.alternate_of(exchange)
+        return True if not name else self._nowhere(ExchangeRef(name), hashed, seen)
+
+
+def _hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
+    named = {name: value for name, value in exchange.arguments.items() if name.startswith("hash-")}
+    try:
+        return HashedOn.from_arguments(
+            {name: value for name, value in named.items() if isinstance(value, str)}
+        )
+    except InputError:
+        return None
+
+
+def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
+    result: Nowhere = True
+    for one in ends:
+        if one is False or result is False:
+            return False
+        result = one if result is True else result if one is True else result & one
+    return result

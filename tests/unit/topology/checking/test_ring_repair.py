@@ -1,0 +1,106 @@
+"""What a repair of one ring wants, and that its plan makes a ring that a check finds sound."""
+
+from __future__ import annotations
+
+import pytest
+from model_broker import ModelBroker
+
+from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.routing import Release
+from rabbit_chx.topology import BindingDefinition, QueueDefinition, Topology, check, plan, repair_target
+
+FILE = """
+max_share_moved = 0.3
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q{1..4}" }, { queue = "q5", weight = 2 }]
+[[queues]]
+name = "q{1..5}"
+"""
+WANTED = Topology.from_toml(FILE)
+
+
+def broker(version: str = "4.3.6") -> ModelBroker:
+    return ModelBroker.holding(WANTED, Release(version))
+
+
+def bound(there: ModelBroker, queue: str, key: str) -> None:
+    there.bind(BindingDefinition("orders", queue, key))
+
+
+def unbound(there: ModelBroker, queue: str, key: str) -> None:
+    there.unbind(BindingDefinition("orders", queue, key))
+
+
+def repaired(there: ModelBroker, wanted: Topology | None = None) -> list[str]:
+    """Repair, and return the destinations in ring order."""
+    live = there.topology()
+    there.apply(plan(repair_target(live, "orders", wanted), live).changes)
+    assert check(there.topology(), wanted).sound
+    return [str(place) for place in there.rings["orders"].buckets]
+
+
+def test_a_ring_in_another_order_gets_the_order_of_the_topology() -> None:
+    there = broker()
+    unbound(there, "q1", "1")
+    bound(there, "q1", "1")
+    assert repaired(there) == ["q2", "q3", "q4", "q5", "q5", "q1"]  # it is sound by itself
+    assert repaired(there, WANTED) == ["q1", "q2", "q3", "q4", "q5", "q5"]
+    live = there.topology()
+    assert plan(repair_target(live, "orders", WANTED), live).changes == ()
+
+
+def test_a_ghost_goes_and_the_order_stays() -> None:
+    there = broker()
+    there.lose("q2")
+    assert [one.kind for one in check(there.topology()).findings] == ["unroutable-share", "ghost-bucket"]
+    assert repaired(there) == ["q1", "q3", "q4", "q5", "q5"]
+    assert "q2" not in there.queues
+
+
+@pytest.mark.parametrize("version", ["4.3.6", "3.10.8"])
+def test_a_silent_binding_gets_its_buckets_at_the_end(version: str) -> None:
+    there = broker(version)
+    bound(there, "q1", "7")
+    unbound(there, "q1", "7")
+    assert repaired(there) == ["q2", "q3", "q4", "q5", "q5", "q1"]
+
+
+def test_of_two_bindings_the_one_with_the_buckets_stays() -> None:
+    there = broker()
+    bound(there, "q5", "9")
+    assert repaired(there) == ["q1", "q2", "q3", "q4", "q5", "q5"]
+    assert [one.routing_key for one in there.bindings if one.destination == "q5"] == ["2"]
+
+
+def test_the_limit_of_the_topology_holds() -> None:
+    there = broker()
+    unbound(there, "q1", "1")
+    bound(there, "q1", "1")
+    live = there.topology()
+    (refusal,) = plan(repair_target(live, "orders", WANTED), live).refusals
+    assert "max_share_moved is 0.3" in refusal.says
+    assert (refusal.allow_with or "").startswith("--allow-moved ")
+    assert plan(repair_target(live, "orders"), live).refusals == ()
+
+
+def test_what_is_no_part_of_the_ring_stays() -> None:
+    there = broker()
+    there.create(QueueDefinition("other"))
+    unbound(there, "q1", "1")
+    live = there.topology()
+    target = repair_target(live, "orders", WANTED)
+    assert target.queues == ()
+    assert all(change.ring for change in plan(target, live).changes)
+
+
+def test_a_repair_needs_an_exchange_and_a_ring() -> None:
+    live = broker().topology()
+    with pytest.raises(NotFoundError, match="no exchange 'other'"):
+        repair_target(live, "other")
+    with pytest.raises(InputError, match="says no ring of exchange 'orders'"):
+        repair_target(live, "orders", Topology())
+    external = Topology.from_toml(FILE.replace('hash"\n', 'hash"\nowner = "external"\n'))
+    with pytest.raises(InputError, match="is external in the topology"):
+        repair_target(live, "orders", external)

@@ -1,0 +1,262 @@
+"""What a check finds on topologies that are values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology import Topology, check
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Place
+    from rabbit_chx.topology import TopologyCheck
+
+RELEASE = Release("4.3.6")
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q1", weight = 2 }, { queue = "q2" }, { queue = "q3" }]
+[[queues]]
+name = "q{1..3}"
+"""
+WANTED = Topology.from_toml(FILE)
+RING = ("q1", "q1", "q2", "q3")
+
+
+def live(buckets: tuple[Place, ...] = RING, text: str = FILE, release: Release = RELEASE) -> Topology:
+    topology = Topology.from_toml(text)
+    rings = {
+        one.name: HashRing.from_buckets([m.destination for m in one.ring for _ in range(int(m.key))], release)
+        for one in topology.exchanges
+        if one.ring is not None
+    }
+    read = HashRing.from_buckets(buckets, release, next_bucket=len(buckets))
+    return replace(topology, release=release).with_rings({**rings, "orders": read})
+
+
+def kinds(found: TopologyCheck) -> list[tuple[str, Place]]:
+    return [(one.kind, one.destination) for one in found.findings]
+
+
+def test_what_is_as_it_should_be_is_sound() -> None:
+    found = check(live(), WANTED)
+    assert found.sound
+    assert (found.exchanges, found.unroutable, found.misplaced) == (
+        ("orders",),
+        {"orders": 0.0},
+        {"orders": 0.0},
+    )
+    assert check(live()).sound
+    assert check(live()).misplaced == {}
+
+
+def test_another_order_is_found_with_the_share_of_keys_that_are_elsewhere() -> None:
+    there = live(("q2", "q1", "q1", "q3"))
+    assert check(there).sound
+    found = check(there, WANTED, file="my file.toml")
+    (order,) = found.findings
+    share = there.rings["orders"].share_moved(live().rings["orders"])
+    assert (order.kind, order.exchange, order.destination, order.share) == ("order", "orders", None, share)
+    assert found.misplaced == {"orders": share}
+    assert order.says == (
+        "the ring has another order than the topology: q2 is where q1 belongs; "
+        f"{share:.3%} of all keys are elsewhere"
+    )
+    assert order.cure == (
+        "run: rabbit-chx ring repair orders --file 'my file.toml'; it shows the steps, and does them with --apply"
+    )
+
+
+@pytest.mark.parametrize("provenance", ["assumed", "replayed", None])
+def test_a_ring_that_was_not_read_is_refused(provenance: Literal["assumed", "replayed"] | None) -> None:
+    ring = HashRing.from_bindings([("q1", 2), ("q2", 1), ("q3", 1)], RELEASE)
+    rings = {} if provenance is None else {"orders": replace(ring, provenance=provenance)}
+    unread = replace(live(), rings=rings)
+    for wanted in (WANTED, None):
+        with pytest.raises(InputError, match=r"prove nothing: give --ring-via PREFIX"):
+            check(unread, wanted)
+
+
+def test_a_ghost_takes_its_keys_nowhere() -> None:
+    there = live((*RING, "gone"))
+    found = check(there, WANTED)
+    assert kinds(found) == [("unroutable-share", None), ("ghost-bucket", "gone"), ("different", None)]
+    unroutable, ghost, different = found.findings
+    share = there.rings["orders"].shares()["gone"]
+    assert (unroutable.share, ghost.share, found.unroutable) == (share, share, {"orders": share})
+    assert f"({share:.3%} at gone, which does not exist)" in unroutable.says
+    assert ghost.says == (
+        f"gone has 1 bucket and no binding: {share:.3%} of all keys are unroutable, since it does not exist"
+    )
+    assert different.share == live().rings["orders"].share_moved(there.rings["orders"])
+
+
+def test_buckets_of_a_queue_that_exists_take_their_keys_there() -> None:
+    text = FILE.replace('"q{1..3}"', '"q{1..4}"')
+    found = check(live((*RING, "q4"), text), None)
+    (ghost,) = found.findings
+    assert (ghost.kind, found.unroutable) == ("ghost-bucket", {"orders": 0.0})
+    assert ghost.says.endswith("of all keys go there, though nothing binds it")
+
+
+def test_an_empty_ring_and_a_silent_binding() -> None:
+    found = check(live(()), WANTED)
+    assert kinds(found) == [
+        ("unroutable-share", None), ("hole", None),
+        ("silent-binding", "q1"), ("silent-binding", "q2"), ("silent-binding", "q3"), ("different", None),
+    ]  # fmt: skip
+    assert [one.share for one in found.findings] == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    assert found.findings[0].says.startswith(
+        "100.000% of all keys end in no queue (100.000% without buckets)"
+    )
+
+
+def test_members_against_the_topology() -> None:
+    text = (
+        FILE.replace('{ queue = "q3" }', '{ queue = "q4" }')
+        .replace("weight = 2", "weight = 3")
+        .replace("1..3", "1..4")
+    )
+    wanted = Topology.from_toml(text)
+    found = check(replace(live(), queues=wanted.queues), wanted)
+    assert kinds(found) == [("different", None), ("different", "q1"), ("missing", "q4"), ("unexpected", "q3")]
+    total, weight, missing, unexpected = found.findings
+    assert total.share == found.misplaced["orders"] > 0
+    assert weight.says == "q1 is bound with key 2, and the topology says key 3"
+    assert missing.share == HashRing.from_bindings([("q1", 3), ("q2", 1), ("q4", 1)], RELEASE).shares()["q4"]
+    assert unexpected.share == live().rings["orders"].shares()["q3"]
+
+
+@pytest.mark.parametrize(
+    ("about", "why", "restart"),
+    [
+        ("exclusive = true", "is exclusive", True),
+        ("durable = false", "is not durable", True),
+        ("auto_delete = true", "is auto-delete", False),
+        ("arguments = { x-expires = 60000 }", "expires after 60000 ms", False),
+    ],
+)
+def test_a_queue_that_goes_by_itself(about: str, why: str, *, restart: bool) -> None:
+    text = FILE.replace("q{1..3}", "q{2..3}") + f'[[queues]]\nname = "q1"\n{about}\n'
+    there = live(text=text)
+    (found,) = check(there).findings
+    ring = there.rings["orders"]
+    assert (found.kind, found.destination) == ("transient-destination", "q1")
+    assert found.share == ring.share_moved(ring.unbind("q1"))
+    assert why in found.says
+    assert ("its buckets stay" in found.says) is restart
+    (older,) = check(live(text=text, release=Release("3.10.8"))).findings
+    assert "its buckets stay" not in older.says
+    fleeting = text.replace('name = "orders"', 'name = "orders"\ndurable = false')
+    assert check(live(text=fleeting)).sound
+
+
+def test_a_policy_can_make_a_queue_expire() -> None:
+    policy = '[[policies]]\nname = "p"\npattern = "^q2$"\napply_to = "{}"\ndefinition = {{ expires = 5 }}\n'
+    (found,) = check(live(text=FILE + policy.format("queues"))).findings
+    assert (found.kind, found.destination) == ("transient-destination", "q2")
+    assert check(live(text=FILE + policy.format("exchanges"))).sound
+
+
+def test_objects_against_the_topology() -> None:
+    head = 'owns = ["x.*", "jobs*"]\ncluster = "rabbit@prod"\n'
+    rest = """
+[[exchanges]]
+name = "x.topic"
+type = "topic"
+[[queues]]
+name = "jobs"
+arguments = { x-max-length = 5 }
+[[bindings]]
+source = "x.topic"
+queue = "jobs"
+routing_key = "a"
+[[policies]]
+name = "p"
+pattern = "none"
+definition = { max-length = 1 }
+"""
+    wanted = Topology.from_toml(head + FILE + rest)
+    other = (
+        rest.replace("= 5", "= 6")
+        .replace('routing_key = "a"', 'routing_key = "b"')
+        .replace('name = "p"', 'name = "o"')
+    )
+    extra = '[[queues]]\nname = "jobs.old"\n[[queues]]\nname = "theirs"\n'
+    there = replace(live(text=FILE + other + extra), cluster="rabbit@test")
+    found = check(there, wanted, file="f.toml")
+    assert [(one.kind, one.exchange, one.destination, one.share) for one in found.findings] == [
+        ("different", None, None, None),
+        ("different", None, "jobs", None),
+        ("missing", None, None, None),
+        ("unexpected", None, "jobs.old", None),
+        ("missing", "x.topic", "jobs", None),
+        ("unexpected", "x.topic", "jobs", None),
+    ]
+    cluster, different, policy, *_ = found.findings
+    assert cluster.says == "the topology is for the cluster rabbit@prod, and this is rabbit@test"
+    assert different.says == "queue jobs differs: arguments.x-max-length is 6, not 5"
+    assert policy.says == "policy p is not there: what it sets does not apply"
+    assert policy.cure == "run: rabbit-chx topology plan f.toml, and then: rabbit-chx topology apply f.toml"
+    assert check(there, wanted, exchange="orders").findings == (cluster,)
+
+
+def test_a_hash_exchange_that_is_not_there_or_hashes_something_else() -> None:
+    (missing,) = check(Topology(queues=WANTED.queues, release=RELEASE), WANTED).findings
+    assert (missing.kind, missing.exchange) == ("missing", "orders")
+    header = FILE.replace('hash"\n', 'hash"\narguments = { hash-header = "tenant" }\n')
+    (different,) = check(live(), Topology.from_toml(header)).findings
+    assert (different.kind, different.exchange, different.share) == ("different", "orders", 1.0)
+    assert different.says.endswith("keys are hashed otherwise")
+
+
+def test_what_is_external_is_for_its_owner() -> None:
+    wanted = Topology.from_toml(FILE.replace('hash"\n', 'hash"\nowner = "external"\n'))
+    (order,) = check(live(("q2", "q1", "q1", "q3")), wanted).findings
+    assert (order.kind, order.cure) == ("order", "it is external: ask its owner, or correct the topology")
+
+
+def test_one_exchange_by_name() -> None:
+    there = live()
+    assert check(there, exchange="orders").sound
+    with pytest.raises(NotFoundError, match="there is no exchange 'other'"):
+        check(there, exchange="other")
+    plain = Topology.from_toml(FILE + '[[exchanges]]\nname = "x"\n')
+    with pytest.raises(MismatchError, match="type direct"):
+        check(plain, exchange="x")
+
+
+def test_a_second_binding() -> None:
+    there = live()
+    members = there.exchanges[0].ring or ()
+    twice = replace(
+        there, exchanges=(replace(there.exchanges[0], ring=(*members, replace(members[1], key="5"))),)
+    )
+    assert kinds(check(twice)) == [("second-binding", "q2")]
+
+
+def test_ring_members_that_are_exchanges_lead_on() -> None:
+    text = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q1" }, { exchange = "slot" }]
+[[exchanges]]
+name = "slot"
+type = "fanout"
+[[queues]]
+name = "q1"
+"""
+    there = live(("q1", ExchangeRef("slot")), text)
+    share = there.rings["orders"].shares()[ExchangeRef("slot")]
+    (found,) = check(there).findings
+    assert (found.kind, found.share) == ("unroutable-share", share)
+    assert "at exchange slot, which leads to no queue" in found.says
+    assert found.cure == "bind a queue to exchange slot, or take it out of the ring"
+    bound = '[[bindings]]\nsource = "slot"\nqueue = "q1"\n'
+    assert check(live(("q1", ExchangeRef("slot")), text + bound)).sound
