@@ -12,7 +12,7 @@ from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField
-    from rabbit_chx.broker import Broker, Declared
+    from rabbit_chx.broker import AsyncBroker, Broker, Declared
     from rabbit_chx.erlang import Atom, ErlangMap, phash2
     from rabbit_chx.errors import (
         BrokerRefusedError,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AmqpField": "rabbit_chx.amqp",
+    "AsyncBroker": "rabbit_chx.broker",
     "AsyncPublisher": "rabbit_chx.publishing",
     "Atom": "rabbit_chx.erlang",
     "Broker": "rabbit_chx.broker",
@@ -69,6 +70,7 @@ _HOMES = {
 
 __all__ = [
     "AmqpField",
+    "AsyncBroker",
     "AsyncPublisher",
     "Atom",
     "Broker",

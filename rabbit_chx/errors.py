@@ -7,6 +7,7 @@
     │   ├── UriError                                  an AMQP URI that cannot be followed
     │   ├── RowError                                  a key or body that AMQP cannot carry
     │   ├── TopologyError                             a topology, or a file of one, with mistakes; it lists all of them
+    │   ├── ManagementNeededError                     AMQP does not tell it, and there is no management URL
     │   ├── EmptyRingError                            the ring has no buckets, so it has no answer
     │   └── NotDeterminedError                        no rule of that release decides it: read the broker
     ├── BrokerRefusedError                            the broker answered, and the answer is no
@@ -20,6 +21,9 @@
     │   ├── BrokerTimeoutError (also TimeoutError)    the broker does not answer in time
     │   └── NoBrokerError                             no broker for tests was found or started
     ├── RingSourceError                               the ring could not be read: the command failed or printed no ring
+    ├── PlanRefusedError                              a plan does more than it may; nothing was changed
+    │   └── PlanOutdatedError                         the broker is another one than when the plan was made
+    ├── ApplyError                                    a plan was done in part; carries what was done
     ├── PublishError                                  some rows were not confirmed; carries the report
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessRefusedError",
+    "ApplyError",
     "BrokerRefusedError",
     "BrokerTimeoutError",
     "ChannelClosedError",
@@ -46,11 +51,14 @@ __all__ = [
     "ConnectionLostError",
     "EmptyRingError",
     "InputError",
+    "ManagementNeededError",
     "MismatchError",
     "MissingExtraError",
     "NoBrokerError",
     "NotDeterminedError",
     "NotFoundError",
+    "PlanOutdatedError",
+    "PlanRefusedError",
     "PublishError",
     "RabbitChxError",
     "RingSourceError",
@@ -130,6 +138,10 @@ class TopologyError(InputError):
         self.file = file
 
 
+class ManagementNeededError(InputError):
+    """AMQP does not tell what is asked for, and no URL of the management API was given."""
+
+
 class EmptyRingError(InputError):
     """The ring has no buckets, because nothing is bound to the exchange."""
 
@@ -180,6 +192,42 @@ class NoBrokerError(UnreachableError):
 
 class RingSourceError(RabbitChxError):
     """The true ring could not be read: a command failed or could not be run, or it printed no ring."""
+
+
+class PlanRefusedError(RabbitChxError):
+    """A plan does more than it may. Nothing was changed.
+
+    Attributes:
+        refusals: why, each a :class:`~rabbit_chx.topology.PlanRefusal` with the flag that allows it.
+
+    Args:
+        message: what is refused, in words.
+        refusals: the refusals.
+    """
+
+    def __init__(self, message: str, refusals: Iterable[Any] = ()) -> None:
+        super().__init__(message)
+        self.refusals: tuple[Any, ...] = tuple(refusals)
+
+
+class PlanOutdatedError(PlanRefusedError):
+    """The broker is not as it was when the plan was made, or someone else applies a plan to it. Nothing was changed."""
+
+
+class ApplyError(RabbitChxError):
+    """A plan was done in part. Plan and apply again: what is done is not done again.
+
+    Attributes:
+        applied: what was done, an :class:`~rabbit_chx.topology.Applied`.
+
+    Args:
+        message: what went wrong, and how far the plan got.
+        applied: what was done.
+    """
+
+    def __init__(self, message: str, applied: Any, **about: Any) -> None:  # noqa: ANN401
+        super().__init__(message, **about)
+        self.applied = applied
 
 
 class PublishError(RabbitChxError):

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker.declaration import Declared, left_by_bindings, left_by_ring, wanted_ring
-from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_release
-from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.operations import (
-    ExchangeBind,
-    ExchangeDeclare,
-    QueueBind,
-    QueueDeclare,
-    check_declared_name,
-    check_exchange,
-    look_at,
-    perform,
-)
+from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.ring_source import DiagnosticsRing, ring_by
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing, Release
-from rabbit_chx.routing.hash_input import refuse_misspelt
+from rabbit_chx.topology.sequences.application import Permission
+from rabbit_chx.topology.sequences.declaration import AskedExchange, exchange_declared
+from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest, carried_out
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Self
 
-    from rabbit_chx.broker.ring_source import RingSource
-    from rabbit_chx.routing import Binding, Destination
+    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
     from rabbit_chx.routing.bindings import GivenBindings
+    from rabbit_chx.topology import Plan, Topology
+    from rabbit_chx.topology.sequences import steps
+    from rabbit_chx.topology.sequences.application import Applied
+    from rabbit_chx.topology.sequences.declaration import Declared
 
 __all__ = ["Broker"]
 
+_T = TypeVar("_T")
 
-class Broker:
-    """A live broker: declare rings, and read them. Do not use one from two threads at once.
+
+class Broker(BrokerBase):
+    """A live broker: declare rings, read them, and apply plans. Do not use one from two threads at once.
 
     Use it in a ``with`` block, or call `open` and `close`.
 
@@ -54,21 +45,9 @@ class Broker:
         InputError: the management URL is malformed, or the ring source is neither a prefix nor a source.
     """
 
-    def __init__(
-        self,
-        url: str,
-        management_url: str | None = None,
-        ring_source: RingSource | str | Sequence[str] | None = None,
-    ) -> None:
-        self._settings = ConnectionSettings.from_uri(url)
-        self._management = None if management_url is None else Management(management_url)
-        self._ring_source = _as_ring_source(ring_source)
-        self._connection: PikaConnection | None = None
-        self._release: Release | None = None
-
-    def __repr__(self) -> str:
-        management = f", management_url={self._management.masked_url!r}" if self._management else ""
-        return f"Broker({self._settings.masked_url!r}{management})"
+    _HOW_TO_OPEN = "use it as 'with Broker(url) as broker:', or call open() and later close()"
+    _connection: PikaConnection | None = None
+    _release: Release | None = None
 
     def open(self) -> Self:
         """Connect, unless it is connected; return itself.
@@ -111,7 +90,7 @@ class Broker:
         """
         version = self._connected.server_version
         if self._release is None:
-            self._release = read_release(self._management) if self._management else Release(version)
+            self._release = self._run(self._release_sequence(version))
         return self._release
 
     def declare(
@@ -126,9 +105,9 @@ class Broker:
     ) -> Declared:
         """Declare an x-consistent-hash exchange and its durable queues, and bind them in the given order.
 
-        What exists is not changed. Everything is checked before anything is created. Then the bindings are
-        made one after another, so that a fresh exchange gets its buckets in their order. Exchanges as
-        destinations must exist.
+        This is the short way for a single exchange; `apply` does whole topologies. What exists is not changed.
+        Everything is checked before anything is created. Then the bindings are made one after another, so that
+        a fresh exchange gets its buckets in their order. Exchanges as destinations must exist.
 
         An exchange that exists must have what is asked for, or its beginning; the rest is then bound at the
         end. A ring source compares the whole ring. A management URL compares the bindings, without their
@@ -160,86 +139,8 @@ class Broker:
             InputError: the Broker is not open; the broker or AMQP would not accept a name, weight or argument; or the
                 exchange exists, and nothing tells what is bound to it.
         """
-        check_declared_name(exchange, "exchange")
-        refuse_misspelt(arguments or ())
-        wanted = wanted_ring(bindings, self.release)
-        binds = {binding: _bind(exchange, *binding) for binding in wanted.bindings or ()}
-        queues = dict.fromkeys(bind.queue for bind in binds.values() if isinstance(bind, QueueBind))
-        where = self._settings.masked_url
-        missing = self._connected.run(
-            look_at(
-                where,
-                ExchangeDeclare(exchange, durable=durable, arguments=arguments),
-                [QueueDeclare(queue, arguments=queue_arguments) for queue in queues],
-                binds.values(),
-            )
-        )
-        fresh = any(isinstance(one, ExchangeDeclare) for one in missing)
-        left, ring = tuple(binds), wanted
-        if not fresh:
-            left, ring = self._compared(exchange, wanted, arguments, allow_existing=allow_existing)
-            _refuse_ghosts(exchange, ring, missing)
-        self._connected.run(perform(where, (*missing, *(binds[binding] for binding in left))))
-        if left and not fresh and self._ring_source is not None:
-            ring = self._read_again(exchange, wanted)
-        created = tuple(
-            ExchangeRef(one.exchange) if isinstance(one, ExchangeDeclare) else one.queue for one in missing
-        )
-        return Declared(created, left, ring)
-
-    def _compared(
-        self, exchange: str, wanted: HashRing, arguments: Mapping[str, Any] | None, *, allow_existing: bool
-    ) -> tuple[tuple[Binding, ...], HashRing]:
-        """Return what is left to bind to an exchange that exists, and its ring so far."""
-        left, ring = wanted.bindings or (), wanted.with_release(wanted.release)
-        if self._management is not None:
-            live = self._live(self._management, exchange)
-            if HashedOn.from_arguments(live.arguments) != HashedOn.from_arguments(arguments):
-                raise MismatchError(
-                    f"exchange {exchange!r} has the arguments {dict(live.arguments)}, not {dict(arguments or {})}, and so "
-                    "hashes something else: delete it and declare it again, or declare what is there",
-                    exchange=exchange,
-                )
-            left = left_by_bindings(exchange, wanted, live.bindings)
-        if self._ring_source is not None:
-            ring = self.ring(exchange)
-            by_bindings, left = left, left_by_ring(exchange, wanted, ring)
-            if self._management is not None and by_bindings != left:
-                raise MismatchError(
-                    f"exchange {exchange!r} has bindings without buckets: its ring is {ring!r}, and "
-                    f"{len(live.bindings)} bindings are listed; nothing was changed; unbind and bind what has no buckets",
-                    exchange=exchange,
-                )
-        if self._management is None and self._ring_source is None and not allow_existing:
-            raise InputError(
-                f"exchange {exchange!r} exists, and AMQP does not tell what is bound to it: give Broker a ring_source or a "
-                "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
-                exchange=exchange,
-            )
-        return left, ring
-
-    def _read_again(self, exchange: str, wanted: HashRing) -> HashRing:
-        """Read the ring after bindings were added to it."""
-        ring = self.ring(exchange)
-        if ring != wanted:
-            raise MismatchError(
-                f"bindings were added to exchange {exchange!r}, and it now has the ring {ring!r}, not {wanted!r}: "
-                "a destination had a binding without buckets, or another client binds; compare its bindings, and bind "
-                "again what differs",
-                exchange=exchange,
-            )
-        return ring
-
-    def _live(self, management: Management, exchange: str) -> LiveExchange:
-        """Read from the management API an exchange that AMQP has found."""
-        try:
-            return read_exchange(management, self._settings.vhost, exchange)
-        except NotFoundError:
-            raise MismatchError(
-                f"{management.masked_url} knows no exchange {exchange!r} in vhost {self._settings.vhost!r}, and "
-                f"{self._settings.masked_url} does: give URLs of the same broker",
-                exchange=exchange,
-            ) from None
+        asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
+        return self._run(exchange_declared(asked, self._access, self.release))
 
     def ring(self, exchange: str) -> HashRing:
         """Return the ring of an exchange: read by the ring source, else assumed from the bindings of the
@@ -249,72 +150,94 @@ class Broker:
             exchange: the exchange's name.
 
         Raises:
-            InputError: the Broker is not open, or has neither a ring source nor a management URL.
+            InputError: the Broker is not open.
+            ManagementNeededError: there is neither a ring source nor a management URL.
             NotFoundError: there is no such exchange.
             MismatchError: the exchange is of another type.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        check_declared_name(exchange, "exchange")
-        if self._ring_source is None and self._management is None:
-            raise InputError(
-                f"the ring of {exchange!r} cannot be read over AMQP: give Broker a ring_source, such as "
-                "'docker exec NAME', 'kubectl exec POD --', or '' for a broker on this machine",
-                exchange=exchange,
-            )
-        self._connected.run(check_exchange(self._settings.masked_url, exchange))
-        if self._ring_source is None:
-            assert self._management is not None  # noqa: S101  # one of the two is there
-            return self._live(self._management, exchange).assumed_ring
-        try:
-            return ring_by(self._ring_source, self._settings.vhost, exchange, self.release)
-        except NotFoundError:
-            raise MismatchError(
-                f"exchange {exchange!r} in vhost {self._settings.vhost!r} is not of type x-consistent-hash, or the "
-                "ring source asks another broker: check the exchange and the ring source",
-                exchange=exchange,
-            ) from None
+        return self._run(self._ring_sequence(exchange, self.release))
+
+    def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
+        """Return a mirror of an exchange's routing, with its arguments and its ring.
+
+        Args:
+            name: the exchange's name.
+
+        Raises:
+            InputError: the Broker is not open.
+            ManagementNeededError: there is no management URL. AMQP does not tell what an exchange hashes.
+            NotFoundError: there is no such exchange.
+            MismatchError: the exchange is of a type that does not hash.
+            RingSourceError: the ring could not be read.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        return self._run(self._exchange_sequence(name, self.release))
+
+    def topology(self) -> Topology:
+        """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
+
+        Rings are read by the ring source, else assumed from the bindings. The members of each ring are in its order.
+
+        Raises:
+            InputError: the Broker is not open.
+            ManagementNeededError: there is no management URL.
+            AccessRefusedError: the user may not read the vhost.
+            RingSourceError: the rings could not be read.
+            UnreachableError: the management API does not answer.
+        """
+        return self._run(self._topology_sequence())
+
+    def apply(
+        self,
+        plan: Plan,
+        *,
+        allow_moved: float | None = None,
+        allow_delete: bool = False,
+        allow_loss: bool = False,
+        progress: Callable[[int, int], None] = ignore_progress,
+    ) -> Applied:
+        """Do what a plan says, in its order, and compare the rings afterwards.
+
+        Everything is read again first. If the broker is not as it was when the plan was made, nothing is changed. While it
+        runs, an exclusive queue keeps other applications out. If it is interrupted, make another plan and apply that: it
+        has what is left.
+
+        Args:
+            plan: the plan, of :func:`rabbit_chx.topology.plan`.
+            allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
+            allow_delete: whether objects may be deleted and replaced.
+            allow_loss: whether queues may be deleted that have messages or consumers.
+            progress: called with the number of changes that are done, and of all.
+
+        Returns:
+            The changes that were done, and the rings afterwards.
+
+        Raises:
+            PlanOutdatedError: the broker has changed since the plan was made, or another application runs.
+            PlanRefusedError: the plan does more than it may. The error says which arguments allow it.
+            ApplyError: something went wrong after the first change. The error has what was done.
+            ManagementNeededError: there is no management URL.
+            AccessRefusedError: the user lacks a permission, and nothing was changed.
+            UnreachableError: the broker does not answer, and nothing was changed.
+            InputError: the Broker is not open, or a share is none.
+        """
+        permission = Permission(allow_moved, allow_delete, allow_loss)
+        return self._run(self._apply_sequence(plan, permission, progress))
 
     @property
     def _connected(self) -> PikaConnection:
         if self._connection is None:
-            raise InputError(
-                "the Broker is not connected: use it as 'with Broker(url) as broker:', or call open() and later close()"
-            )
+            raise self._not_open()
         return self._connection
 
+    def _run(self, sequence: steps.Sequence[_T]) -> _T:
+        connection = self._connected
 
-def _as_ring_source(given: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here
-    if isinstance(given, str | list | tuple):
-        return DiagnosticsRing(given)
-    if given is None or hasattr(given, "read"):
-        source: RingSource | None = given
-        return source
-    raise InputError(
-        f"ring_source is of type {type(given).__name__}: give a command prefix, such as 'docker exec NAME', "
-        "or an object with a method read(vhost, exchange)"
-    )
+        def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
+            if isinstance(step, ApiRequest | RingRequest):
+                return self._asked(step)
+            return connection.perform(step)
 
-
-def _bind(exchange: str, destination: Destination, key: str) -> QueueBind | ExchangeBind:
-    if isinstance(destination, ExchangeRef):
-        check_declared_name(destination.name, "exchange")
-        return ExchangeBind(destination.name, exchange, key)
-    check_declared_name(destination, "queue")
-    return QueueBind(destination, exchange, key)
-
-
-def _refuse_ghosts(exchange: str, ring: HashRing, missing: Sequence[ExchangeDeclare | QueueDeclare]) -> None:
-    """Refuse a ring that was read if a queue that does not exist has buckets in it: their messages are
-    lost.
-    """
-    if ring.provenance != "read":
-        return
-    for one in missing:
-        if isinstance(one, QueueDeclare) and one.queue in ring.destinations:
-            raise MismatchError(
-                f"queue {one.queue!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
-                "declare the queue, bind and unbind it, and declare all this again",
-                exchange=exchange,
-                queue=one.queue,
-            )
+        return carried_out(sequence, do)

@@ -16,7 +16,6 @@ from pika import exceptions as pika_errors
 from pika.adapters.utils import connection_workflow
 
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.broker.operations import ExchangeBind, ExchangeDeclare, QueueBind, QueueDeclare, Refusal
 from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S, opening_error, pika_parameters, said_by
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -24,6 +23,19 @@ from rabbit_chx.errors import (
     InputError,
     RabbitChxError,
 )
+from rabbit_chx.topology.sequences.operations import (
+    ExchangeBind,
+    ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
+    QueueBind,
+    QueueCounts,
+    QueueDeclare,
+    QueueDelete,
+    QueueUnbind,
+    Refusal,
+)
+from rabbit_chx.topology.sequences.steps import Pipeline, carried_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +43,8 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.broker.operations import Operation, OperationSequence
+    from rabbit_chx.topology.sequences.operations import Operation
+    from rabbit_chx.topology.sequences.steps import OperationSequence
 
 __all__ = ["PikaConnection"]
 
@@ -73,27 +86,55 @@ class PikaConnection:
             return
         raise error
 
-    def run(self, steps: OperationSequence[_T]) -> _T:
-        """Perform a sequence of operations.
+    def run(self, sequence: OperationSequence[_T]) -> _T:
+        """Carry out a sequence of operations and return what it returns.
 
         Args:
-            steps: the sequence.
-
-        Returns:
-            What the sequence returns.
+            sequence: the sequence.
 
         Raises:
             RabbitChxError: the broker refuses an operation; the sequence decides which error that is.
             ConnectionLostError: the connection ended.
             BrokerTimeoutError: an answer did not come in time; the connection is closed.
         """
-        refusal: Refusal | None = None
+        return carried_out(sequence, self.perform)
+
+    def perform(self, step: Operation | Pipeline) -> QueueCounts | Refusal | None:
+        """Perform an operation, or a pipeline of them, and return the answer.
+
+        Args:
+            step: the operation or pipeline.
+
+        Raises:
+            ConnectionLostError: the connection ended.
+            BrokerTimeoutError: the answer did not come in time; the connection is closed.
+            InputError: pika cannot send the arguments.
+        """
+        operations = step.operations if isinstance(step, Pipeline) else (step,)
+        for operation in operations:
+            _check_arguments(operation)
+        if not self._connection.is_open:
+            raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
         try:
-            while True:
-                refusal = self._perform(steps.send(refusal))
-        except StopIteration as done:
-            result: _T = done.value
-            return result
+            if self._channel is None:
+                self._channel = self._connection.channel()
+            inner = self._channel._impl  # type: ignore[attr-defined]  # noqa: SLF001  # the blocking one waits each time
+            for operation in operations[:-1]:
+                _call(inner, operation)
+            with _unlogged_answers_of_absence(operations[-1]):
+                answer = _call(self._channel, operations[-1])
+        except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
+            self._channel = None
+            return Refusal(refusal.reply_code, refusal.reply_text)
+        except (pika_errors.AMQPError, OSError) as cause:
+            if isinstance(cause, RabbitChxError):
+                raise
+            raise ConnectionLostError(
+                f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
+            ) from None
+        if isinstance(operations[-1], QueueDeclare):
+            return QueueCounts(answer.method.message_count, answer.method.consumer_count)
+        return None
 
     @contextlib.contextmanager
     def channel(self, *, raw_headers: bool = False) -> Iterator[BlockingChannel]:
@@ -140,49 +181,49 @@ class PikaConnection:
         ):  # after Ctrl-C within pika, its state may fit none of its own checks
             self._connection.close()
 
-    def _perform(self, operation: Operation) -> Refusal | None:
-        if not isinstance(operation, QueueBind | ExchangeBind):
-            _check_arguments(operation)
-        if not self._connection.is_open:
-            raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
-        try:
-            if self._channel is None:
-                self._channel = self._connection.channel()
-            with _unlogged_answers_of_absence(operation):
-                _call(self._channel, operation)
-        except (pika_errors.ChannelClosedByBroker, pika_errors.ConnectionClosedByBroker) as refusal:
-            self._channel = None
-            return Refusal(refusal.reply_code, refusal.reply_text)
-        except (pika_errors.AMQPError, OSError) as cause:
-            if isinstance(cause, RabbitChxError):
-                raise
-            raise ConnectionLostError(
-                f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
-            ) from None
-        return None
 
-
-def _call(channel: BlockingChannel, operation: Operation) -> None:
+def _call(channel: Any, operation: Operation) -> Any:  # noqa: ANN401, PLR0911  # pika's two kinds of channels
+    """Perform an operation. A blocking channel waits for the answer and returns it. Its inner one only sends."""
+    arguments = _table(operation)
     match operation:
-        case ExchangeDeclare(exchange, kind, durable, arguments, passive):
-            any_type: Any = kind  # pika's stubs know only the types of the specification
-            channel.exchange_declare(
-                exchange, any_type, passive=passive, durable=durable, arguments=dict(arguments or {})
+        case ExchangeDeclare(exchange, kind, durable):
+            return channel.exchange_declare(
+                exchange,
+                kind,
+                operation.passive,
+                durable,
+                operation.auto_delete,
+                operation.internal,
+                arguments,
             )
-        case QueueDeclare(queue, durable, arguments, passive):
-            channel.queue_declare(queue, passive=passive, durable=durable, arguments=dict(arguments or {}))
-        case QueueBind(queue, exchange, binding_key):
-            channel.queue_bind(queue, exchange, routing_key=binding_key)
-        case ExchangeBind(destination, exchange, binding_key):
-            channel.exchange_bind(destination, exchange, routing_key=binding_key)
+        case QueueDeclare(queue, durable):
+            return channel.queue_declare(
+                queue, operation.passive, durable, operation.exclusive, operation.auto_delete, arguments
+            )
+        case QueueBind(queue, exchange, key):
+            return channel.queue_bind(queue, exchange, key, arguments)
+        case ExchangeBind(destination, exchange, key):
+            return channel.exchange_bind(destination, exchange, key, arguments)
+        case QueueUnbind(queue, exchange, key):
+            return channel.queue_unbind(queue, exchange, key, arguments)
+        case ExchangeUnbind(destination, exchange, key):
+            return channel.exchange_unbind(destination, exchange, key, arguments)
+        case QueueDelete(queue, if_unused, if_empty):
+            return channel.queue_delete(queue, if_unused, if_empty)
+        case ExchangeDelete(exchange, if_unused):
+            return channel.exchange_delete(exchange, if_unused)
         case _:
             assert_never(operation)
+
+
+def _table(operation: Operation) -> dict[str, Any]:
+    return dict(getattr(operation, "arguments", None) or {})
 
 
 @contextlib.contextmanager
 def _unlogged_answers_of_absence(operation: Operation) -> Iterator[None]:
     """Hide pika's warning of a 404, which to a passive declare is simply the answer."""
-    if isinstance(operation, QueueBind | ExchangeBind) or not operation.passive:
+    if not getattr(operation, "passive", False):
         yield
         return
     log = logging.getLogger("pika.channel")
@@ -197,12 +238,12 @@ def _is_no_absence(record: logging.LogRecord) -> bool:
     return "Received remote Channel.Close (404)" not in record.getMessage()
 
 
-def _check_arguments(operation: ExchangeDeclare | QueueDeclare) -> None:
+def _check_arguments(operation: Operation) -> None:
     # Before the call: pika's channel cannot be used any more after arguments that it could not encode.
     try:
-        pika.data.encode_table([], dict(operation.arguments or {}))
+        pika.data.encode_table([], _table(operation))
     except (pika_errors.AMQPError, TypeError, ValueError, AttributeError) as cause:
-        name = operation.queue if isinstance(operation, QueueDeclare) else operation.exchange
+        name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
         raise InputError(f"the arguments of {name!r} cannot be sent by pika: {said_by(cause)}") from None
 
 

@@ -15,12 +15,12 @@ from rabbit_chx.errors import NotFoundError, RingSourceError
 from rabbit_chx.routing import ExchangeRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Self
 
     from rabbit_chx.routing import Destination
 
-__all__ = ["Buckets", "eval_expression", "read_eval", "read_saved"]
+__all__ = ["Buckets", "eval_expression", "eval_of_all", "read_eval", "read_eval_of_all", "read_saved"]
 
 _NAME = r"[0-9]{1,620}"  # 256 bytes
 _ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
@@ -29,6 +29,8 @@ _TERM = re.compile(
     rf"\[(?P<entries>(?:{_ENTRY}(?:,{_ENTRY})*)?)\]\}}"
 )
 _NOT_FOUND = re.compile(r"\s*\{\s*error\s*,\s*not_found\s*\}\s*")
+_ABSENT = re.compile(r"\{error,not_found\}")
+_RINGS = "{rings,["
 _LINE = re.compile(r"Ring index: ([0-9]{1,7}), queue: '(.*)'")
 _BANNER = "Inspecting consistent hashing ring state for exchange "
 _NO_RING = "Exchange does not exist or is of a different type"
@@ -63,15 +65,64 @@ def eval_expression(vhost: str, exchange: str) -> str:
         vhost: the exchange's vhost.
         exchange: the exchange's name.
     """
-    arguments = ", ".join(f"<<{','.join(map(str, name.encode()))}>>" for name in (vhost, exchange))
+    arguments = ", ".join(map(_binary, (vhost, exchange)))
+    return f"case rabbit_exchange_type_consistent_hash:ring_state({arguments}) of {_RING_CASE} end."
+
+
+#: What becomes of an answer of ring_state: a term of numbers and atoms.
+_RING_CASE = (
+    "{ok, Ring} -> Number = fun(Name) -> binary:decode_unsigned(<<1, Name/binary>>) end, Of = element(2, Ring), "
+    "{ring, Number(element(2, Of)), Number(element(4, Of)), element(4, Ring), "
+    "[{Bucket, element(3, To), Number(element(4, To))} "
+    "|| {Bucket, To} <- lists:sort(maps:to_list(element(3, Ring)))]}; "
+    "Other -> Other"
+)
+
+
+def _binary(name: str) -> str:
+    return f"<<{','.join(map(str, name.encode()))}>>"
+
+
+def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
+    """Return an Erlang expression that prints the rings of several exchanges, as `eval_expression` does one.
+
+    Args:
+        vhost: the vhost of the exchanges.
+        exchanges: their names.
+    """
+    names = ",".join(map(_binary, exchanges))
     return (
-        f"case rabbit_exchange_type_consistent_hash:ring_state({arguments}) of "
-        "{ok, Ring} -> Number = fun(Name) -> binary:decode_unsigned(<<1, Name/binary>>) end, Of = element(2, Ring), "
-        "{ring, Number(element(2, Of)), Number(element(4, Of)), element(4, Ring), "
-        "[{Bucket, element(3, To), Number(element(4, To))} "
-        "|| {Bucket, To} <- lists:sort(maps:to_list(element(3, Ring)))]}; "
-        "Other -> Other end."
+        f"{{rings, [case rabbit_exchange_type_consistent_hash:ring_state({_binary(vhost)}, Exchange) of {_RING_CASE} end "
+        f"|| Exchange <- [{names}]]}}."
     )
+
+
+def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
+    """Read the rings from the output of `eval_of_all`, by the exchange. One that is not there is left out.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchanges: the exchanges that were asked for, in the same order.
+
+    Raises:
+        RingSourceError: the text is not such output, or has the ring of another exchange.
+    """
+    plain = "".join(text.split())
+    found: dict[str, Buckets] = {}
+    start = len(_RINGS)
+    if plain.startswith(_RINGS) and plain.endswith("]}"):
+        for exchange in exchanges:
+            term = _TERM.match(plain, start) or _ABSENT.match(plain, start)
+            if term is None:
+                break
+            if not _ABSENT.match(plain, start):
+                found[exchange] = read_eval(term[0], vhost, exchange)
+            start = term.end() + 1
+        else:
+            if start == len(plain) - 1:
+                return found
+    raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
 
 
 def read_eval(text: str, vhost: str, exchange: str) -> Buckets:

@@ -8,14 +8,22 @@ the next bucket. So only its saved output is read.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from rabbit_chx.broker.ring_output import Buckets, eval_expression, read_eval, read_saved
-from rabbit_chx.errors import InputError, RingSourceError
+from rabbit_chx.broker.ring_output import (
+    Buckets,
+    eval_expression,
+    eval_of_all,
+    read_eval,
+    read_eval_of_all,
+    read_saved,
+)
+from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import HashRing
 
 if TYPE_CHECKING:
@@ -23,7 +31,11 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Destination, Release
 
-__all__ = ["Buckets", "DiagnosticsRing", "RingSource", "SavedRing", "eval_expression", "ring_by"]
+__all__ = ["Buckets", "DiagnosticsRing", "RingSource", "SavedRing", "eval_expression", "ring_by", "rings_by"]
+
+
+#: Names of exchanges are a part of the command line, whose length is limited.
+_RINGS_AT_ONCE = 100
 
 
 class RingSource(Protocol):
@@ -60,6 +72,28 @@ def ring_by(source: RingSource, vhost: str, exchange: str, release: Release) -> 
     buckets = source.read(vhost, exchange)
     next_bucket = buckets.next_bucket if isinstance(buckets, Buckets) else None
     return HashRing.from_buckets(buckets, release, next_bucket=next_bucket)
+
+
+def rings_by(
+    source: RingSource, vhost: str, exchanges: Sequence[str]
+) -> dict[str, tuple[Destination | None, ...]]:
+    """Return the buckets of several exchanges, by name. One that is not there, or of another type, is left out.
+
+    Args:
+        source: how to read the rings.
+        vhost: the vhost of the exchanges.
+        exchanges: their names.
+
+    Raises:
+        RingSourceError: a ring could not be read.
+    """
+    if isinstance(source, DiagnosticsRing) and len(exchanges) > 1:
+        return dict(source.read_all(vhost, exchanges))
+    found = {}
+    for exchange in exchanges:
+        with contextlib.suppress(NotFoundError):
+            found[exchange] = source.read(vhost, exchange)
+    return found
 
 
 class DiagnosticsRing:
@@ -101,6 +135,33 @@ class DiagnosticsRing:
         except RingSourceError as error:
             problem = str(error)
         raise RingSourceError(f"{self._named('rabbitmqctl')}: {problem}: {self._remedy}")
+
+    def read_all(self, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
+        """Return the rings of several exchanges, by name. An exchange that is not there, or of another type, is left out.
+
+        One command reads many rings, since its start takes longer than the reading.
+
+        Args:
+            vhost: the vhost of the exchanges.
+            exchanges: their names.
+
+        Raises:
+            RingSourceError: a command cannot be run or fails, or its output is no list of rings.
+        """
+        found: dict[str, Buckets] = {}
+        for start in range(0, len(exchanges), _RINGS_AT_ONCE):
+            some = exchanges[start : start + _RINGS_AT_ONCE]
+            done = self._run("rabbitmqctl", "-q", "eval", eval_of_all(vhost, some))
+            if done.returncode != 0:
+                self._fail(done)
+            try:
+                found |= read_eval_of_all(done.stdout, vhost, some)
+            except RingSourceError as error:
+                problem = str(error)
+            else:
+                continue
+            raise RingSourceError(f"{self._named('rabbitmqctl')}: {problem}: {self._remedy}")
+        return found
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         if self._prefix and Path(self._prefix[0]).name == "ssh":

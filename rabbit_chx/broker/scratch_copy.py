@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.broker.operations import (
+from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.sequences.operations import (
     CHX,
     ExchangeBind,
     ExchangeDeclare,
     QueueBind,
     QueueDeclare,
-    declare_ring,
 )
-from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.sequences.steps import performed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -103,7 +103,7 @@ def declare_copy(
     for run in runs:
         if isinstance(run.place, ExchangeRef):
             fanout = ExchangeDeclare(run.name, "fanout", durable=False)
-            connection.run(declare_ring(where, fanout, [_queue(run)], [QueueBind(run.name, run.name, "")]))
+            connection.run(performed(where, [fanout, _queue(run), QueueBind(run.name, run.name, "")]))
     binds = [
         ExchangeBind(run.name, _EXCHANGE, str(run.weight))
         if isinstance(run.place, ExchangeRef)
@@ -111,7 +111,7 @@ def declare_copy(
         for run in runs
     ]
     exchange = ExchangeDeclare(_EXCHANGE, CHX, durable=False, arguments=arguments)
-    connection.run(declare_ring(where, exchange, [_queue(run) for run in runs], binds))
+    connection.run(performed(where, [exchange, *map(_queue, runs), *binds]))
 
 
 def _queue(run: CopiedRun) -> QueueDeclare:

@@ -20,8 +20,10 @@ from rabbit_chx.topology.planning.planned_change import FieldChange, PlannedChan
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.topology.planning.ring_proposals import RingProposal
 from rabbit_chx.topology.problems import Problem
+from rabbit_chx.topology.sequences.application import Applied
 
 __all__ = [
+    "Applied",
     "ArgumentTable",
     "BindingDefinition",
     "CheckFinding",

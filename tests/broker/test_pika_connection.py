@@ -12,7 +12,6 @@ from declared import BINDINGS, with_login
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.operations import check_exchange
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -20,6 +19,7 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     NotFoundError,
 )
+from rabbit_chx.topology.sequences.passive_checks import check_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,9 +15,9 @@ from exchange_types import CHX
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.broker.live_exchange import read_release
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Release
+from rabbit_chx.topology.sequences.exchange_reading import release_read
 
 if TYPE_CHECKING:
     from rabbit_chx.testing import RunningBroker
@@ -49,7 +49,7 @@ def test_the_example_prints_what_the_page_says(vhost: RunningBroker, command: st
             channel.queue_declare(queue, durable=True)
             channel.queue_bind(queue, "orders", str(weight))
     management = Management(vhost.management_url)
-    release = read_release(management) if "--management-url" in command else Release(vhost.version)
+    release = management.run(release_read()) if "--management-url" in command else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
     here = {
         "4.3.6 (khepri)": str(release),

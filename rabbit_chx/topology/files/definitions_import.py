@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Destination
 
-__all__ = ["read"]
+__all__ = ["read", "read_lists"]
 
 _LISTS = ("exchanges", "queues", "bindings", "policies")
 _OURS = "amq."
@@ -45,6 +45,8 @@ _OTHER = {
 }
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", dict: "an object"}
 _MISSING = object()
+_NOT_EXPORTED = "it is named, but not in the file; RabbitMQ 4.3 leaves internal exchanges out"
+_NOT_THERE = "it is named, but not there"
 
 
 def read(text: str | bytes, vhost: str) -> dict[str, Any]:
@@ -57,8 +59,27 @@ def read(text: str | bytes, vhost: str) -> dict[str, Any]:
     Raises:
         TopologyError: the text is not a definitions file, or does not have that vhost.
     """
-    file = _File(_document(text), vhost)
+    document = _document(text)
+    file = _File(document, vhost, _release(document), _NOT_EXPORTED)
     file.refuse_other_vhost()
+    return _objects_of(file)
+
+
+def read_lists(lists: Mapping[str, Any], vhost: str, release: Release) -> dict[str, Any]:
+    """Return the attributes of the Topology that the lists of the management API say.
+
+    Args:
+        lists: the exchanges, queues, bindings and policies, as the API lists them.
+        vhost: their vhost.
+        release: the broker's release.
+
+    Raises:
+        TopologyError: an entry is not what the API of a broker lists.
+    """
+    return _objects_of(_File(lists, vhost, release, _NOT_THERE))
+
+
+def _objects_of(file: _File) -> dict[str, Any]:
     queues = [file.queue(entry) for entry in file.entries("queues")]
     exchanges = [file.exchange(entry) for entry in file.entries("exchanges")]
     bindings = [file.binding(entry) for entry in file.entries("bindings")]
@@ -106,8 +127,8 @@ def _assembled(
             )
         else:
             plain.append(binding)
-    left_out += _missing_exchanges(exchanges, bindings)
-    release = _release(file.document)
+    release = file.release
+    left_out += _missing_exchanges(exchanges, bindings, file.absence)
     listed = tuple(
         ExchangeDefinition(
             one.name, one.type, one.durable, one.auto_delete, one.internal, one.arguments,
@@ -161,7 +182,7 @@ def _ring(
 
 
 def _missing_exchanges(
-    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
+    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition], absence: str
 ) -> list[str]:
     """Return a line for each exchange that others name and that is not there."""
     named = {binding.source for binding in bindings}
@@ -169,17 +190,15 @@ def _missing_exchanges(
     alternates = (one.arguments.get("alternate-exchange") for one in exchanges)
     named.update(name for name in alternates if isinstance(name, str))
     missing = named - {one.name for one in exchanges}
-    return [
-        f"exchange {name}: it is named, but not in the file; RabbitMQ 4.3 leaves internal exchanges out"
-        for name in sorted(missing)
-        if not name.startswith(_OURS)
-    ]
+    return [f"exchange {name}: {absence}" for name in sorted(missing) if not name.startswith(_OURS)]
 
 
 @dataclass(slots=True)
 class _File:
     document: Mapping[str, Any]
     vhost: str
+    release: Release | None
+    absence: str
     problems: list[Problem] = field(default_factory=list)
 
     def all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
@@ -283,12 +302,12 @@ class _File:
         """Return a queue."""
         path, entry = given
         name = self.value(path, entry, "name", str)
-        durable, auto_delete = (
-            self.value(path, entry, flag, bool, False) for flag in ("durable", "auto_delete")
+        durable, exclusive, auto_delete = (
+            self.value(path, entry, flag, bool, False) for flag in ("durable", "exclusive", "auto_delete")
         )
         arguments = self.value(path, entry, "arguments", dict, {})
         made: QueueDefinition | None = self.made(
-            path, lambda: QueueDefinition(name, "classic", durable, False, auto_delete, arguments)
+            path, lambda: QueueDefinition(name, "classic", durable, exclusive, auto_delete, arguments)
         )
         return made
 

@@ -49,6 +49,7 @@ class Plan:
         unmanaged: what is on the broker, not in the topology, and not owned by it. It is left as it is.
         checksum: the sha256, in hexadecimal digits, of what is wanted, of what is there of it, and of the changes. Objects
             of others do not count, so that they may come and go between a plan and its application.
+        wanted: the topology that is wanted.
     """
 
     changes: tuple[PlannedChange, ...]
@@ -56,6 +57,7 @@ class Plan:
     refusals: tuple[PlanRefusal, ...]
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
+    wanted: Topology = field(hash=False)
 
     def __repr__(self) -> str:
         return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
@@ -116,6 +118,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         tuple(dict.fromkeys(refusals)),
         (*objects.unmanaged, *bindings.unmanaged),
         checksum_of(wanted, live, changes, plans),
+        wanted,
     )
 
 

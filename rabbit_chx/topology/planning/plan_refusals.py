@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deleted_by_itself", "deletion", "different_external",
-    "different_external_ring", "impossible_ring", "other_cluster", "replacement", "too_much_moved",
+    "different_external_ring", "impossible_ring", "loss", "other_cluster", "replacement", "too_much_moved",
     "unknown_cluster", "unknown_order", "unplanned_slots",
 ]  # fmt: skip
 
 ALLOW_DELETE = "--allow-delete"
+_ALLOW_LOSS = "--allow-loss"
 _ALLOW_MOVED = "--allow-moved"
 #: A share in a flag is rounded up to so many parts.
 _PARTS = 10_000
@@ -148,6 +149,26 @@ def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldCh
 
 def _is_hash_exchange(one: TopologyObject) -> bool:
     return isinstance(one, ExchangeDefinition) and one.type == HASH_EXCHANGE
+
+
+def loss(queue: str, messages: int, consumers: int) -> PlanRefusal:
+    """Return the refusal to delete a queue that is in use.
+
+    Args:
+        queue: the queue.
+        messages: how many messages are in it.
+        consumers: how many consumers it has.
+    """
+    counted = [
+        f"{count:,} {what}{'' if count == 1 else 's'}"
+        for count, what in ((messages, "message"), (consumers, "consumer"))
+        if count
+    ]
+    return PlanRefusal(
+        f"queue {queue} is to be deleted, and has {' and '.join(counted)}: let it run empty and stop what consumes it, or "
+        f"allow it with {_ALLOW_LOSS}",
+        _ALLOW_LOSS,
+    )
 
 
 def impossible_ring(exchange: str, why: str | None) -> PlanRefusal:

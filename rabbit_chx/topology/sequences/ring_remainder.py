@@ -6,7 +6,6 @@ wanted one. Anything else is refused before something is changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -20,25 +19,9 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import Binding, Destination, Release
     from rabbit_chx.routing.bindings import GivenBindings
 
-__all__ = ["Declared", "left_by_bindings", "left_by_ring", "wanted_ring"]
+__all__ = ["left_by_bindings", "left_by_ring", "wanted_ring"]
 
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """What `Broker.declare` did.
-
-    Attributes:
-        created: what did not exist before: the exchange as an ExchangeRef, queues by their names.
-        bound: ``(destination, binding key)`` of each binding that was made, in that order.
-        ring: the ring afterwards. Its provenance is ``read`` where a ring source compared it, ``replayed`` on
-            an exchange that was created here, and ``assumed`` otherwise.
-    """
-
-    created: tuple[Destination, ...]
-    bound: tuple[Binding, ...]
-    ring: HashRing
 
 
 def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:

@@ -1,0 +1,260 @@
+"""A broker, as one object, on asyncio: as `Broker`, with ``await``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
+from rabbit_chx.errors import MissingExtraError
+from rabbit_chx.topology.sequences.application import Permission
+from rabbit_chx.topology.sequences.declaration import AskedExchange, exchange_declared
+from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest, carried_out_async
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
+    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
+    from rabbit_chx.routing.bindings import GivenBindings
+    from rabbit_chx.topology import Plan, Topology
+    from rabbit_chx.topology.sequences import steps
+    from rabbit_chx.topology.sequences.application import Applied
+    from rabbit_chx.topology.sequences.declaration import Declared
+
+__all__ = ["AsyncBroker"]
+
+_T = TypeVar("_T")
+
+
+class AsyncBroker(BrokerBase):
+    """A live broker: declare rings, read them, and apply plans. Use one from one task at a time.
+
+    Use it in an ``async with`` block, or call `open` and `close`.
+
+    Args:
+        url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
+        management_url: the management API, ``http[s]://user:password@host:15672``. It tells what AMQP cannot:
+            bindings, the exchange's arguments, the metadata store.
+        ring_source: how to read the true ring: a :class:`~rabbit_chx.broker.RingSource`, or the command
+            prefix of a :class:`~rabbit_chx.broker.DiagnosticsRing` such as ``docker exec NAME`` (``""`` for a
+            broker on this machine).
+
+    Raises:
+        UriError: the URL is malformed, or has a parameter that is not supported.
+        InputError: the management URL is malformed, or the ring source is neither a prefix nor a source.
+    """
+
+    _HOW_TO_OPEN = "use it as 'async with AsyncBroker(url) as broker:', or await open() and later close()"
+    _connection: AioPikaConnection | None = None
+    _release: Release | None = None
+
+    async def open(self) -> Self:
+        """Connect, unless it is connected; return itself.
+
+        Raises:
+            BrokerRefusedError: the broker refuses the login or the vhost.
+            UnreachableError: nothing answers at the address.
+            MissingExtraError: aio-pika is not installed.
+        """
+        if self._connection is None:
+            self._connection = await _opened(self._settings)
+            try:
+                self._release = await self._run(self._release_sequence(self._connection.server_version))
+            except BaseException:
+                await self.close()
+                raise
+        return self
+
+    async def close(self) -> None:
+        """Close the connection, if there is one; `open` connects again."""
+        connection, self._connection, self._release = self._connection, None, None
+        if connection is not None:
+            await connection.close()
+
+    async def __aenter__(self) -> Self:
+        """Connect; see `open`."""
+        return await self.open()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def release(self) -> Release:
+        """The broker's version and metadata store, read when the connection was opened.
+
+        Without a management URL the store is the default of that version, marked as not known.
+
+        Raises:
+            InputError: the AsyncBroker is not open.
+        """
+        if self._release is None:
+            raise self._not_open()
+        return self._release
+
+    async def declare(
+        self,
+        exchange: str,
+        bindings: GivenBindings,
+        *,
+        durable: bool = True,
+        arguments: Mapping[str, Any] | None = None,
+        queue_arguments: Mapping[str, Any] | None = None,
+        allow_existing: bool = False,
+    ) -> Declared:
+        """Declare an x-consistent-hash exchange and its durable queues, and bind them in the given order.
+
+        This is the short way for a single exchange; `apply` does whole topologies. What exists is not changed.
+        Everything is checked before anything is created. Then the bindings are made one after another, so that
+        a fresh exchange gets its buckets in their order. Exchanges as destinations must exist.
+
+        An exchange that exists must have what is asked for, or its beginning; the rest is then bound at the
+        end. A ring source compares the whole ring. A management URL compares the bindings, without their
+        order, and the arguments that decide about routing. Without both the call is refused, since a second
+        binding of a queue would be ignored or add buckets, depending on the release. `allow_existing` permits
+        it: it says that the exchange has no other bindings than these. The broker itself compares type and
+        durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
+        ``assert_args_equivalence/2``).
+
+        Args:
+            exchange: the exchange's name.
+            bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an
+                int or the binding key's text.
+            durable: whether the exchange survives a restart of the broker.
+            arguments: the exchange's arguments, such as ``{"hash-header": "tenant"}``.
+            queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``.
+            allow_existing: whether to bind to an exchange that exists and cannot be compared.
+
+        Returns:
+            What was created and bound, and the ring afterwards.
+
+        Raises:
+            MismatchError: something exists with another type, durability or arguments; or the exchange has
+                another ring, or other bindings, than asked for.
+            NotFoundError: a destination exchange does not exist.
+            AccessRefusedError: the user lacks a permission.
+            RingSourceError: the ring of an exchange that exists could not be read.
+            UnreachableError: the connection is lost, or the management API does not answer.
+            InputError: the AsyncBroker is not open; the broker or AMQP would not accept a name, weight or argument; or the
+                exchange exists, and nothing tells what is bound to it.
+        """
+        asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
+        return await self._run(exchange_declared(asked, self._access, self.release))
+
+    async def ring(self, exchange: str) -> HashRing:
+        """Return the ring of an exchange: read by the ring source, else assumed from the bindings of the
+        management API.
+
+        Args:
+            exchange: the exchange's name.
+
+        Raises:
+            InputError: the AsyncBroker is not open.
+            ManagementNeededError: there is neither a ring source nor a management URL.
+            NotFoundError: there is no such exchange.
+            MismatchError: the exchange is of another type.
+            RingSourceError: the ring could not be read.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        return await self._run(self._ring_sequence(exchange, self.release))
+
+    async def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
+        """Return a mirror of an exchange's routing, with its arguments and its ring.
+
+        Args:
+            name: the exchange's name.
+
+        Raises:
+            InputError: the AsyncBroker is not open.
+            ManagementNeededError: there is no management URL. AMQP does not tell what an exchange hashes.
+            NotFoundError: there is no such exchange.
+            MismatchError: the exchange is of a type that does not hash.
+            RingSourceError: the ring could not be read.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        return await self._run(self._exchange_sequence(name, self.release))
+
+    async def topology(self) -> Topology:
+        """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
+
+        Rings are read by the ring source, else assumed from the bindings. The members of each ring are in its order.
+
+        Raises:
+            InputError: the AsyncBroker is not open.
+            ManagementNeededError: there is no management URL.
+            AccessRefusedError: the user may not read the vhost.
+            RingSourceError: the rings could not be read.
+            UnreachableError: the management API does not answer.
+        """
+        return await self._run(self._topology_sequence())
+
+    async def apply(
+        self,
+        plan: Plan,
+        *,
+        allow_moved: float | None = None,
+        allow_delete: bool = False,
+        allow_loss: bool = False,
+        progress: Callable[[int, int], None] = ignore_progress,
+    ) -> Applied:
+        """Do what a plan says, in its order, and compare the rings afterwards.
+
+        Everything is read again first. If the broker is not as it was when the plan was made, nothing is changed. While it
+        runs, an exclusive queue keeps other applications out. If it is interrupted, make another plan and apply that: it
+        has what is left.
+
+        Args:
+            plan: the plan, of :func:`rabbit_chx.topology.plan`.
+            allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
+            allow_delete: whether objects may be deleted and replaced.
+            allow_loss: whether queues may be deleted that have messages or consumers.
+            progress: called with the number of changes that are done, and of all.
+
+        Returns:
+            The changes that were done, and the rings afterwards.
+
+        Raises:
+            PlanOutdatedError: the broker has changed since the plan was made, or another application runs.
+            PlanRefusedError: the plan does more than it may. The error says which arguments allow it.
+            ApplyError: something went wrong after the first change. The error has what was done.
+            ManagementNeededError: there is no management URL.
+            AccessRefusedError: the user lacks a permission, and nothing was changed.
+            UnreachableError: the broker does not answer, and nothing was changed.
+            InputError: the AsyncBroker is not open, or a share is none.
+        """
+        permission = Permission(allow_moved, allow_delete, allow_loss)
+        return await self._run(self._apply_sequence(plan, permission, progress))
+
+    @property
+    def _connected(self) -> AioPikaConnection:
+        if self._connection is None:
+            raise self._not_open()
+        return self._connection
+
+    async def _run(self, sequence: steps.Sequence[_T]) -> _T:
+        connection = self._connected
+
+        async def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
+            if isinstance(step, ApiRequest | RingRequest):
+                return await asyncio.to_thread(self._asked, step)
+            return await connection.perform(step)
+
+        return await carried_out_async(sequence, do)
+
+
+async def _opened(settings: ConnectionSettings) -> AioPikaConnection:
+    try:
+        from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            f"AsyncBroker needs {missing.name}, which is not installed: pip install 'rabbit-chx[aio]', or use Broker"
+        ) from None
+    return await AioPikaConnection.open(settings)

@@ -1,0 +1,114 @@
+"""What the blocking and the asyncio broker share: the settings, and the sequences that both carry out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.ring_source import DiagnosticsRing, rings_by
+from rabbit_chx.errors import InputError, ManagementNeededError
+from rabbit_chx.routing import Release
+from rabbit_chx.topology.sequences.application import Permission, plan_applied
+from rabbit_chx.topology.sequences.exchange_reading import exchange_mirror, release_read, ring_read
+from rabbit_chx.topology.sequences.steps import Access, ApiRequest
+from rabbit_chx.topology.sequences.topology_reading import topology_read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rabbit_chx.broker.ring_source import RingSource
+    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange
+    from rabbit_chx.topology import Plan, Topology
+    from rabbit_chx.topology.sequences import steps
+    from rabbit_chx.topology.sequences.application import Applied
+    from rabbit_chx.topology.sequences.steps import RingRequest
+
+__all__ = ["BrokerBase", "ignore_progress"]
+
+
+class BrokerBase:
+    """The settings of a broker, and what is asked of it without AMQP. Arguments and errors as in `Broker`."""
+
+    _HOW_TO_OPEN: ClassVar[str]
+
+    def __init__(
+        self,
+        url: str,
+        management_url: str | None = None,
+        ring_source: RingSource | str | Sequence[str] | None = None,
+    ) -> None:
+        self._settings = ConnectionSettings.from_uri(url)
+        self._management = None if management_url is None else Management(management_url)
+        self._ring_source = _as_ring_source(ring_source)
+        self._access = Access(
+            self._settings.masked_url,
+            self._settings.vhost,
+            self._management is not None,
+            self._ring_source is not None,
+        )
+
+    def __repr__(self) -> str:
+        management = f", management_url={self._management.masked_url!r}" if self._management else ""
+        return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
+
+    def _asked(self, step: ApiRequest | RingRequest) -> Any:  # noqa: ANN401  # as the step says
+        """Answer a step that is none of AMQP. This blocks."""
+        if isinstance(step, ApiRequest):
+            if self._management is None:
+                raise ManagementNeededError(
+                    f"{self._access.where}: AMQP does not tell what is asked for ({step.path[0]}): give "
+                    "management_url='http://user:password@host:15672'"
+                )
+            return self._management.answer(step)
+        assert self._ring_source is not None  # noqa: S101  # a sequence asks for rings only if there is a source
+        return rings_by(self._ring_source, self._settings.vhost, step.exchanges)
+
+    def _release_sequence(self, version: str) -> steps.Sequence[Release]:
+        if self._management is None:
+            return Release(version)
+        return (yield from release_read())
+
+    def _ring_sequence(self, exchange: str, release: Release) -> steps.Sequence[HashRing]:
+        if not self._access.has_source and not self._access.has_management:
+            raise ManagementNeededError(
+                f"the ring of {exchange!r} cannot be read over AMQP: give a ring_source, such as 'docker exec NAME', "
+                "'kubectl exec POD --', or '' for a broker on this machine; or give a management_url to assume it from "
+                "the bindings",
+                exchange=exchange,
+            )
+        return (yield from ring_read(self._access, exchange, release))
+
+    def _exchange_sequence(
+        self, name: str, release: Release
+    ) -> steps.Sequence[ConsistentHashExchange | ModulusHashExchange]:
+        return (yield from exchange_mirror(self._access, name, release))
+
+    def _topology_sequence(self) -> steps.Sequence[Topology]:
+        return (yield from topology_read(self._access))
+
+    def _apply_sequence(
+        self, plan: Plan, permission: Permission, progress: Callable[[int, int], None]
+    ) -> steps.Sequence[Applied]:
+        if permission.moved is not None and not 0 <= permission.moved <= 1:
+            raise InputError(f"allow_moved is {permission.moved!r}: give a share from 0 to 1")
+        return (yield from plan_applied(plan, self._access, permission, progress))
+
+    def _not_open(self) -> InputError:
+        return InputError(f"the {type(self).__name__} is not connected: {self._HOW_TO_OPEN}")
+
+
+def ignore_progress(_done: int, _total: int) -> None:
+    """Take the progress of an application and do nothing."""
+
+
+def _as_ring_source(given: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here
+    if isinstance(given, str | list | tuple):
+        return DiagnosticsRing(given)
+    if given is None or hasattr(given, "read"):
+        source: RingSource | None = given
+        return source
+    raise InputError(
+        f"ring_source is of type {type(given).__name__}: give a command prefix, such as 'docker exec NAME', "
+        "or an object with a method read(vhost, exchange)"
+    )

@@ -1,0 +1,257 @@
+"""A plan, done on a broker: checked against what is there now, done in order, and compared afterwards.
+
+What was done is never written down. After an interruption, another plan finds out from the broker what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import (
+    ApplyError,
+    BrokerRefusedError,
+    PlanOutdatedError,
+    PlanRefusedError,
+    RabbitChxError,
+)
+from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.planning.change_plan import plan as plan_of
+from rabbit_chx.topology.planning.plan_refusals import loss
+from rabbit_chx.topology.sequences.change_operations import is_repeatable, steps_of
+from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, QueueDelete, Refusal, refused
+from rabbit_chx.topology.sequences.steps import ApiRequest, Pipeline, asked
+from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK, rings_read, topology_read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rabbit_chx.routing import HashRing, Release
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.planning.change_plan import Plan
+    from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
+    from rabbit_chx.topology.planning.planned_change import PlannedChange
+    from rabbit_chx.topology.sequences.operations import Operation
+    from rabbit_chx.topology.sequences.steps import Access, Sequence
+
+__all__ = ["Applied", "Permission", "changes_done", "plan_applied"]
+
+_AT_ONCE = 100
+_LOCKED, _REFUSED, _NOT_FOUND = 405, 403, 404
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done of a plan.
+
+    Attributes:
+        changes: the changes that were done, in order.
+        rings: the rings afterwards, by exchange, of the exchanges whose rings changed. They are read where there is a ring
+            source, else replayed.
+        checksum: the checksum of the plan.
+    """
+
+    changes: tuple[PlannedChange, ...]
+    rings: Mapping[str, HashRing]
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """What an application may do beyond what the topology says.
+
+    Attributes:
+        moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
+        delete: whether objects may be deleted and replaced.
+        loss: whether queues may be deleted that have messages or consumers.
+    """
+
+    moved: float | None = None
+    delete: bool = False
+    loss: bool = False
+
+
+def plan_applied(
+    plan: Plan, access: Access, permission: Permission, progress: Callable[[int, int], None]
+) -> Sequence[Applied]:
+    """Apply a plan.
+
+    Args:
+        plan: the plan.
+        access: what the sequence may ask.
+        permission: what is allowed.
+        progress: called with the number of changes that are done, and of all.
+
+    Raises:
+        PlanOutdatedError: the broker has changed since the plan was made, or another application runs.
+        PlanRefusedError: the plan does more than it may.
+        ApplyError: something went wrong after the first change.
+        RabbitChxError: something went wrong before it.
+    """
+    locked = yield from _lock(access.where)
+    try:
+        yield from _checked(plan, access, permission)
+        applied = yield from _applied(plan, access, permission, progress)
+    except RabbitChxError:
+        if locked:
+            yield from _unlock()
+        raise
+    if locked:
+        yield from _unlock()
+    return applied
+
+
+def _lock(where: str) -> Sequence[bool]:
+    """Hold the exclusive queue that keeps a second application out; return whether it is held.
+
+    A user who may not declare it goes without it. The broker takes it back when the connection ends.
+    """
+    lock = QueueDeclare(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
+    answer = yield lock
+    if not isinstance(answer, Refusal):
+        return True
+    if answer.reply_code == _LOCKED:
+        raise PlanOutdatedError(
+            f"{where}: another connection applies a plan, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
+            "then plan again"
+        )
+    if answer.reply_code == _REFUSED:
+        return False
+    raise refused(where, lock, answer)
+
+
+def _unlock() -> Sequence[None]:
+    with contextlib.suppress(RabbitChxError):  # the connection may be gone, and the lock with it
+        yield QueueDelete(APPLY_LOCK)
+
+
+def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[None]:
+    """Refuse a plan that is outdated, or does more than it may."""
+    live = yield from topology_read(access)
+    now = plan_of(plan.wanted, live)
+    if now.checksum != plan.checksum:
+        raise PlanOutdatedError(
+            f"{access.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {now.checksum:.12} "
+            "now): plan again",
+        )
+    left = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
+    if not permission.loss:
+        left += yield from _losses(plan, live, access.where)
+    if left:
+        raise PlanRefusedError(
+            "\n".join(["the plan is refused, and nothing was changed:", *(f"  {one.says}" for one in left)]),
+            left,
+        )
+
+
+def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal]]:
+    """Return a refusal for each queue that is deleted or replaced and is in use."""
+    found = []
+    there = {one.name for one in live.queues}
+    for change in plan.changes:
+        subject = change.live
+        if change.action not in ("delete", "replace") or not isinstance(subject, QueueDefinition):
+            continue
+        if subject.name not in there:
+            continue  # the plan itself makes it, to take a ghost away
+        operation = QueueDeclare(subject.name, passive=True)
+        answer = yield operation
+        if isinstance(answer, QueueCounts):
+            if answer.messages or answer.consumers:
+                found.append(loss(subject.name, answer.messages, answer.consumers))
+        elif isinstance(answer, Refusal) and answer.reply_code != _NOT_FOUND:
+            raise refused(where, operation, answer)
+    return found
+
+
+def _applied(
+    plan: Plan, access: Access, permission: Permission, progress: Callable[[int, int], None]
+) -> Sequence[Applied]:
+    done: list[PlannedChange] = []
+
+    def count(change: PlannedChange) -> None:
+        done.append(change)
+        progress(len(done), len(plan.changes))
+
+    try:
+        yield from changes_done(plan.changes, access, count, allow_loss=permission.loss)
+        rings = yield from _rings_afterwards(plan, has_source=access.has_source)
+    except RabbitChxError as error:
+        if not done and isinstance(error, BrokerRefusedError) and plan.changes[0].action != "replace":
+            raise  # the first operation was refused, so nothing has changed
+        applied = Applied(tuple(done), {}, plan.checksum)
+        raise ApplyError(
+            f"{error}; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
+            applied,
+            exchange=error.exchange,
+            queue=error.queue,
+            reply_code=error.reply_code,
+        ) from error
+    return Applied(tuple(done), rings, plan.checksum)
+
+
+def _together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
+    """Yield the changes in groups: those that may be done again together, each other one alone."""
+    for repeatable, some in groupby(changes, is_repeatable):
+        listed = tuple(some)
+        size = _AT_ONCE if repeatable else 1
+        for start in range(0, len(listed), size):
+            yield listed[start : start + size]
+
+
+def changes_done(
+    changes: tuple[PlannedChange, ...],
+    access: Access,
+    count: Callable[[PlannedChange], None],
+    *,
+    allow_loss: bool = False,
+) -> Sequence[None]:
+    """Do changes in order. Those that may be done again go together, as pipelines that wait once.
+
+    Args:
+        changes: the changes.
+        access: what the sequence may ask.
+        count: called with each change that is done.
+        allow_loss: whether queues may be deleted that have messages or consumers.
+
+    Raises:
+        RabbitChxError: the broker refuses one; those before it are counted.
+    """
+    for some in _together(changes):
+        steps = [steps_of(change, access.vhost, allow_loss=allow_loss) for change in some]
+        refusal: Refusal | None = None
+        if len(some) > 1:
+            refusal = yield Pipeline(tuple(one for of_change in steps for one in of_change))  # type: ignore[misc]  # no policies
+        for change, of_change in zip(some, steps, strict=True):
+            # After a pipeline that was refused, this finds the change that the broker refuses.
+            if len(some) == 1 or refusal is not None:
+                yield from _steps_done(of_change, access.where)
+            count(change)
+
+
+def _steps_done(steps: tuple[Operation | ApiRequest, ...], where: str) -> Sequence[None]:
+    for step in steps:
+        if isinstance(step, ApiRequest):
+            yield step
+        else:
+            yield from asked(where, step)
+
+
+def _rings_afterwards(plan: Plan, *, has_source: bool) -> Sequence[Mapping[str, HashRing]]:
+    """Return the rings that changed, as they are now, and refuse others than those that were planned."""
+    planned = {name: ring for name, ring in plan.rings.items() if ring.steps}
+    if not has_source or not planned:
+        return {name: ring.after for name, ring in planned.items()}
+    release: Release = next(iter(planned.values())).after.release
+    found = yield from rings_read(planned, release)
+    for name, ring in planned.items():
+        there = found.get(name)
+        if ring.after.buckets != (there.buckets if there is not None else ()):
+            raise BrokerRefusedError(
+                f"the ring of {name} is {there!r} after all changes, and not {ring.after!r}: someone else binds too, or the "
+                "broker did not do what it answered; check the ring",
+                exchange=name,
+            )
+    return found

@@ -1,0 +1,203 @@
+"""A hash exchange and its queues, declared in one call: a topology of one exchange, of which nothing is ever taken away.
+
+What exists is compared first. AMQP tells little of it, so the ring source and the management API are asked where they are
+given. What is missing is made. A ring that could not be reached by that is refused before anything is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.routing import ExchangeRef, HashedOn
+from rabbit_chx.routing.hash_input import refuse_misspelt
+from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.planning.planned_change import PlannedChange
+from rabbit_chx.topology.sequences.application import changes_done
+from rabbit_chx.topology.sequences.exchange_reading import hash_exchange, ring_read
+from rabbit_chx.topology.sequences.operations import (
+    ExchangeBind,
+    ExchangeDeclare,
+    QueueBind,
+    QueueDeclare,
+    check_declared_name,
+)
+from rabbit_chx.topology.sequences.passive_checks import look_at
+from rabbit_chx.topology.sequences.ring_remainder import left_by_bindings, left_by_ring, wanted_ring
+from rabbit_chx.topology.sequences.steps import performed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rabbit_chx.routing import Binding, Destination, HashRing, Release
+    from rabbit_chx.routing.bindings import GivenBindings
+    from rabbit_chx.topology.sequences.exchange_reading import LiveExchange
+    from rabbit_chx.topology.sequences.steps import Access, Sequence
+
+__all__ = ["AskedExchange", "Declared", "exchange_declared"]
+
+
+@dataclass(frozen=True, slots=True)
+class AskedExchange:
+    """What `Broker.declare` is asked for.
+
+    Attributes:
+        exchange: the exchange's name.
+        bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring.
+        durable: whether the exchange survives a restart of the broker.
+        arguments: the exchange's arguments.
+        queue_arguments: the arguments of all queues.
+        allow_existing: whether to bind to an exchange that exists and cannot be compared.
+    """
+
+    exchange: str
+    bindings: GivenBindings
+    durable: bool = True
+    arguments: Mapping[str, Any] | None = None
+    queue_arguments: Mapping[str, Any] | None = None
+    allow_existing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What `Broker.declare` did.
+
+    Attributes:
+        created: what did not exist before: the exchange as an ExchangeRef, queues by their names.
+        bound: ``(destination, binding key)`` of each binding that was made, in that order.
+        ring: the ring afterwards. Its provenance is ``read`` where a ring source compared it, ``replayed`` on
+            an exchange that was created here, and ``assumed`` otherwise.
+    """
+
+    created: tuple[Destination, ...]
+    bound: tuple[Binding, ...]
+    ring: HashRing
+
+
+def exchange_declared(asked: AskedExchange, access: Access, release: Release) -> Sequence[Declared]:
+    """Declare an exchange and its queues, and bind them in order.
+
+    Args:
+        asked: what is asked for.
+        access: what the sequence may ask.
+        release: the broker's release.
+
+    Raises:
+        RabbitChxError: as `Broker.declare` does.
+    """
+    exchange = asked.exchange
+    check_declared_name(exchange, "exchange")
+    refuse_misspelt(asked.arguments or ())
+    wanted = wanted_ring(asked.bindings, release)
+    binds = {binding: _bind(exchange, *binding) for binding in wanted.bindings or ()}
+    queues = dict.fromkeys(bind.queue for bind in binds.values() if isinstance(bind, QueueBind))
+    missing = yield from look_at(
+        access.where,
+        ExchangeDeclare(exchange, durable=asked.durable, arguments=asked.arguments),
+        [QueueDeclare(queue, arguments=asked.queue_arguments) for queue in queues],
+        binds.values(),
+    )
+    fresh = any(isinstance(one, ExchangeDeclare) for one in missing)
+    left, ring = tuple(binds), wanted
+    if not fresh:
+        left, ring = yield from _compared(asked, wanted, access)
+        _refuse_ghosts(exchange, ring, missing)
+    yield from performed(access.where, missing)
+    yield from changes_done(
+        tuple(
+            PlannedChange("bind", None, BindingDefinition(exchange, *binding), ring=True) for binding in left
+        ),
+        access,
+        lambda _: None,
+    )
+    if left and not fresh and access.has_source:
+        ring = yield from _read_again(exchange, wanted, access)
+    created = tuple(
+        ExchangeRef(one.exchange) if isinstance(one, ExchangeDeclare) else one.queue for one in missing
+    )
+    return Declared(created, left, ring)
+
+
+def _compared(
+    asked: AskedExchange, wanted: HashRing, access: Access
+) -> Sequence[tuple[tuple[Binding, ...], HashRing]]:
+    """Return what is left to bind to an exchange that exists, and its ring so far."""
+    exchange = asked.exchange
+    left, ring = wanted.bindings or (), wanted.with_release(wanted.release)
+    if access.has_management:
+        live = yield from _live(exchange, access)
+        if HashedOn.from_arguments(live.arguments) != HashedOn.from_arguments(asked.arguments):
+            raise MismatchError(
+                f"exchange {exchange!r} has the arguments {dict(live.arguments)}, not {dict(asked.arguments or {})}, and so "
+                "hashes something else: delete it and declare it again, or declare what is there",
+                exchange=exchange,
+            )
+        left = left_by_bindings(exchange, wanted, live.bindings)
+    if access.has_source:
+        ring = yield from ring_read(access, exchange, wanted.release)
+        by_bindings, left = left, left_by_ring(exchange, wanted, ring)
+        if access.has_management and by_bindings != left:
+            raise MismatchError(
+                f"exchange {exchange!r} has bindings without buckets: its ring is {ring!r}, and "
+                f"{len(live.bindings)} bindings are listed; nothing was changed; unbind and bind what has no buckets",
+                exchange=exchange,
+            )
+    if not access.has_management and not access.has_source and not asked.allow_existing:
+        raise InputError(
+            f"exchange {exchange!r} exists, and AMQP does not tell what is bound to it: give Broker a ring_source or a "
+            "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
+            exchange=exchange,
+        )
+    return left, ring
+
+
+def _read_again(exchange: str, wanted: HashRing, access: Access) -> Sequence[HashRing]:
+    """Read the ring after bindings were added to it."""
+    ring = yield from ring_read(access, exchange, wanted.release)
+    if ring != wanted:
+        raise MismatchError(
+            f"bindings were added to exchange {exchange!r}, and it now has the ring {ring!r}, not {wanted!r}: "
+            "a destination had a binding without buckets, or another client binds; compare its bindings, and bind "
+            "again what differs",
+            exchange=exchange,
+        )
+    return ring
+
+
+def _live(exchange: str, access: Access) -> Sequence[LiveExchange]:
+    """Read from the management API an exchange that AMQP has found."""
+    try:
+        return (yield from hash_exchange(access.vhost, exchange))
+    except NotFoundError:
+        raise MismatchError(
+            f"the management API knows no exchange {exchange!r} in vhost {access.vhost!r}, and {access.where} does: give URLs "
+            "of the same broker",
+            exchange=exchange,
+        ) from None
+
+
+def _bind(exchange: str, destination: Destination, key: str) -> QueueBind | ExchangeBind:
+    if isinstance(destination, ExchangeRef):
+        check_declared_name(destination.name, "exchange")
+        return ExchangeBind(destination.name, exchange, key)
+    check_declared_name(destination, "queue")
+    return QueueBind(destination, exchange, key)
+
+
+def _refuse_ghosts(
+    exchange: str, ring: HashRing, missing: tuple[ExchangeDeclare | QueueDeclare, ...]
+) -> None:
+    """Refuse a ring that was read if a queue that does not exist has buckets in it: their messages are
+    lost.
+    """
+    if ring.provenance != "read":
+        return
+    for one in missing:
+        if isinstance(one, QueueDeclare) and one.queue in ring.destinations:
+            raise MismatchError(
+                f"queue {one.queue!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
+                "declare the queue, bind and unbind it, and declare all this again",
+                exchange=exchange,
+                queue=one.queue,
+            )

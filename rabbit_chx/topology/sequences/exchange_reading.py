@@ -1,0 +1,196 @@
+"""One exchange, read from the management API: its type, its arguments, its bindings, and its alternate exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import AccessRefusedError, MismatchError, NotFoundError
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
+from rabbit_chx.topology.sequences.operations import CHX, check_declared_name
+from rabbit_chx.topology.sequences.passive_checks import check_exchange
+from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rabbit_chx.routing import Binding, Destination
+    from rabbit_chx.topology.sequences.steps import Access, ApiSequence, Sequence
+
+__all__ = ["LiveExchange", "destination_of", "exchange_mirror", "hash_exchange", "release_read", "ring_read"]
+
+_MODULUS = "x-modulus-hash"
+_HASH_ARGUMENTS = ("hash-header", "hash-property")
+_ALTERNATE = "alternate-exchange"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveExchange:
+    """An x-consistent-hash exchange.
+
+    Attributes:
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+        arguments: the arguments that decide about routing: ``hash-header`` or ``hash-property``.
+        bindings: ``(destination, binding key)`` pairs; their order means nothing.
+        alternate: the alternate exchange, by argument or policy; None where there is none.
+        release: the broker's release.
+    """
+
+    vhost: str
+    name: str
+    arguments: Mapping[str, str]
+    bindings: tuple[Binding, ...]
+    alternate: str | None
+    release: Release
+
+    @property
+    def assumed_ring(self) -> HashRing:
+        """The ring that the bindings would make in the order in which they are listed."""
+        return HashRing.from_bindings(self.bindings, self.release, "assumed")
+
+
+def release_read(version: str | None = None) -> ApiSequence[Release]:
+    """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since 3.13).
+
+    A user who may not read feature flags gets the default store of the version, marked as not known.
+
+    Args:
+        version: the version, if it is known already.
+    """
+    if version is None:
+        version = str((yield ApiRequest("GET", ("overview",)))["rabbitmq_version"])
+    try:
+        listed = yield ApiRequest("GET", ("feature-flags",))
+    except AccessRefusedError:
+        return Release(version)
+    flags = {flag["name"]: flag["state"] for flag in listed}
+    if "khepri_db" not in flags:
+        return Release(version)
+    return Release(version, "khepri" if flags["khepri_db"] == "enabled" else "mnesia")
+
+
+def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
+    """Read an x-consistent-hash exchange.
+
+    Args:
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+
+    Raises:
+        NotFoundError: there is no such exchange or vhost.
+        MismatchError: the exchange is of another type.
+        BrokerRefusedError: the user lacks a permission.
+        UnreachableError: nothing answers at the address.
+    """
+    found = yield from _exchange(vhost, name)
+    if found["type"] != CHX:
+        raise MismatchError(
+            f"exchange {name!r} in vhost {vhost!r} is of type {found['type']}, not {CHX}: give another one",
+            exchange=name,
+        )
+    return LiveExchange(
+        vhost,
+        name,
+        {
+            argument: found["arguments"][argument]
+            for argument in _HASH_ARGUMENTS
+            if argument in found["arguments"]
+        },
+        (yield from _bindings(vhost, name)),
+        found["arguments"].get(_ALTERNATE) or (yield from _policy(vhost, found)).get(_ALTERNATE),
+        (yield from release_read()),
+    )
+
+
+def ring_read(access: Access, exchange: str, release: Release) -> Sequence[HashRing]:
+    """Read the ring of an exchange; without a ring source it is assumed from its bindings.
+
+    Args:
+        access: what the sequence may ask.
+        exchange: the exchange's name.
+        release: the release whose rules apply.
+
+    Raises:
+        NotFoundError: there is no such exchange.
+        MismatchError: the exchange is of another type.
+        RingSourceError: the ring could not be read.
+    """
+    check_declared_name(exchange, "exchange")
+    if not access.has_source:
+        return (yield from hash_exchange(access.vhost, exchange)).assumed_ring
+    yield from check_exchange(access.where, exchange)
+    found = yield RingRequest((exchange,))
+    if exchange not in found:
+        raise MismatchError(
+            f"exchange {exchange!r} in vhost {access.vhost!r} is not of type {CHX}, or the ring source asks another broker: check "
+            "the exchange and the ring source",
+            exchange=exchange,
+        )
+    return HashRing.from_buckets(
+        found[exchange], release, next_bucket=getattr(found[exchange], "next_bucket", None)
+    )
+
+
+def exchange_mirror(
+    access: Access, name: str, release: Release
+) -> Sequence[ConsistentHashExchange | ModulusHashExchange]:
+    """Read an exchange that hashes, as a mirror of its routing.
+
+    Args:
+        access: what the sequence may ask.
+        name: the exchange's name.
+        release: the release whose rules apply.
+
+    Raises:
+        NotFoundError: there is no such exchange.
+        MismatchError: the exchange does not hash.
+        RingSourceError: the ring could not be read.
+    """
+    check_declared_name(name, "exchange")
+    found = yield from _exchange(access.vhost, name)
+    if found["type"] == _MODULUS:
+        return ModulusHashExchange(name, (yield from _bindings(access.vhost, name)), release=release)
+    if found["type"] != CHX:
+        raise MismatchError(
+            f"exchange {name!r} in vhost {access.vhost!r} is of type {found['type']}, which does not hash: give one of type {CHX} "
+            f"or {_MODULUS}",
+            exchange=name,
+        )
+    ring = yield from ring_read(access, name, release)
+    arguments = {one: value for one, value in found["arguments"].items() if one in _HASH_ARGUMENTS}
+    return ConsistentHashExchange(name, ring, arguments=arguments)
+
+
+def destination_of(binding: Mapping[str, Any]) -> Destination:
+    """Return the destination of a binding, as the management API lists it.
+
+    Args:
+        binding: the entry of the list.
+    """
+    name = str(binding["destination"])
+    return name if binding["destination_type"] == "queue" else ExchangeRef(name)
+
+
+def _exchange(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
+    try:
+        found: dict[str, Any] = yield ApiRequest("GET", ("exchanges", vhost, name))
+    except NotFoundError:
+        raise NotFoundError(
+            f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
+            exchange=name,
+            reply_code=404,
+        ) from None
+    return found
+
+
+def _bindings(vhost: str, name: str) -> ApiSequence[tuple[Binding, ...]]:
+    listed = yield ApiRequest("GET", ("exchanges", vhost, name, "bindings", "source"))
+    return tuple((destination_of(binding), str(binding["routing_key"])) for binding in listed)
+
+
+def _policy(vhost: str, found: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
+    if not found.get("policy"):
+        return {}
+    definition: dict[str, Any] = (yield ApiRequest("GET", ("policies", vhost, found["policy"])))["definition"]
+    return definition

@@ -1,0 +1,82 @@
+"""A whole vhost, read from the management API and a ring source. Nothing is declared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import AccessRefusedError
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology.files.definitions_import import read_lists
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.sequences.exchange_reading import release_read
+from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from rabbit_chx.routing import Release
+    from rabbit_chx.topology.sequences.steps import Access, Sequence
+
+__all__ = ["APPLY_LOCK", "rings_read", "topology_read"]
+
+#: The exclusive queue that an application holds while it changes the broker. It is no part of a topology.
+APPLY_LOCK = "rabbit-chx.apply"
+#: What the statistics of queues would cost, nobody asks for here (parameters since 3.10; older releases ignore them).
+_WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
+
+
+def topology_read(access: Access) -> Sequence[Topology]:
+    """Read the exchanges, queues, bindings, policies and rings of a vhost.
+
+    Rings are read by the ring source. Without one they are assumed from the bindings as they are listed.
+
+    Args:
+        access: what the sequence may ask.
+
+    Raises:
+        NotFoundError: there is no such vhost.
+        AccessRefusedError: the user may not read it.
+        RingSourceError: the rings could not be read.
+        UnreachableError: nothing answers at the address.
+    """
+    overview = yield ApiRequest("GET", ("overview",))
+    release = yield from release_read(str(overview["rabbitmq_version"]))
+    lists: dict[str, Any] = {}
+    for name in ("exchanges", "queues", "bindings"):
+        query = _WITHOUT_STATISTICS if name == "queues" else None
+        lists[name] = yield ApiRequest("GET", (name, access.vhost), query)
+    left_out: tuple[str, ...] = ()
+    try:
+        lists["policies"] = yield ApiRequest("GET", ("policies", access.vhost))
+    except AccessRefusedError:
+        left_out = ("policies: this user may not read them",)
+    lists["queues"] = [one for one in lists["queues"] if one["name"] != APPLY_LOCK]
+    lists["bindings"] = [one for one in lists["bindings"] if one["destination"] != APPLY_LOCK]
+    topology = Topology(**read_lists(lists, access.vhost, release), cluster=overview.get("cluster_name"))
+    topology = replace(topology, left_out=(*topology.left_out, *left_out))
+    if access.has_source:
+        names = [one.name for one in topology.exchanges if one.type == HASH_EXCHANGE]
+        topology = topology.with_rings((yield from rings_read(names, release)))
+    return topology
+
+
+def rings_read(exchanges: Iterable[str], release: Release) -> Sequence[Mapping[str, HashRing]]:
+    """Read the rings of exchanges by the ring source, by the exchange. One that is not there is left out.
+
+    Args:
+        exchanges: their names.
+        release: the release whose rules apply.
+
+    Raises:
+        RingSourceError: the rings could not be read.
+    """
+    names = tuple(exchanges)
+    if not names:
+        return {}
+    found = yield RingRequest(names)
+    return {
+        name: HashRing.from_buckets(buckets, release, next_bucket=getattr(buckets, "next_bucket", None))
+        for name, buckets in found.items()
+    }
