@@ -52,7 +52,11 @@ def topology_read(access: Access) -> Sequence[Topology]:
         lists["policies"] = yield ApiRequest("GET", ("policies", access.vhost))
     except AccessRefusedError:
         left_out = ("policies: this user may not read them",)
-    lists["queues"] = [one for one in lists["queues"] if one["name"] != APPLY_LOCK]
+    lists["queues"] = [
+        {**one, "exclusive": one.get("exclusive") is True}  # of quorum queues and streams it is an empty text
+        for one in lists["queues"]
+        if one["name"] != APPLY_LOCK
+    ]
     lists["bindings"] = [one for one in lists["bindings"] if one["destination"] != APPLY_LOCK]
     topology = Topology(**read_lists(lists, access.vhost, release), cluster=overview.get("cluster_name"))
     topology = replace(topology, left_out=(*topology.left_out, *left_out))
