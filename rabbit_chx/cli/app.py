@@ -41,8 +41,10 @@ from rabbit_chx.cli.topology_command import topology
 from rabbit_chx.cli.uniformity_command import uniformity
 from rabbit_chx.cli.verify_command import verify
 from rabbit_chx.errors import (
+    ApplyError,
     BrokerRefusedError,
     InputError,
+    PlanRefusedError,
     PublishError,
     RabbitChxError,
     RingSourceError,
@@ -67,6 +69,8 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (PartlyDoneError, 3),
     (InputError, WRONG_USAGE),
     (PublishError, 3),
+    (ApplyError, 3),
+    (PlanRefusedError, 1),
     (UnreachableError, 69),
     (RingSourceError, 70),
     (BrokerRefusedError, 77),
