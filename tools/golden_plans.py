@@ -1,4 +1,4 @@
-"""Make the stored plans of tests/unit/topology/planning/plans again, one for each scenario of tests/support/plan_scenarios.py.
+"""Make the stored plans of tests/unit/topology/planning/plans again, three for each scenario of tests/support/plan_scenarios.py.
 
 With ``--check`` nothing is written, and what differs is an error. Read the difference before you commit it.
 """
@@ -11,15 +11,17 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT / "tests" / "support"))
 
-from plan_scenarios import SCENARIOS, stored_text  # noqa: E402  # found by the line above
+from plan_scenarios import SCENARIOS, stored_texts  # noqa: E402  # found by the line above
 
 _FOLDER = _ROOT / "tests" / "unit" / "topology" / "planning" / "plans"
 
 
 def main(*, check: bool) -> int:
     """Write or compare the stored plans, and return the exit code."""
-    texts = {_FOLDER / f"{name}.json": stored_text(name) for name in SCENARIOS}
-    stale = [path for path in _FOLDER.glob("*.json") if path not in texts]
+    texts = {
+        _FOLDER / f"{name}{ending}": text for name in SCENARIOS for ending, text in stored_texts(name).items()
+    }
+    stale = [path for path in _FOLDER.iterdir() if path not in texts]
     differing = [
         path for path, text in texts.items() if not path.exists() or path.read_text(encoding="utf-8") != text
     ]

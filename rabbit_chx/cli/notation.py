@@ -138,14 +138,17 @@ def ring_as_json(ring: HashRing) -> dict[str, Any]:
     }
 
 
-def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Table:
+def matrix_table(
+    matrix: MovementMatrix, shown: Callable[[Any], object], *, most_moves: int = _MOST_MOVES
+) -> Table:
     """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first.
 
     Args:
         matrix: the matrix.
         shown: formats an amount as a cell.
+        most_moves: how many moves a list has at most; the others are summed up.
     """
-    moves = _moves_table(matrix, shown)
+    moves = _moves_table(matrix, shown, most_moves)
     if len(matrix.after) > _MOST_COLUMNS:
         return moves
     before, after = matrix.before_totals(), matrix.after_totals()
@@ -158,7 +161,7 @@ def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Tabl
         for source, total in before.items()
     ]
     columns = [
-        TableColumn("from \\ to", numeric=False),
+        TableColumn("from \\ to", numeric=False, code=True),
         *(TableColumn(place_text(to)) for to in after),
         TableColumn("all"),
     ]
@@ -166,13 +169,18 @@ def matrix_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Tabl
     return Table(columns, rows, total, narrow=moves)
 
 
-def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object]) -> Table:
+def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: int) -> Table:
     moves = matrix.moves()
-    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:_MOST_MOVES]]
-    if rest := moves[_MOST_MOVES:]:
+    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:most]]
+    if rest := moves[most:]:
         rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
     return Table(
-        [TableColumn("from", numeric=False), TableColumn("to", numeric=False), TableColumn("moves")], rows
+        [
+            TableColumn("from", numeric=False, code=True),
+            TableColumn("to", numeric=False, code=True),
+            TableColumn("moves"),
+        ],
+        rows,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
+from rabbit_chx.rendering.markdown import MarkdownOutput
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Output, Record
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
@@ -15,6 +16,7 @@ __all__ = [
     "JsonOutput",
     "Line",
     "Lines",
+    "MarkdownOutput",
     "Output",
     "Record",
     "Report",

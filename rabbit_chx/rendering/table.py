@@ -28,10 +28,12 @@ class TableColumn:
     Attributes:
         heading: the text above the column.
         numeric: whether the cells are numbers, which are aligned to the right and never folded.
+        code: whether the cells are names and values, which a page sets as code.
     """
 
     heading: str
     numeric: bool = True
+    code: bool = False
 
 
 def render_table(

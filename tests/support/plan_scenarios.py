@@ -5,26 +5,46 @@ The stored plans are in tests/unit/topology/planning/plans. ``tools/golden_plans
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology import RingMember, Topology, plan
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    plan,
+)
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Place
 
-__all__ = ["SCENARIOS", "stored_text"]
+__all__ = ["SCENARIOS", "stored_texts"]
 
 _RELEASE = Release("4.3.6")
+_WIDTH = 100
 
 _QUEUES = '[[queues]]\nname = "{}"\ntype = "quorum"\n'
 
 
-def stored_text(name: str) -> str:
-    """Return the plan of a scenario as it is stored: its JSON, one change, ring and refusal in each line."""
-    document = json.loads(plan(*SCENARIOS[name]).to_json())
+def stored_texts(name: str) -> dict[str, str]:
+    """Return the plan of a scenario as it is stored, by the ending of the file: as JSON, for a terminal, as a page."""
+    made = plan(*SCENARIOS[name])
+    report = PlanReport(made, [("file", "topology.toml")])
+    console, page = io.StringIO(), io.StringIO()
+    ConsoleOutput(console, _WIDTH).show(report)
+    MarkdownOutput(page).show(report)
+    return {".json": _lines(json.loads(made.to_json())), ".txt": console.getvalue(), ".md": page.getvalue()}
+
+
+def _lines(document: dict[str, Any]) -> str:
+    """Return the JSON, with each change, ring and refusal on a line of its own."""
     lines = []
     for key, value in document.items():
         if isinstance(value, list) and value:
@@ -90,6 +110,23 @@ _SPLIT = replace(
         ),
     ),
 )
+
+_UNLIKE = sorted(f"{first}-{second}" for first in "abcdefghij" for second in "klmnopqrst")
+
+
+def _many(count: int) -> Topology:
+    """Return a hash exchange with so many queues."""
+    return Topology.from_toml(
+        '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\n'
+        f'ring = [{{ queue = "orders.{{1..{count}}}" }}]\n[[queues]]\nname = "orders.{{1..{count}}}"\ntype = "quorum"\n'
+    )
+
+
+def _two_rings(orders: str, events: str) -> Topology:
+    head = "max_share_moved = 0.1"
+    other = f'[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{_entries(events)}]\n'
+    return _file(orders, head=head, rest=other, queues="q1 q2 q3")
+
 
 SCENARIOS: dict[str, tuple[Topology, Topology]] = {
     "01-nothing-to-change": (_file("q1 q2"), _live(_file("q1 q2"))),
@@ -186,4 +223,55 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
         _file("q1 q3"),
         _live(_file("q1 q3"), ["q1", ExchangeRef("ghost"), "q3"]),
     ),
+    "37-names-that-a-page-or-a-terminal-takes-for-something-else": (
+        Topology(
+            (
+                ExchangeDefinition(
+                    "orders | `all`",
+                    "x-consistent-hash",
+                    ring=tuple(
+                        map(RingMember, ["q{1..3}", "*new*\n# b", "@ops", "#12", "a\\b", "<br>", "\x1b[31m"])
+                    ),
+                ),
+            ),
+            policies=(PolicyDefinition("p_1_", "^q|b$", definition={"max-length": 5, "overflow": "a|b`c`"}),),
+        ),
+        _live(
+            Topology(
+                (
+                    ExchangeDefinition(
+                        "orders | `all`",
+                        "x-consistent-hash",
+                        ring=tuple(map(RingMember, ["q{1..3}", "@ops", "#12", "a\\b", "<br>", "\x1b[31m"])),
+                    ),
+                ),
+                (QueueDefinition("*new*\n# b"), QueueDefinition("left|over")),
+            )
+        ),
+    ),
+    "38-many-new-queues": (
+        _many(120),
+        _NOTHING,
+    ),
+    "39-half-of-many-queues-goes": (
+        replace(_many(40), owns=("orders.*",)),
+        _live(_many(80)),
+    ),
+    "40-many-names-that-do-not-count-up": (
+        Topology(queues=tuple(QueueDefinition(name) for name in _UNLIKE)),
+        _NOTHING,
+    ),
+    "41-two-rings-and-a-limit-for-all": (
+        _two_rings("q1 q2 q3", "q2 q3"),
+        _live(_two_rings("q1 q2", "q1 q2 q3")),
+    ),
+    "42-tables-and-lists-as-arguments": (
+        _file("q1", rest=_JOBS.format('arguments = { site = { at = [1, 2.0, "x"] } }') + _POLICY.format(4)),
+        _live(_file("q1", rest=_JOBS.format("arguments = { site = { at = [1, 2] } }"))),
+    ),
+    "43-a-ring-that-is-only-rearranged": (
+        _file("q3 q1 q2", head="max_share_moved = 0.05"),
+        _live(_file("q1 q2 q3")),
+    ),
+    "44-the-exchange-was-empty": (_file("q1 q2"), _live(_file("", queues="q1 q2"))),
 }

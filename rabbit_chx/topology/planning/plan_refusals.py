@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
@@ -115,9 +116,10 @@ def replacement(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
 
 
 def _said(field: FieldChange) -> str:
+    values = plain({"old": field.old, "new": field.new})
     old, new = (
         "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
-        for value in (field.old, field.new)
+        for value in (values["old"], values["new"])
     )
     return f"{field.field} {old:.60} -> {new:.60}"
 

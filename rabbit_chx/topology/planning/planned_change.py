@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action", "FieldChange", "ObjectKind", "PlannedChange", "TopologyObject", "fields_between", "kind_of",
+    "name_of",
 ]  # fmt: skip
 
 Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
@@ -79,10 +80,7 @@ class PlannedChange:
     @property
     def name(self) -> str:
         """The object's name; of a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
-        subject = self.subject
-        if isinstance(subject, BindingDefinition):
-            return f"{subject.source} -> {subject.destination} (key {subject.routing_key})"
-        return subject.name
+        return name_of(self.subject)
 
     @property
     def fields(self) -> tuple[FieldChange, ...]:
@@ -93,6 +91,13 @@ class PlannedChange:
 def kind_of(one: TopologyObject) -> ObjectKind:
     """Return what kind of object it is."""
     return _FIELDS[type(one)][0]
+
+
+def name_of(one: TopologyObject) -> str:
+    """Return the object's name; of a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
+    if isinstance(one, BindingDefinition):
+        return f"{one.source} -> {one.destination} (key {one.routing_key})"
+    return one.name
 
 
 def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plan_scenarios import SCENARIOS, stored_text
+from plan_scenarios import SCENARIOS, stored_texts
 
 _FOLDER = Path(__file__).parent / "plans"
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_plan_is_as_stored(name: str) -> None:
-    stored = (_FOLDER / f"{name}.json").read_text(encoding="utf-8")
-
-    assert stored_text(name) == stored, "run tools/golden_plans.py, and review the difference"
+def test_the_plan_is_as_stored_in_every_form(name: str) -> None:
+    for ending, text in stored_texts(name).items():
+        stored = (_FOLDER / f"{name}{ending}").read_text(encoding="utf-8")
+        assert text == stored, "run tools/golden_plans.py, and review the difference"
 
 
 def test_each_stored_plan_has_a_scenario() -> None:
-    assert {path.stem for path in _FOLDER.iterdir()} == set(SCENARIOS)
+    endings = (".json", ".md", ".txt")
+    assert {path.name for path in _FOLDER.iterdir()} == {name + end for name in SCENARIOS for end in endings}
+    assert len(SCENARIOS) >= 40

@@ -1,0 +1,174 @@
+"""A plan for people: its changes, what each ring moves, why it is refused. As JSON it is `Plan.to_json`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.cli.change_rows import changes_table, counted, counted_changes, ranged
+from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
+from rabbit_chx.rendering import Facts, Line, Section, Table, TableColumn
+from rabbit_chx.topology.files.ranges import folded
+from rabbit_chx.topology.planning.planned_change import kind_of, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rabbit_chx.rendering import Block
+    from rabbit_chx.topology import Plan, PlanRefusal, RingMember, RingPlan, RingProposal
+
+__all__ = ["PlanReport"]
+
+_FOLDED_ROWS = 20
+_MOST_NAMES = 30
+_MOST_MOVES = 20
+_MOST_REFUSALS = 20
+_ORDERED = ("least-moving-order", "fewest-steps")
+_SAME = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """A plan.
+
+    Attributes:
+        plan: the plan to show.
+        about: names and values at its head, such as the file and the broker.
+        refusals: why it is refused; None for the plan's own.
+        whole: whether long lists are shown whole.
+        ending: lines at the end, such as how to apply it.
+    """
+
+    plan: Plan
+    about: Sequence[tuple[str, str]] = ()
+    refusals: Sequence[PlanRefusal] | None = None
+    whole: bool = False
+    ending: Sequence[str] = ()
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the changes, each ring, what is left alone, and the refusals."""
+        plan, refusals = self.plan, self.plan.refusals if self.refusals is None else self.refusals
+        moving = [ring for ring in plan.rings.values() if ring.steps or ring.moved or ring.moved_at_worst]
+        new = {one.name for one in plan.changes if (one.action, one.kind) == ("create", "exchange")}
+        yield Facts([*self.about, *_summary(plan, moving, refusals)])
+        if plan.changes:
+            table = changes_table(plan.changes, whole=self.whole)
+            yield Section("Changes", [table, *_helpers(plan)], folded=len(table.rows) > _FOLDED_ROWS)
+        for ring in moving:
+            yield Section(f"Ring of {ring.exchange}", list(_ring_blocks(ring, is_new=ring.exchange in new)))
+        if unmanaged := _unmanaged(plan, whole=self.whole):
+            yield Section("Not in the file, and left as it is", [Facts(unmanaged)], folded=True)
+        if refusals:
+            yield Section("Refused", [Facts(_refused(refusals, whole=self.whole))])
+        yield from map(Line, self.ending)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document that `Plan.to_json` writes."""
+        document: dict[str, Any] = json.loads(self.plan.to_json())
+        return document
+
+
+def _summary(
+    plan: Plan, moving: Iterable[RingPlan], refusals: Sequence[PlanRefusal]
+) -> Iterator[tuple[str, str]]:
+    if plan.changes:
+        yield "changes", counted_changes(plan.changes)
+    else:
+        yield "changes", "none" if refusals else "none: what is there is as the file says"
+    for ring in moving:
+        if ring.before.buckets:
+            yield "moves", f"{ring.exchange}: {_figures(ring.moved, ring.moved_at_worst)}"
+    if refusals:
+        yield "refused", f"{plural(len(refusals), 'reason')}, at the end"
+    yield "checksum", plan.checksum
+
+
+def _helpers(plan: Plan) -> Iterator[Line]:
+    """Yield a sentence where something is created only to be deleted."""
+    created, deleted = (
+        {(one.kind, one.name): None for one in plan.changes if one.action == action}
+        for action in ("create", "delete")
+    )
+    if names := [name for kind, name in created if (kind, name) in deleted]:
+        yield Line(
+            f"{_listed(names)}: there is a bucket for it, and it does not exist. It is declared for a moment, bound, unbound "
+            "and deleted, which takes the bucket away."
+        )
+
+
+def _figures(moved: float, at_worst: float) -> str:
+    return f"{percent(moved)} of the keys in the end, {percent(at_worst)} at the worst moment"
+
+
+def _ring_blocks(ring: RingPlan, *, is_new: bool) -> Iterator[Block]:
+    after = (
+        f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
+    )
+    if not ring.before.buckets:
+        now = "the exchange is new" if is_new else "no buckets: every message is unroutable"
+        yield Facts([("now", now), ("then", after)])
+        return
+    matrix = ring.matrix()
+    explained = abs(matrix.moved - ring.moved) < _SAME  # else another header or property is hashed
+    figures = _figures(ring.moved, ring.moved_at_worst)
+    if explained and ring.moved:
+        figures = f"{figures}; {percent(matrix.least)} had to move in any case"
+    facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
+    if ring.lost_at_worst:
+        facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the worst moment"))
+    yield Facts(facts)
+    if explained and ring.moved:
+        yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
+    if len(ring.proposals) > 1:
+        yield _proposals_table(ring.proposals)
+
+
+def _proposals_table(proposals: Sequence[RingProposal]) -> Table:
+    columns = [
+        TableColumn("way", numeric=False),
+        TableColumn("in the end"),
+        TableColumn("at worst"),
+        TableColumn("what it is", numeric=False),
+    ]
+    return Table(
+        columns,
+        [(one.strategy, percent(one.moved), percent(one.moved_at_worst), _said(one)) for one in proposals],
+    )
+
+
+def _said(proposal: RingProposal) -> str:
+    if proposal.strategy not in _ORDERED:
+        return proposal.says
+    return f"{proposal.says}: {_listed(_members(proposal.ring))}"
+
+
+def _members(ring: Sequence[RingMember]) -> list[str]:
+    entries = folded(
+        [{"name": place_text(member.destination), "key": member.key} for member in ring], ["name"]
+    )
+    return [entry["name"] if entry["key"] == "1" else f"{entry['name']} x{entry['key']}" for entry in entries]
+
+
+def _listed(names: Sequence[str], *, whole: bool = False) -> str:
+    """Return names for a sentence; of many, the first."""
+    if whole or len(names) <= _MOST_NAMES:
+        return ", ".join(names)
+    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES:,} more"
+
+
+def _unmanaged(plan: Plan, *, whole: bool) -> list[tuple[str, str]]:
+    by_kind: dict[str, list[str]] = {}
+    for one in plan.unmanaged:
+        by_kind.setdefault(kind_of(one), []).append(name_of(one))
+    return [
+        (counted(len(names), kind), _listed(ranged(names), whole=whole)) for kind, names in by_kind.items()
+    ]
+
+
+def _refused(refusals: Sequence[PlanRefusal], *, whole: bool) -> list[tuple[str, str]]:
+    entries = folded([{"says": one.says, "with": one.allow_with or ""} for one in refusals], ["says"])
+    pairs = [(entry["with"] or "no flag", entry["says"]) for entry in entries]
+    if len(pairs) > _MOST_REFUSALS and not whole:
+        return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; --all shows them")]
+    return pairs
