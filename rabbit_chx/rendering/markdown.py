@@ -21,10 +21,11 @@ __all__ = ["MarkdownOutput"]
 #: What means something anywhere in a line. GitHub sets text between dollar signs as mathematics.
 _ACTIVE = re.compile(r"([\\`*\[\]<|~$])")
 #: An underline at the edge of a word. Within a word it is text.
-_EDGE = re.compile(r"(?<![A-Za-z0-9_])_|_(?![A-Za-z0-9_])")
+_EDGE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 #: What would become a link to a person or to an issue; a comment in between prevents it.
 _LINK = re.compile(r"(?<![A-Za-z0-9_])([@#])(?=[A-Za-z0-9_])")
-_BEGINNING = re.compile(r"([#>+=-]|[0-9]+[.)])(?=\s|$)|(-{3,}|={3,})$")
+#: What would begin a heading, a quotation or a list.
+_BEGINNING = re.compile(r"^([0-9]*)([#>+=.)-])")
 _BACKTICKS = re.compile("`+")
 _FIRST_LEVEL = 3
 
@@ -85,10 +86,7 @@ def _parts(block: Block, level: int) -> Iterator[str]:
 
 
 def _paragraph(text: str) -> str:
-    escaped = _escaped(text)
-    return _BEGINNING.sub(
-        lambda found: "\\" + found.group() if found.start() == 0 else found.group(), escaped, 1
-    )
+    return _BEGINNING.sub(r"\1\\\2", _escaped(text))
 
 
 def _listed(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.object_set import ObjectSet
     from rabbit_chx.topology.objects import RingMember
 
-__all__ = ["toml_value", "written"]
+__all__ = ["member_texts", "members_text", "toml_value", "written"]
 
 _WIDTH = 110
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -104,11 +104,24 @@ def _fields(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
 
 
 def _members(members: Iterable[Mapping[str, Any]]) -> str:
-    tables = [toml_value({name: item for name, item in one.items() if item != {}}) for one in members]
-    line = f"[{', '.join(tables)}]"
+    return members_text([_member_text(one) for one in members])
+
+
+def _member_text(entry: Mapping[str, Any]) -> str:
+    return toml_value({name: item for name, item in entry.items() if item != {}})
+
+
+def member_texts(members: Iterable[RingMember]) -> list[str]:
+    """Return ring members as a file writes them, in their order, with ranges."""
+    return [_member_text(one) for one in folded([_member(member) for member in members], MEMBER.ranged)]
+
+
+def members_text(members: Sequence[str]) -> str:
+    """Return the list of the texts of members, on lines of their own where one line is too long."""
+    line = f"[{', '.join(members)}]"
     if len(line) <= _WIDTH:
         return line
-    return "\n".join(["[", *(f"    {table}," for table in tables), "]"])
+    return "\n".join(["[", *(f"    {member}," for member in members), "]"])
 
 
 def toml_value(value: Any) -> str:  # noqa: ANN401

@@ -1,0 +1,115 @@
+"""Results as Markdown."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx.rendering import (
+    Block,
+    ConsoleOutput,
+    Facts,
+    Line,
+    Lines,
+    MarkdownOutput,
+    Section,
+    Table,
+    TableColumn,
+    Verbatim,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A report of given blocks."""
+
+    given: tuple[Block, ...]
+
+    def blocks(self) -> Iterable[Block]:
+        """The given."""
+        return self.given
+
+    def as_json(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def as_line(self) -> str:
+        """A line."""
+        return "a\t*b*"
+
+
+def page(*blocks: Block) -> str:
+    stream = io.StringIO()
+    MarkdownOutput(stream).show(Written(blocks))
+    return stream.getvalue()
+
+
+def test_blocks_stand_apart() -> None:
+    facts = Facts([("a", "x"), ("", "y"), ("b", "z")])
+    assert page(Line("one"), facts, Lines(["l", "m"]), Lines([])) == (
+        "one\n\n- **a**: x\n  <br>y\n- **b**: z\n\n```\nl\nm\n```\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a | b", "a \\| b"),
+        ("`x` *y* [z](w) <br> ~s~ $1$", "\\`x\\` \\*y\\* \\[z\\](w) \\<br> \\~s\\~ \\$1\\$"),
+        ("a\\b &amp;", "a\\\\b &amp;amp;"),
+        ("_all_ max_share_moved __x__", "\\_all\\_ max_share_moved \\_\\_x\\_\\_"),
+        ("two\nlines\x1b[2J", "two\\\\nlines\\\\x1b\\[2J"),
+        ("@ops rabbit@prod #12 key #", "@<!-- -->ops rabbit@prod #<!-- -->12 key #"),
+        ("# no heading", "\\# no heading"),
+        ("1. no list", "1\\. no list"),
+        ("- no list", "\\- no list"),
+    ],
+)
+def test_text_is_shown_as_it_is(text: str, escaped: str) -> None:
+    assert page(Line(text)) == f"{escaped}\n"
+
+
+def test_a_table_has_its_numbers_to_the_right_and_names_as_code() -> None:
+    columns = [TableColumn("a|b", numeric=False, code=True), TableColumn("n")]
+    rows = [("x|y", 1000), ("`", 2), ("", 3), ("end\\", 4), ("``a`` b", 5), ("l\nm", 6)]
+    assert page(Table(columns, rows, ("", 21))).splitlines() == [
+        "| a\\|b | n |",
+        "| --- | ---: |",
+        "| `x\\|y` | 1,000 |",
+        "| `` ` `` | 2 |",
+        "|  | 3 |",
+        "| `end\\` | 4 |",
+        "| ``` ``a`` b ``` | 5 |",
+        "| `l\\nm` | 6 |",
+        "|  | **21** |",
+    ]
+
+
+def test_sections_are_headings_or_unfold() -> None:
+    inner = Section("deeper", [Line("x")])
+    assert page(Section("a_b <c>", [Line("one"), inner])) == "### a_b \\<c>\n\none\n\n#### deeper\n\nx\n"
+    assert page(Section("long", [Line("one")], folded=True)) == (
+        "<details>\n<summary>long</summary>\n\none\n\n</details>\n"
+    )
+
+
+def test_the_text_of_a_file_is_fenced() -> None:
+    assert page(Verbatim("a = 1\n```\n")) == "````\na = 1\n```\n````\n"
+
+
+def test_records_are_a_list() -> None:
+    stream = io.StringIO()
+    MarkdownOutput(stream).show_each([Written(())])
+    assert stream.getvalue() == "- a\\\\t\\*b\\*\n"
+
+
+def test_a_terminal_shows_sections_one_after_the_other() -> None:
+    stream = io.StringIO()
+    ConsoleOutput(stream, 80).show(Written((Section("title", [Line("one"), Section("in", [Line("two")])]),)))
+    assert stream.getvalue() == "title\n\none\n\nin\n\ntwo\n"

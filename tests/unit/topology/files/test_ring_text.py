@@ -1,0 +1,138 @@
+"""Rings in another order, in the text of a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from topologies import topologies
+
+from rabbit_chx import Topology
+from rabbit_chx.topology.files.ring_text import rearranged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rabbit_chx.topology import RingMember
+
+FILE = """# what sells
+max_share_moved = 0.2   # of all
+
+[[exchanges]]
+name = 'orders'
+type = "x-consistent-hash"
+ring = [{}]  # in bind order
+arguments = {{ note = \"\"\"ring = ["not this"]\"\"\" }}
+
+[[queues]]
+name = "q{{1..9}}"
+"""
+
+
+def members(text: str, exchange: str = "orders") -> tuple[RingMember, ...]:
+    found = Topology.from_toml(text).exchange(exchange)
+    assert found is not None
+    return found.ring or ()
+
+
+def ordered(text: str, order: Sequence[int]) -> str:
+    """Return the text with the members of `orders` in the order of these numbers."""
+    ring = members(text)
+    done = rearranged(text, {"orders": [ring[n] for n in order]})
+    assert (done.unwritten, done.uncommented) == ((), ())
+    assert members(done.text) == tuple(ring[n] for n in order)
+    return done.text
+
+
+@pytest.mark.parametrize(
+    ("ring", "order", "then"),
+    [
+        ('{ queue = "a" }, {queue="b",weight=2}', [1, 0], '{queue="b",weight=2}, { queue = "a" }'),
+        ('{ queue = "a" }, # b\n { queue = "b" }', [1, 0], '{ queue = "b" }, # b\n { queue = "a" }'),
+        ('{ queue = "q{1..3}" }, { queue = "a" }', [3, 0, 1, 2], '{ queue = "a" }, { queue = "q{1..3}" }'),
+        (
+            '{ queue = "q{1..4}" }',
+            [3, 1, 2, 0],
+            '{ queue = "q4", weight = 1 }, { queue = "q{2..3}", weight = 1 }, { queue = "q1", weight = 1 }',
+        ),
+        (
+            '\n  # the first\n  { queue = "a" }, # of all\n\n  { queue = "b" } # the last\n',
+            [1, 0],
+            '\n\n  { queue = "b" }, # the last\n  # the first\n  { queue = "a" } # of all\n',
+        ),
+        (
+            '\n  { queue = "a" },\n  { queue = "q{1..2}" },\n  # end\n',
+            [1, 0, 2],
+            '\n  { queue = "q1", weight = 1 },\n  { queue = "a" },\n  { queue = "q2", weight = 1 },\n  # end\n',
+        ),
+        ('\r\n  { queue = "a" },\r\n  { queue = "b" }\r\n', [1, 0], '\r\n  { queue = "b" },\r\n  { queue = "a" }\r\n'),
+        ('\n{queue="a"},\n{queue="b"} # not {queue="b"}\n', [1, 0], '\n{queue="b"}, # not {queue="b"}\n{queue="a"}\n'),
+        ('{ queue = "a,]#" }, { queue = "b\\"}" }', [1, 0], '{ queue = "b\\"}" }, { queue = "a,]#" }'),
+    ],
+)  # fmt: skip
+def test_only_the_ring_is_another(ring: str, order: list[int], then: str) -> None:
+    assert ordered(FILE.format(ring), order) == FILE.format(then)
+
+
+def test_the_same_order_leaves_the_text_as_it_is() -> None:
+    text = FILE.format('{ queue = "a" } ,{ queue = "b" }')
+    assert ordered(text, [0, 1]) == text
+    assert rearranged(text, {}).text == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'exchanges = [{ name = "orders", type = "x-consistent-hash", ring = [{ queue = "a" }, { queue = "b" }] }]',
+        '"exchanges" = [{ "name" = "orders", type = "x-consistent-hash", \'ring\' = [{ queue = "a" }, { queue = "b" }] }]\n',
+        '\ufeff[["exchanges"]]\nname = "orders"\n\'ring\' = [ { queue = "a" }, { queue = "b" } ]\ntype = "x-consistent-hash"',
+        '[[ exchanges ]]\nname="other"\n[exchanges.arguments]\nring=[1]\n[[exchanges]]\nring=[{queue="a"},{queue="b"}]\nname="orders"\ntype="x-consistent-hash"',
+    ],
+)  # fmt: skip
+def test_a_ring_is_found_however_the_file_is_written(text: str) -> None:
+    a, b = 'queue = "a"', 'queue = "b"'
+    if a not in text:
+        a, b = 'queue="a"', 'queue="b"'
+    assert ordered(text, [1, 0]) == text.replace(a, "?").replace(b, a).replace("?", b)
+
+
+def test_comments_of_a_range_that_is_taken_apart_are_missed() -> None:
+    text = FILE.format('\n  { queue = "q{1..3}" }, # three\n  { queue = "a" },\n')
+    ring = members(text)
+    done = rearranged(text, {"orders": [ring[1], *ring[2:], ring[0]]})
+    assert members(done.text) == (ring[1], *ring[2:], ring[0])
+    assert done.uncommented == ("orders",)
+
+
+def test_an_entry_of_several_exchanges_has_one_order() -> None:
+    text = '[[exchanges]]\nname = "x{1..2}"\ntype = "x-consistent-hash"\nring = [{ queue = "a" }, { queue = "b" }]\n'
+    a, b = members(text, "x1")
+    both = rearranged(text, {"x1": [b, a], "x2": [b, a]})
+    assert (members(both.text, "x1"), members(both.text, "x2")) == ((b, a), (b, a))
+    one = rearranged(text, {"x1": [b, a]})
+    assert (one.text, one.unwritten) == (text, ("x1",))
+
+
+@given(topologies(), st.randoms(use_true_random=False))
+def test_whatever_a_file_says_only_the_order_of_its_rings_is_another(
+    topology: Topology, random: object
+) -> None:
+    orders = {}
+    for exchange in topology.exchanges:
+        if exchange.ring is not None:
+            orders[exchange.name] = list(exchange.ring)
+            random.shuffle(orders[exchange.name])  # type: ignore[attr-defined]
+    done = rearranged(topology.to_toml(), orders)
+    wanted = replace(
+        topology,
+        exchanges=tuple(
+            replace(one, ring=tuple(orders[one.name]))
+            if one.ring is not None and one.name not in done.unwritten
+            else one
+            for one in topology.exchanges
+        ),
+    )
+    assert Topology.from_toml(done.text) == wanted
