@@ -118,7 +118,9 @@ def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
             loose.append(member)
             continue
         order += [*filling, member]
-        loose = [one for one in loose if one not in set(filling)]
+        if filling:
+            placed = set(filling)
+            loose = [one for one in loose if one not in placed]
         end = start + weight_of(*member.binding)
     return (*order, *loose)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from rabbit_chx.topology.planning.ring_proposals import proposals_of
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
     from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.planning.ring_proposals import RingProposal
     from rabbit_chx.topology.planning.ring_steps import RingStep
 
@@ -28,8 +31,7 @@ class RingPlan:
         moved_at_worst: the largest share of keys whose destination is not that of before, at any moment. Keys that have
             no destination between two steps count.
         lost_at_worst: the largest share of keys that have no destination, at any moment: their messages are unroutable.
-        proposals: other ways to the same members, with their figures; the first is the plan as written. Empty where
-            nothing moves, or where the live ring is not known.
+        reordered: all bindings that are there, and the wanted members in order, if there are `proposals`; else None.
     """
 
     exchange: str
@@ -39,7 +41,24 @@ class RingPlan:
     moved: float = 0.0
     moved_at_worst: float = 0.0
     lost_at_worst: float = 0.0
-    proposals: tuple[RingProposal, ...] = ()
+    reordered: tuple[tuple[RingMember, ...], tuple[RingMember, ...]] | None = field(default=None, repr=False)
+    _proposals: tuple[RingProposal, ...] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def proposals(self) -> tuple[RingProposal, ...]:
+        """Other ways to the same members, with their figures; the first is the plan as written.
+
+        Empty where nothing moves, or where the live ring is not known. They are searched when they are asked for, and kept.
+        """
+        if self._proposals is None:
+            found: tuple[RingProposal, ...] = ()
+            if self.reordered is not None:
+                figures = self.moved, self.moved_at_worst
+                found = proposals_of(self.exchange, self.before, *self.reordered, figures=figures)
+            # dataclass(frozen=True) leaves no other way to set an attribute.
+            object.__setattr__(self, "_proposals", found)
+            return found
+        return self._proposals
 
     def matrix(self) -> MovementMatrix:
         """Return from which destination to which the keys go, as exact shares."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.planning.ring_movement import Movement
 from rabbit_chx.topology.planning.ring_orders import fewest_steps_order, least_moving_order
 from rabbit_chx.topology.planning.walk_figures import best_walk
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.planning.ring_movement import Movement
 
 __all__ = ["RingProposal", "Strategy", "proposals_of"]
 
@@ -50,7 +50,6 @@ def proposals_of(
     live: HashRing,
     bound: Sequence[RingMember],
     wanted: tuple[RingMember, ...],
-    movement: Movement,
     *,
     figures: tuple[float, float],
 ) -> tuple[RingProposal, ...]:
@@ -61,10 +60,10 @@ def proposals_of(
         live: the ring that is there.
         bound: all bindings of the exchange.
         wanted: the wanted members, in order.
-        movement: the movement away from the live ring.
         figures: the share that moves as written, in the end and at the worst moment.
     """
     moved, at_worst = figures
+    movement = Movement(live)
     found = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
     for strategy, order, says in (
         (

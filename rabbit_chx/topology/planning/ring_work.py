@@ -13,7 +13,6 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember
 from rabbit_chx.topology.planning.plan_refusals import impossible_ring, too_much_moved, unknown_order
 from rabbit_chx.topology.planning.ring_movement import Movement
 from rabbit_chx.topology.planning.ring_plan import RingPlan
-from rabbit_chx.topology.planning.ring_proposals import proposals_of
 from rabbit_chx.topology.planning.ring_steps import RingStep, buckets_as_members, wanted_ring_of
 from rabbit_chx.topology.planning.walk_figures import best_walk
 
@@ -138,8 +137,7 @@ def ring_work(
         return RingWork(plan, walk.first, (unknown_order(name, ring), *_too_much(plan, limit)))
     once = len({member.destination for member in wanted}) == len(wanted)
     if at_worst and ring.buckets and wanted and once and not touched:
-        proposals = proposals_of(name, ring, bound, wanted, movement, figures=(moved, at_worst))
-        plan = replace(plan, proposals=proposals)
+        plan = replace(plan, reordered=(bound, wanted))
     return RingWork(plan, walk.first, _too_much(plan, limit))
 
 
