@@ -34,6 +34,7 @@ __all__ = [
     "indices_of_seeds",
     "share_moved",
     "shares",
+    "stays_of_seeds",
 ]
 
 _CHUNK_SEEDS = 1 << 14
@@ -171,19 +172,60 @@ def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
     walking = np.arange(len(seeds))
     position = 0
     while len(walking):
-        s0 = words[position, walking]
-        position = (position + 1) % WORDS
-        s1 = words[position, walking]
-        s1 ^= s1 << np.uint64(31)
-        s1 ^= s1 >> np.uint64(11)
-        word = s0 ^ (s0 >> np.uint64(30)) ^ s1
-        words[position, walking] = word
-        uniform = (word * np.uint64(OUTPUT_MULTIPLIER)).astype(np.float64) * 2.0**-64
-        following = (bucket[walking] + 1.0) / uniform
+        position, word = _next_word(words, position, walking)
+        following = (bucket[walking] + 1.0) / _uniform(word)
         on = following < buckets
         walking = walking[on]
         bucket[walking] = np.floor(following[on])
     return bucket
+
+
+def stays_of_seeds(
+    seeds: UInt32s, least: int, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return where seeds are for all bucket counts of a range: their buckets, and how long they stay in each.
+
+    Args:
+        seeds: an array of uint32, below 2^21.
+        least: the smallest bucket count, at least 1.
+        most: the largest one.
+
+    Returns:
+        Three arrays of one length: which of the seeds, its bucket, and the largest bucket count, at most `most`, with which
+        it has that bucket. It has it with all counts from there down to `least`, or to the bucket plus 1 if that is more.
+    """
+    words = _seed_words(seeds.astype(np.uint64))
+    walking = np.arange(len(seeds))
+    bucket = np.zeros(len(seeds))
+    parts = []
+    position = 0
+    while len(walking):
+        position, word = _next_word(words, position, walking)
+        following = np.floor((bucket + 1.0) / _uniform(word))
+        counts = following >= least
+        parts.append((walking[counts], bucket[counts], np.minimum(following[counts], most)))
+        on = following < most
+        walking, bucket = walking[on], following[on]
+    which, buckets, until = (np.concatenate(arrays).astype(np.int64) for arrays in zip(*parts, strict=True))
+    return which, buckets, until
+
+
+def _next_word(
+    words: NDArray[np.uint64], position: int, walking: NDArray[np.intp]
+) -> tuple[int, NDArray[np.uint64]]:
+    """Take one step of the generators, and return the next position and their new words."""
+    s0 = words[position, walking]
+    position = (position + 1) % WORDS
+    s1 = words[position, walking]
+    s1 ^= s1 << np.uint64(31)
+    s1 ^= s1 >> np.uint64(11)
+    word = s0 ^ (s0 >> np.uint64(30)) ^ s1
+    words[position, walking] = word
+    return position, word
+
+
+def _uniform(word: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return (word * np.uint64(OUTPUT_MULTIPLIER)).astype(np.float64) * 2.0**-64
 
 
 def _seed_words(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.routing.seed_tables import SEEDS
+from rabbit_chx.topology.planning.staying_seeds import StayingSeeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,8 +75,8 @@ class Movement:
         """
         import numpy as np
 
-        count = len(buckets) - buckets.count(None)
         numbers = self._numbered(buckets)
+        count = int(np.count_nonzero(numbers >= 0))
         if once and count not in self._pairs:
             if self._sources is None:
                 self._sources = self._places[self._kept_table(self._ring.bucket_count)]
@@ -95,14 +96,29 @@ class Movement:
         """
         import numpy as np
 
-        count = len(buckets) - buckets.count(None)
+        numbers = self._numbered(buckets)
+        count = int(np.count_nonzero(numbers >= 0))
         own = self._ring.bucket_count
         larger = own if count <= own else max([count, *self._tables])
         if larger not in self._seeds:
             self._seeds[larger] = np.bincount(self._kept_table(larger), minlength=max(larger, 1))
         common = min(count, own)
-        same = self._numbered(buckets)[:common] == self._places[:common]
+        same = numbers[:common] == self._places[:common]
         return int(self._seeds[larger][:common][same].sum()) / SEEDS
+
+    def most_moved(self, rings: Sequence[Sequence[Place]], least: float) -> float:
+        """Return the largest share that one of many rings moves, or `least` if that is more.
+
+        Args:
+            rings: the destinations of their buckets. They have buckets and no holes, as has the ring before.
+            least: a share; rings that move less are not counted to the end.
+        """
+        counts = [len(ring) for ring in rings]
+        staying = StayingSeeds(self._places, min(counts), max(counts))
+        fewest = SEEDS - round(least * SEEDS)
+        for ring in rings:
+            fewest = min(fewest, staying.staying(self._numbered(ring), fewest))
+        return (SEEDS - fewest) / SEEDS
 
     def prepare(self, counts: Iterable[int]) -> None:
         """Make ready for rings of these bucket counts: the largest answers for most seeds of the others."""

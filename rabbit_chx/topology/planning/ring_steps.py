@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import HashRing, ring_changes
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology.objects import RingMember
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ class RingWalk:
 
     Attributes:
         steps: the operations, in order.
-        rings: the ring after each of them.
+        rings: the state of the ring after each of them. A HashRing of each would cost more than all the rest.
         first: how many of the steps come before destinations are replaced.
     """
 
     steps: tuple[RingStep, ...]
-    rings: tuple[HashRing, ...]
+    rings: tuple[RingState, ...]
     first: int
 
 
@@ -125,13 +126,8 @@ def ring_walks(
     """
     target = wanted_ring_of(wanted, live.release)
     candidates = _candidates(live, bound, wanted, replaced)
-    there = HashRing(
-        live.buckets,
-        live.release,
-        live.provenance,
-        tuple(dict.fromkeys(one.binding for one in bound)),
-        live.end_known,
-    )
+    bindings = tuple(dict.fromkeys(one.binding for one in bound))
+    there = RingState(live.buckets, live.release, live.provenance, bindings, live.end_known)
     walks = []
     for steps, first in dict.fromkeys(candidates):
         rings = _rings_after(there, steps)
@@ -140,11 +136,11 @@ def ring_walks(
     return walks
 
 
-def _rings_after(ring: HashRing, steps: Sequence[RingStep]) -> list[HashRing]:
+def _rings_after(ring: RingState, steps: Sequence[RingStep]) -> list[RingState]:
     rings = []
     for step in steps:
-        destination, key = step.member.binding
-        ring = ring.bind(destination, key) if step.action == "bind" else ring.unbind(destination, key)
+        change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
+        ring = change(ring, *step.member.binding)
         rings.append(ring)
     return rings
 

@@ -131,7 +131,7 @@ def ring_work(
     if best is None:
         return RingWork(RingPlan(name, ring, target), 0, (), impossible=True)
     walk, (moved, at_worst, lost) = best
-    after = walk.rings[-1] if walk.rings else ring
+    after = HashRing(*walk.rings[-1]) if walk.rings else ring
     plan = RingPlan(name, ring, after, walk.steps, moved, at_worst, lost)
     if ring.provenance != "read":
         return RingWork(plan, walk.first, (unknown_order(name, ring), *_too_much(plan, limit)))

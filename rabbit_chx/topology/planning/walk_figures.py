@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.routing.ring_state import RingState
     from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.planning.ring_movement import Movement
     from rabbit_chx.topology.planning.ring_steps import RingWalk
@@ -22,6 +23,12 @@ _ALWAYS = 2.0
 _FIRST = 3
 #: For so many rings of one size, pairs of buckets are counted instead of seeds.
 _WORTH_COUNTING = 4
+#: For rings of so many sizes, seeds are sorted once instead of counted for each size.
+_MANY = 24
+#: So many rings of a few sizes are counted that way too.
+_MANY_RINGS = 200
+#: Of these, no ring has more than so many times the buckets of another.
+_RANGE = 16
 
 
 def best_walk(
@@ -56,26 +63,55 @@ def figures_of(walk: RingWalk, live: HashRing, movement: Movement) -> tuple[floa
     if not walk.rings:
         return 0.0, 0.0, 0.0
     moments = [walk.rings[n] for n in _moments_that_count(walk, live)]
-    movement.prepare(ring.bucket_count for ring in moments)
-    end, lost = movement.moved_and_lost(walk.rings[-1].buckets)
-    worst = end
-    often = Counter(ring.bucket_count for ring in moments)
-    most = [(_most_moved(ring, movement), ring) for ring in moments[:-1]]
+    sizes = {id(ring): _bucket_count(ring) for ring in moments}
+    movement.prepare(sizes.values())
+    end, lost = movement.moved_and_lost(walk.rings[-1].buckets, once=len(moments) == 1)
+    often = Counter(sizes.values())
+    most = [(_most_moved(ring, sizes[id(ring)], movement), ring) for ring in moments[:-1]]
     most.sort(key=lambda one: -one[0])
+
+    def one_by_one(some: Sequence[tuple[float, RingState]], worst: float, lost: float) -> tuple[float, float]:
+        for bound, ring in some:
+            if bound > worst:
+                once = often[sizes[id(ring)]] < _WORTH_COUNTING
+                moved, nowhere = movement.moved_and_lost(ring.buckets, once=once)
+                worst, lost = max(worst, moved), max(lost, nowhere)
+        return worst, lost
+
     # Where most may move comes first, as it makes others not worth counting; then by falling size, for cheap tables.
-    by_size = sorted(most[_FIRST:], key=lambda one: -one[1].bucket_count)
-    for bound, ring in [*most[:_FIRST], *by_size]:
-        if bound > worst:
-            moved, nowhere = movement.moved_and_lost(
-                ring.buckets, once=often[ring.bucket_count] < _WORTH_COUNTING
-            )
-            worst, lost = max(worst, moved), max(lost, nowhere)
+    worst, lost = one_by_one(most[:_FIRST], end, lost)
+    together = _counted_together(most[_FIRST:], worst, live)
+    if together:
+        worst = movement.most_moved([ring.buckets for _, ring in together], worst)
+    known = {id(ring) for _, ring in together}
+    others = [one for one in most[_FIRST:] if id(one[1]) not in known]
+    worst, lost = one_by_one(sorted(others, key=lambda one: -sizes[id(one[1])]), worst, lost)
     return end, worst, lost
 
 
-def _most_moved(ring: HashRing, movement: Movement) -> float:
+def _counted_together(
+    most: Sequence[tuple[float, RingState]], worst: float, live: HashRing
+) -> Sequence[tuple[float, RingState]]:
+    """Return the rings that are so many that their seeds are sorted to count them, each with the share that it may move.
+
+    Rings of which it is known that they move no more than the worst are left out.
+    """
+    if live.bucket_count != len(live.buckets):
+        return ()
+    found = [(bound, ring) for bound, ring in most if worst < bound < _ALWAYS]
+    largest = max((len(ring.buckets) for _, ring in found), default=0)
+    found = [one for one in found if len(one[1].buckets) * _RANGE >= largest]
+    sizes = {len(ring.buckets) for _, ring in found}
+    return found if len(sizes) >= _MANY or len(found) >= _MANY_RINGS else ()
+
+
+def _bucket_count(ring: RingState) -> int:
+    return len(ring.buckets) - ring.buckets.count(None)
+
+
+def _most_moved(ring: RingState, size: int, movement: Movement) -> float:
     """Return a share that is not exceeded; above 1 where keys may have no destination, which has to be counted."""
-    complete = 0 < ring.bucket_count == len(ring.buckets)
+    complete = 0 < size == len(ring.buckets)
     return 1 - movement.least_staying(ring.buckets) if complete else _ALWAYS
 
 
@@ -95,7 +131,7 @@ def _moments_that_count(walk: RingWalk, live: HashRing) -> list[int]:
             grows = (
                 step.action == "bind"
                 and step.member.destination not in had
-                and ring.bucket_count == len(ring.buckets) > 0
+                and _bucket_count(ring) == len(ring.buckets) > 0
                 and rings[n + 1].buckets[: len(ring.buckets)] == ring.buckets
             )
             if grows or (step.action == "unbind" and is_cut[n] and is_cut[n + 1]):

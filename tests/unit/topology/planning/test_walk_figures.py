@@ -51,3 +51,17 @@ def test_moments_that_are_not_counted_are_not_the_worst() -> None:
         for walk in ring_walks(live, there, [*map(RingMember, wanted)]):
             _, worst, _ = figures_of(walk, live, movement)
             assert worst == max(movement.moved(ring.buckets) for ring in walk.rings)
+
+
+def test_many_moments_of_different_sizes_are_counted_exactly() -> None:
+    names = [f"q{n}" for n in range(30)]
+    live = HashRing.from_buckets(names)
+    there = [*map(RingMember, names)]
+    wanted = [RingMember(name) for n in range(30) for name in (f"q{n}", f"new{n}")]
+    one_by_one = Movement(live)
+
+    for walk in ring_walks(live, there, wanted):
+        end, worst, _ = figures_of(walk, live, Movement(live))
+        by_size = sorted(walk.rings, key=lambda ring: -len(ring.buckets))  # tables are cheap in this order
+        moved = {ring.buckets: one_by_one.moved_and_lost(ring.buckets, once=True)[0] for ring in by_size}
+        assert (end, worst) == (moved[walk.rings[-1].buckets], max(moved.values()))
