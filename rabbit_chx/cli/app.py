@@ -51,7 +51,7 @@ from rabbit_chx.errors import (
     TopologyError,
     UnreachableError,
 )
-from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, Output
+from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, Output, PrometheusOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -77,10 +77,11 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (BaseException, 70),
 )
 
-_OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput]] = {
+_OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput | PrometheusOutput]] = {
     "table": ConsoleOutput,
     "json": JsonOutput,
     "markdown": MarkdownOutput,
+    "prometheus": PrometheusOutput,
 }
 
 

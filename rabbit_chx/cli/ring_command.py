@@ -12,6 +12,7 @@ from rabbit_chx.analysis import ring_findings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring
+from rabbit_chx.cli.check_commands import check_ring
 from rabbit_chx.cli.live_options import LiveBroker, live_options, trace_options, traced
 from rabbit_chx.cli.notation import bucket_ranges, exchange_facts, percent, place_text
 from rabbit_chx.cli.option_groups import output_option, show_help
@@ -73,7 +74,7 @@ class RingReport:
 )
 @click.pass_context
 def ring(context: click.Context) -> None:
-    """Read the ring of an exchange from a live broker."""
+    """Read the ring of an exchange from a live broker, check and repair it."""
     if context.invoked_subcommand is None:
         show_help(context)
 
@@ -120,3 +121,6 @@ def show(
 def _say_findings(exchange: str, findings: Iterable[RingFinding]) -> None:
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.says}")
+
+
+ring.add_command(check_ring)

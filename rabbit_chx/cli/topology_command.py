@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rabbit_chx.cli.check_commands import check_topology
 from rabbit_chx.cli.export_command import export
 from rabbit_chx.cli.option_groups import show_help
 
@@ -22,5 +23,5 @@ def topology(context: click.Context) -> None:
         show_help(context)
 
 
-for command in (export,):
+for command in (export, check_topology):
     topology.add_command(command)

@@ -6,6 +6,7 @@ from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Secti
 from rabbit_chx.rendering.markdown import MarkdownOutput
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Output, Record
 from rabbit_chx.rendering.progress import CountProgress, sign_of_life
+from rabbit_chx.rendering.prometheus import Gauge, PrometheusOutput
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
 __all__ = [
@@ -13,11 +14,13 @@ __all__ = [
     "ConsoleOutput",
     "CountProgress",
     "Facts",
+    "Gauge",
     "JsonOutput",
     "Line",
     "Lines",
     "MarkdownOutput",
     "Output",
+    "PrometheusOutput",
     "Record",
     "Report",
     "Section",

@@ -1,0 +1,114 @@
+"""The result of a check: exit code, lines, JSON and metrics."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+from exposition import parsed_exposition
+
+from rabbit_chx.cli.check_report import CheckedBroker, CheckReport, FailedCheckReport
+from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology import CheckFinding, TopologyCheck
+from rabbit_chx.topology.checking.check_finding import CHECK_KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from exposition import Family
+
+NAME = 'or"ders\\\n'
+ABOUT = CheckedBroker("rabbit:5672", "/", None, 1_700_000_000.1234)
+GHOST = CheckFinding("ghost-bucket", "orders", "q9", 0.25, "q9 has 1 bucket", "cure it")
+SHARE = CheckFinding("unroutable-share", "orders", None, 0.25, "25% of all keys", "cure it")
+QUEUE = CheckFinding("missing", None, "q1", None, "queue q1 is not there", "apply it")
+AUDIT = CheckFinding("unexpected", "audit", ExchangeRef("x"), None, "a binding", "apply it")
+
+
+def report(findings: Sequence[CheckFinding] = (), file: str | None = "f.toml") -> CheckReport:
+    names = ("orders", NAME)
+    check = TopologyCheck(tuple(findings), names, {"orders": 0.25, NAME: 0.0}, {"orders": 0.5, NAME: 0.0})
+    return CheckReport(ABOUT, check, file)
+
+
+def metrics(one: CheckReport | FailedCheckReport) -> dict[str, Family]:
+    stream = io.StringIO()
+    PrometheusOutput(stream).show(one)
+    return parsed_exposition(stream.getvalue())
+
+
+def text(one: CheckReport) -> str:
+    stream = io.StringIO()
+    ConsoleOutput(stream, 200).show(one)
+    return stream.getvalue()
+
+
+def test_the_exit_code() -> None:
+    assert (report().code, report([GHOST]).code) == (0, 1)
+
+
+def test_people_read_each_finding_with_its_cure() -> None:
+    assert text(report([SHARE, GHOST, QUEUE])) == (
+        "broker    rabbit:5672\nvhost     /\nchecked   2 rings against f.toml\nfindings  3\n\n"
+        "exchange          orders\nunroutable-share  25% of all keys\nghost-bucket      q9 has 1 bucket\n"
+        "cure              cure it\n\n"
+        "missing  queue q1 is not there\ncure     apply it\n"
+    )
+    assert "none: it is sound" in text(report(file=None))
+    assert "against its own bindings and queues" in text(report(file=None))
+
+
+def test_a_long_list_is_cut_and_counted() -> None:
+    many = [
+        CheckFinding("silent-binding", "orders", f"q{n}", 0.0, f"q{n} is silent", "cure it")
+        for n in range(60)
+    ]
+    shown = text(report(many))
+    assert "q49 is silent" in shown
+    assert "q50 is silent" not in shown
+    assert shown.endswith("and 10 more (10 silent-binding): --output json shows them all\n")
+
+
+def test_programs_read_the_document_of_the_design() -> None:
+    assert report([GHOST, AUDIT]).as_json() == {
+        "format": "rabbit-chx/check",
+        "findings": [
+            {
+                "kind": "ghost-bucket", "exchange": "orders", "destination": "q9", "share": 0.25,
+                "says": "q9 has 1 bucket", "cure": "cure it",
+            },
+            {
+                "kind": "unexpected", "exchange": "audit", "destination": {"exchange": "x"}, "share": None,
+                "says": "a binding", "cure": "apply it",
+            },
+        ],
+    }  # fmt: skip
+
+
+def test_there_is_a_metric_for_each_exchange_and_kind_of_zero_too() -> None:
+    found = metrics(report([GHOST, SHARE, QUEUE, AUDIT]))
+    counts = found["rabbit_chx_check_findings"]
+    assert len(counts.values) == 4 * len(CHECK_KINDS)  # two exchanges that were checked, audit, and none
+    assert sum(counts.values.values()) == 4
+    assert counts.value(vhost="/", exchange="orders", kind="ghost-bucket") == 1
+    assert counts.value(vhost="/", exchange=NAME, kind="ghost-bucket") == 0
+    assert counts.value(vhost="/", exchange="", kind="missing") == 1
+    assert found["rabbit_chx_unroutable_share_ratio"].value(exchange="orders") == 0.25
+    assert found["rabbit_chx_misplaced_share_ratio"].value(exchange="orders") == 0.5
+    assert found["rabbit_chx_check_success"].value(broker="rabbit:5672", vhost="/") == 1
+    assert found["rabbit_chx_check_timestamp_seconds"].value() == 1_700_000_000.123
+    assert {one.type for one in found.values()} == {"gauge"}
+    assert "rabbit_chx_misplaced_share_ratio" not in metrics(report(file=None))
+
+
+def test_a_check_that_failed_says_so() -> None:
+    found = metrics(FailedCheckReport(ABOUT))
+    assert set(found) == {"rabbit_chx_check_success", "rabbit_chx_check_timestamp_seconds"}
+    assert found["rabbit_chx_check_success"].value() == 0
+
+
+def test_a_sound_check_has_every_kind_at_zero() -> None:
+    counts = metrics(report())["rabbit_chx_check_findings"]
+    assert set(counts.values.values()) == {0.0}
+    assert {dict(labels)["kind"] for labels in counts.values} == set(CHECK_KINDS)

@@ -1,0 +1,63 @@
+"""Metrics as text: what is written is what a strict parser reads."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from exposition import parsed_exposition
+
+from rabbit_chx.rendering import Gauge, PrometheusOutput
+from rabbit_chx.rendering.prometheus import metrics_text
+
+HOSTILE = 'a "b" \\ c\nd\\n, e="f"} é\U0001f407'
+
+
+def test_metrics_are_read_as_they_are() -> None:
+    metrics = [
+        Gauge("a_ratio", "help \\ of\na", [({"name": HOSTILE, "b": ""}, 0.25), ({}, 1)]),
+        Gauge("b", "b", []),
+    ]
+    found = parsed_exposition(metrics_text(metrics))
+    assert list(found) == ["a_ratio", "b"]
+    assert (found["a_ratio"].type, found["a_ratio"].help) == ("gauge", "help \\\\ of\\na")
+    assert found["a_ratio"].values == {
+        frozenset({("name", HOSTILE), ("b", "")}): 0.25,
+        frozenset(): 1.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a 1\n",
+        "# HELP a a\n# TYPE a gauge\na 1",
+        '# HELP a a\n# TYPE a gauge\na{b="c\\d"} 1\n',
+        '# HELP a a\n# TYPE a gauge\na{b="c"} 1\na{b="c"} 2\n',
+        "# HELP a a\n# TYPE b gauge\nb 1\n",
+        '# HELP a a\n# TYPE a gauge\na{b="c"d="e"} 1\n',
+    ],
+)
+def test_the_parser_refuses_what_prometheus_refuses(text: str) -> None:
+    with pytest.raises(AssertionError):
+        parsed_exposition(text)
+
+
+class _Measured:
+    def metrics(self) -> list[Gauge]:
+        return [Gauge("a", "a", [({"name": "é"}, 1)])]
+
+
+def test_the_text_is_utf_8_whatever_the_encoding_of_the_stream() -> None:
+    held = io.BytesIO()
+    stream = io.TextIOWrapper(held, encoding="ascii")
+    PrometheusOutput(stream).show(_Measured())  # type: ignore[arg-type]
+    assert held.getvalue() == '# HELP a a\n# TYPE a gauge\na{name="é"} 1\n'.encode()
+    text = io.StringIO()
+    PrometheusOutput(text).show(_Measured())  # type: ignore[arg-type]
+    assert text.getvalue() == held.getvalue().decode()
+
+
+def test_results_that_come_one_by_one_have_no_metrics() -> None:
+    with pytest.raises(TypeError, match="no metrics"):
+        PrometheusOutput(io.StringIO()).show_each([])
