@@ -44,6 +44,7 @@ class Topology(ObjectSet):
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
         left_out: what the source says beyond this, in words without values.
+        sources_left_out: the exchanges whose bindings to queues that the broker named are left out.
     """
 
     cluster: str | None = None
@@ -52,6 +53,7 @@ class Topology(ObjectSet):
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
+    sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
         # With slots=True dataclass makes another class, of which super() without arguments knows nothing.

@@ -55,11 +55,11 @@ class LiveRingCheck:
         members = [member.binding for member in self.exchange.ring or ()]
         alternate = self.ways.alternate_of(self.exchange)
         for found in ring_findings(self.ring, members, alternate):
-            yield self._of_ring(found, bound=bool(members))
+            yield self._of_ring(found, alternate, bound=bool(members))
         if self.exchange.durable:
             yield from self._transient()
 
-    def _of_ring(self, found: RingFinding, *, bound: bool) -> CheckFinding:
+    def _of_ring(self, found: RingFinding, alternate: str | None, *, bound: bool) -> CheckFinding:
         name = self.exchange.name
         says, place = found.says, found.destination
         if found.kind == "ghost-bucket" and place is not None:
@@ -70,6 +70,8 @@ class LiveRingCheck:
                 if self.ways.exists(place)
                 else "are unroutable, since it does not exist"
             )
+            if alternate is not None and not self.ways.exists(place):
+                ends += f", and the alternate exchange {alternate!r} does not get them"
             says = f"{place!s} has {buckets} and no binding: {percent(found.share)} of all keys {ends}"
         cure = self.cures.repaired(name)
         if found.kind == "hole" and not bound:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["transient_destinations"]
 
 _EXPIRES = "x-expires"
+_MADE_BY_BROKER = "amq.gen-"
 
 
 def transient_destinations(live: Topology) -> dict[Destination, str]:
@@ -22,7 +23,12 @@ def transient_destinations(live: Topology) -> dict[Destination, str]:
     Args:
         live: what is there.
     """
-    found: dict[Destination, str] = {}
+    found: dict[Destination, str] = {
+        member.destination: "has a name that the broker made: the next such queue has another"
+        for exchange in live.exchanges
+        for member in exchange.ring or ()
+        if isinstance(member.destination, str) and member.destination.startswith(_MADE_BY_BROKER)
+    }
     for queue in live.queues:
         expires = setting_of(queue, _EXPIRES, live)
         if queue.exclusive:

@@ -148,6 +148,8 @@ class Ways:
                 return self._nowhere_of_ring(exchange, ring, seen)
             # The seeds of what another exchange hashes are other ones: only what holds for all of them is certain.
             return bool(self._nowhere_of_ring(exchange, ring, seen).all())
+        if exchange.name in self._live.sources_left_out:
+            return False
         on = seen | {exchange.name}
         bound = self._bound.get(exchange.name, ())
         ends = [self._nowhere(place, hashed, on) for place in bound]

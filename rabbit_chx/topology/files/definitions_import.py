@@ -109,7 +109,7 @@ def _assembled(
         f"queue {one.name}: the broker made its name" for one in queues if one.name.startswith(_OURS)
     ]
     rings: dict[str, list[RingMember]] = {one.name: [] for one in exchanges if one.type == HASH_EXCHANGE}
-    plain = []
+    plain, sources_left_out = [], set()
     for binding in bindings:
         destination = binding.destination
         transient = isinstance(destination, str) and (
@@ -122,6 +122,7 @@ def _assembled(
                     f"queue {destination}: a member of {binding.source} that is not among the queues"
                 )
         elif transient:
+            sources_left_out.add(binding.source)
             left_out.append(
                 f"binding of {binding.source} to {destination}: that queue is exclusive or without a name"
             )
@@ -147,6 +148,7 @@ def _assembled(
         "rings": assumed,
         "release": release,
         "left_out": tuple(left_out),
+        "sources_left_out": frozenset(sources_left_out),
     }
 
 

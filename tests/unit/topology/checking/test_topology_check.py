@@ -260,3 +260,32 @@ name = "q1"
     assert found.cure == "bind a queue to exchange slot, or take it out of the ring"
     bound = '[[bindings]]\nsource = "slot"\nqueue = "q1"\n'
     assert check(live(("q1", ExchangeRef("slot")), text + bound)).sound
+
+
+def test_a_queue_whose_name_the_broker_made() -> None:
+    members = WANTED.exchanges[0].ring or ()
+    ring = (members[0], replace(members[1], destination="amq.gen-x"), members[2])
+    read = live(("q1", "q1", "amq.gen-x", "q3"))
+    there = replace(read, exchanges=(replace(WANTED.exchanges[0], ring=ring),))
+    assert kinds(check(there)) == [("transient-destination", "amq.gen-x")]
+
+
+def test_a_fanout_to_a_queue_that_the_topology_leaves_out_is_a_way() -> None:
+    text = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ exchange = "slot" }]
+[[exchanges]]
+name = "slot"
+type = "fanout"
+"""
+    there = live((ExchangeRef("slot"),), text)
+    assert not check(there).sound
+    assert check(replace(there, sources_left_out=frozenset({"slot"}))).sound
+
+
+def test_an_alternate_exchange_does_not_get_the_messages_of_a_ghost() -> None:
+    text = FILE.replace('hash"\n', 'hash"\narguments = { alternate-exchange = "amq.fanout" }\n')
+    ghost = check(live((*RING, "gone"), text)).findings[1]
+    assert ghost.says.endswith("does not exist, and the alternate exchange 'amq.fanout' does not get them")

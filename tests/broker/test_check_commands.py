@@ -1,0 +1,241 @@
+"""Checks of a live broker by the command line: what is wrong is found, with the share of keys that it concerns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from exchange_types import CHX
+from exposition import parsed_exposition
+from pika.exchange_type import ExchangeType
+from shop import Shop
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker, pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli import main
+from rabbit_chx.testing import docker_broker, need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+RING = [("orders.1", "1"), ("orders.2", "2"), ("orders.3", "1")]
+FILE = """
+owns = ["orders.*"]
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.1" }, { queue = "orders.2", weight = 2 }, { queue = "orders.3" }]
+[[queues]]
+name = "orders.{1..3}"
+"""
+
+
+def shop_of(broker: RunningBroker, channel: BlockingChannel) -> Shop:
+    management = Management(str(broker.management_url))
+    return Shop(broker, management, ConnectionSettings.from_uri(broker.url), channel)
+
+
+def declare(channel: BlockingChannel, exchange: str = "orders", **about: Any) -> None:
+    channel.exchange_declare(exchange, CHX, durable=True, **about)
+    for queue, weight in RING:
+        channel.queue_declare(queue, durable=True)
+        channel.queue_bind(queue, exchange, weight)
+
+
+@pytest.fixture
+def orders(vhost: RunningBroker) -> Iterator[Shop]:
+    """A vhost with the exchange and the queues of FILE."""
+    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
+        shop = shop_of(vhost, connection.channel())
+        declare(shop.channel)
+        yield shop
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "topology.toml"
+    path.write_text(FILE)
+    return str(path)
+
+
+def share_lost(shop: Shop, exchange: str, keys: int = 2000) -> float:
+    """Publish keys, and return the share that the broker returns as unroutable."""
+    returned: list[object] = []
+    with pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection:
+        channel = connection.channel()
+        channel.add_on_return_callback(lambda *given: returned.append(given))
+        for n in range(keys):
+            channel.basic_publish(exchange, f"key-{n}", b"", mandatory=True)
+        channel.queue_declare("", exclusive=True)  # the returns come before its answer
+        connection.process_data_events(0)
+    return len(returned) / keys
+
+
+def kinds(document: Any) -> list[tuple[str, Any]]:
+    return [(one["kind"], one["destination"]) for one in document["findings"]]
+
+
+def test_what_is_as_the_file_says_is_sound(orders: Shop, file: str, answer: Callable[..., Any]) -> None:
+    assert answer("topology", "check", file, *orders.live, *orders.via) == {
+        "format": "rabbit-chx/check",
+        "findings": [],
+    }
+    assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
+
+
+def test_another_order_is_found_with_its_exact_share(
+    orders: Shop, file: str, answer: Callable[..., Any]
+) -> None:
+    orders.channel.queue_unbind("orders.1", "orders", "1")
+    orders.channel.queue_bind("orders.1", "orders", "1")
+    assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
+    (order,) = answer("topology", "check", file, *orders.live, *orders.via, code=1)["findings"]
+    assert (order["kind"], order["exchange"], order["destination"]) == ("order", "orders", None)
+    with Broker(orders.broker.url, ring_source=orders.ring_via) as live:
+        ring = live.ring("orders")
+    wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
+    assert order["share"] == ring.share_moved(wanted)
+    assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {file};")
+
+
+def test_a_ring_that_cannot_be_read_is_never_green(
+    orders: Shop, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (("topology", "check", file), ("ring", "check", "orders")):
+        assert main([*command, *orders.live]) == 2
+        assert "give --ring-via PREFIX" in capsys.readouterr().err
+
+
+def test_objects_and_members_against_the_file(orders: Shop, file: str, answer: Callable[..., Any]) -> None:
+    orders.channel.queue_delete("orders.3")
+    orders.channel.queue_declare("orders.4", durable=True)
+    orders.channel.queue_bind("orders.4", "orders", "3")
+    document = answer("topology", "check", file, *orders.live, *orders.via, code=1)
+    assert kinds(document) == [
+        ("different", None), ("missing", "orders.3"), ("unexpected", "orders.4"),
+        ("missing", "orders.3"), ("unexpected", "orders.4"),
+    ]  # fmt: skip
+    assert [one["exchange"] for one in document["findings"]] == ["orders"] * 3 + [None] * 2
+
+
+def test_metrics_are_for_a_textfile_collector(
+    orders: Shop, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders.channel.queue_bind("orders.2", "orders", "7")
+    orders.channel.queue_unbind("orders.2", "orders", "7")
+    assert main(["topology", "check", file, *orders.live, *orders.via, "--output", "prometheus"]) == 1
+    found = parsed_exposition(capsys.readouterr().out)
+    about = {"vhost": orders.settings.vhost, "exchange": "orders"}
+    counts = found["rabbit_chx_check_findings"]
+    assert counts.value(kind="silent-binding", **about) == 1
+    assert counts.value(kind="hole", **about) == 0
+    assert found["rabbit_chx_unroutable_share_ratio"].value(**about) == 0
+    assert found["rabbit_chx_misplaced_share_ratio"].value(**about) > 0
+    assert found["rabbit_chx_check_success"].value() == 1
+
+
+def test_metrics_of_a_check_that_fails(orders: Shop, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = ("--ring-via", "false")
+    assert main(["topology", "check", file, *orders.live, *broken, "--output", "prometheus"]) == 70
+    shown = capsys.readouterr()
+    assert parsed_exposition(shown.out)["rabbit_chx_check_success"].value() == 0
+    assert "the ring was not read" in shown.err
+
+
+@pytest.mark.parametrize("temporary", ["exclusive", "auto-delete"])
+def test_queues_that_go_by_themselves(orders: Shop, answer: Callable[..., Any], temporary: str) -> None:
+    orders.channel.queue_declare(
+        "brief", exclusive=temporary == "exclusive", auto_delete=temporary == "auto-delete"
+    )
+    orders.channel.queue_bind("brief", "orders", "2")
+    document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
+    assert kinds(document) == [("transient-destination", "brief")]
+    assert document["findings"][0]["share"] > 0
+
+
+def test_a_member_that_leads_to_no_queue(orders: Shop, answer: Callable[..., Any]) -> None:
+    orders.channel.exchange_declare("slot", ExchangeType("fanout"), durable=True)
+    orders.channel.exchange_bind("slot", "orders", "4")
+    document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
+    assert kinds(document) == [("unroutable-share", None)]
+    assert document["findings"][0]["share"] == pytest.approx(share_lost(orders, "orders"), abs=0.04)
+    queue = orders.channel.queue_declare("", exclusive=True).method.queue
+    orders.channel.queue_bind(str(queue), "slot")
+    assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
+    assert share_lost(orders, "orders") == 0
+
+
+@pytest.mark.docker
+def test_on_3_8_an_exchange_of_which_all_messages_are_unroutable(
+    answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    need("docker")
+    with (
+        docker_broker("3.8") as broker,
+        pika.BlockingConnection(pika_parameters(broker.url)) as connection,
+    ):
+        shop = shop_of(broker, connection.channel())
+        # A queue that is bound twice: the unbinding of one binding takes all buckets, and the other stays listed.
+        shop.channel.queue_declare("q1", durable=True)
+        for exchange, also in (("empty", ""), ("rest", "spare")):
+            arguments = {"alternate-exchange": also} if also else {}
+            shop.channel.exchange_declare(exchange, CHX, durable=True, arguments=arguments)
+            shop.channel.queue_bind("q1", exchange, "1")
+            shop.channel.queue_bind("q1", exchange, "3")
+            shop.channel.queue_unbind("q1", exchange, "1")
+        # An unbinding moves the buckets behind it by the wrong number, and leaves holes where keys go.
+        shop.channel.exchange_declare("holes", CHX, durable=True)
+        for queue, weight in (("q1", "1"), ("q2", "2"), ("q1", "3"), ("q3", "2")):
+            shop.channel.queue_declare(queue, durable=True)
+            shop.channel.queue_bind(queue, "holes", weight)
+        shop.channel.queue_unbind("q1", "holes", "3")
+        found = {
+            name: answer("ring", "check", name, *shop.live, *shop.via, code=1)
+            for name in ("empty", "holes", "rest")
+        }
+        lost = {name: share_lost(shop, name, 300) for name in found}
+        assert main(["ring", "check", "empty", *shop.live, *shop.via, "--output", "prometheus"]) == 1
+        metrics = parsed_exposition(capsys.readouterr().out)
+    assert lost == {"empty": 1.0, "holes": 1.0, "rest": 1.0}
+    for document in found.values():
+        assert (kinds(document)[0], document["findings"][0]["share"]) == (("unroutable-share", None), 1.0)
+    assert kinds(found["empty"]) == [("unroutable-share", None), ("hole", None), ("silent-binding", "q1")]
+    assert "spare leads to no queue" in found["rest"]["findings"][0]["says"]
+    assert Counter(kind for kind, _ in kinds(found["holes"]))["hole"] == 1
+    assert metrics["rabbit_chx_unroutable_share_ratio"].value(exchange="empty") == 1
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("series", ["3.10", "4.0", "4.3"])
+def test_on_each_release_a_bound_queue_without_a_bucket_and_the_order_are_found(
+    series: str, file: str, answer: Callable[..., Any]
+) -> None:
+    need("docker")
+    with (
+        docker_broker(series) as broker,
+        pika.BlockingConnection(pika_parameters(broker.url)) as connection,
+    ):
+        shop = shop_of(broker, connection.channel())
+        declare(shop.channel)
+        assert answer("topology", "check", file, *shop.live, *shop.via)["findings"] == []
+        shop.channel.queue_bind("orders.2", "orders", "5")
+        twice = answer("topology", "check", file, *shop.live, *shop.via, code=1)
+        shop.channel.queue_unbind("orders.2", "orders", "5")
+        silent = answer("topology", "check", file, *shop.live, *shop.via, code=1)
+        assert share_lost(shop, "orders", 500) == 0
+        shop.channel.queue_unbind("orders.2", "orders", "2")
+        shop.channel.queue_bind("orders.2", "orders", "2")
+        order = answer("topology", "check", file, *shop.live, *shop.via, code=1)
+    assert kinds(twice) == [("second-binding", "orders.2"), ("different", "orders.2")]
+    assert kinds(silent) == [("silent-binding", "orders.2"), ("different", None)]
+    assert kinds(order) == [("order", None)]
