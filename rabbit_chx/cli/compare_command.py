@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rabbit_chx.analysis import Refused, compare_rings, movement_matrix
+from rabbit_chx.cli.given_rings import two_ring_options
 from rabbit_chx.cli.notation import (
     matrix_json,
     matrix_table,
@@ -20,9 +21,7 @@ from rabbit_chx.cli.notation import (
 )
 from rabbit_chx.cli.option_groups import (
     hashing_options,
-    other_ring_options,
     output_option,
-    ring_options,
 )
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, Outcome
 from rabbit_chx.cli.sample_options import sample_options
@@ -133,8 +132,7 @@ def _refusals(when: str, outcomes: Sequence[Place | Refused]) -> list[tuple[str,
     "--hash-header tenant --pattern 'tenant-{n}' --count 1000",
     short_help="Which keys move to another release or ring.",
 )
-@ring_options
-@other_ring_options
+@two_ring_options
 @hashing_options
 @sample_options()
 @click.option("--show", type=click.IntRange(0), help=f"How many moved keys to list.  [default: {_SHOWN}]")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from io import BufferedReader
 
-__all__ = ["RingInput", "claim_stdin", "file_name", "read_batches", "read_keys", "read_ring"]
+    from rabbit_chx.routing import ModulusHashExchange
+
+__all__ = ["RingInput", "claim_stdin", "file_name", "read_batches", "read_keys", "read_ring", "read_whole"]
 
 _CHUNK_BYTES = 1 << 16
 _STDIN = "-"
@@ -41,10 +43,14 @@ class RingInput:
     Attributes:
         ring: the ring.
         arguments: the exchange's arguments that decide what is hashed; None where they are not known.
+        doubt: why they are not known, as the beginning of a sentence; empty where the caller knows them.
+        modulus: the exchange, if it is of type ``x-modulus-hash``, which has no ring; `ring` is empty then.
     """
 
     ring: HashRing
     arguments: Mapping[str, str] | None = None
+    doubt: str = ""
+    modulus: ModulusHashExchange | None = None
 
 
 def read_ring(path: str) -> RingInput:
@@ -56,13 +62,7 @@ def read_ring(path: str) -> RingInput:
     Raises:
         InputError: the file cannot be read, or does not contain a ring.
     """
-    if path == _STDIN:
-        claim_stdin("the ring")
-    try:
-        with _opened(path) as file:
-            text = file.read()
-    except OSError as error:
-        raise InputError(f"the ring file {file_name(path)} cannot be read: {error.strerror}") from None
+    text = read_whole(path, "ring")
     try:
         ring = HashRing.from_json(text)
         document = json.loads(text)
@@ -71,12 +71,27 @@ def read_ring(path: str) -> RingInput:
             HashedOn.from_arguments(arguments)
     except InputError as error:
         raise InputError(f"{file_name(path)}: {error}") from None
-    if "arguments" in document and arguments is None:
-        say(
-            f"{file_name(path)} does not say what the exchange hashes, as it was read without the management API: "
-            "without --hash-header or --hash-property it is taken for the routing key"
-        )
-    return RingInput(ring, arguments)
+    why = ", as it was read without the management API" if "arguments" in document else ""
+    return RingInput(ring, arguments, f"{file_name(path)} does not say what the exchange hashes{why}")
+
+
+def read_whole(path: str, what: str) -> bytes:
+    """Read a whole file.
+
+    Args:
+        path: the file; ``-`` is stdin.
+        what: what it holds, such as ``ring``.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    if path == _STDIN:
+        claim_stdin(f"the {what}")
+    try:
+        with _opened(path) as file:
+            return file.read()
+    except OSError as error:
+        raise InputError(f"the {what} file {file_name(path)} cannot be read: {error.strerror}") from None
 
 
 def claim_stdin(what: str) -> None:

@@ -10,8 +10,9 @@ import click
 
 from rabbit_chx.analysis import NoKeyFoundError, keys_for
 from rabbit_chx.cli.arguments import bound_destination
+from rabbit_chx.cli.given_rings import ring_options
 from rabbit_chx.cli.notation import place_json, ring_as_json
-from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option, ring_options
+from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option
 from rabbit_chx.cli.outcome import Outcome, PartlyDoneError
 from rabbit_chx.rendering import Lines
 
@@ -88,7 +89,7 @@ class Search:
     short_help="Keys that land on a queue.",
 )
 @click.argument("destination", type=TEXT, metavar="QUEUE")
-@ring_options
+@ring_options()
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many keys.")
 @click.option(
     "--pattern",

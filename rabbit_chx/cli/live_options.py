@@ -17,7 +17,9 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.broker.firehose import trace_exchange
 from rabbit_chx.broker.management import Management
+from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
 from rabbit_chx.cli.option_groups import TEXT, with_options
+from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.rendering import CountProgress
 
@@ -27,16 +29,28 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis.traffic import Observation
     from rabbit_chx.broker import RingSource
     from rabbit_chx.broker.live_exchange import LiveExchange
+    from rabbit_chx.cli.config_file import NodeSettings
     from rabbit_chx.cli.option_groups import Command
 
-__all__ = ["LiveBroker", "counted", "live_options", "trace_options", "traced", "unwound_by_signals"]
+__all__ = [
+    "BrokerOptions",
+    "LiveBroker",
+    "broker_options",
+    "counted",
+    "live_options",
+    "trace_options",
+    "traced",
+    "unwound_by_signals",
+]
+
+_NAMES = ("url", "vhost", "management_url", "ring_via", "config", "node")
 
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LiveBroker:
     """How to reach the broker.
 
@@ -51,6 +65,9 @@ class LiveBroker:
     settings: ConnectionSettings
     management_url: str | None
     ring_source: RingSource | None
+
+    def __repr__(self) -> str:
+        return f"LiveBroker({self.settings.masked_url!r})"
 
     def management(self, why: str) -> Management:
         """Return the HTTP API, with the login of the AMQP URI where its own URL has none.
@@ -85,35 +102,89 @@ class LiveBroker:
         return f"{scheme}://{login}@{rest}"
 
 
-def live_options(command: Command) -> Command:
-    """Add the options that name a broker; the command gets a `broker`, a `LiveBroker`."""
+@dataclass(frozen=True, slots=True, repr=False)
+class BrokerOptions:
+    """The options that name a broker, as they were given; nothing is read before `live_broker`.
 
-    @functools.wraps(command)
-    def with_broker(
-        *,
-        url: str | None,
-        vhost: str | None,
-        management_url: str | None,
-        ring_via: str | None,
-        **others: Any,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        if not url:
+    Attributes:
+        url: ``--url``.
+        vhost: ``--vhost``.
+        management_url: ``--management-url``.
+        ring_via: ``--ring-via``.
+        config: ``--config``.
+        node: ``--node``.
+        typed: those of them that are on the command line, and not only in the environment.
+    """
+
+    url: str | None
+    vhost: str | None
+    management_url: str | None
+    ring_via: str | None
+    config: str | None
+    node: str | None
+    typed: tuple[str, ...]
+
+    def live_broker(self) -> LiveBroker:
+        """Return the broker that they name. An option goes before the environment, and that before the file.
+
+        Raises:
+            InputError: they name none, or one of them is wrong.
+        """
+        url, management_url, ring_via = self.url or None, self.management_url or None, self.ring_via
+        named = self.config is not None or self.node is not None
+        if named or (url, management_url) == (None, None):
+            node = read_node(self.config, self.node)
+            if node is not None:
+                if url is not None:
+                    self._say_other_host(node, url)
+                url, management_url = url or node.url, management_url or node.management_url
+                ring_via = node.ring_via if ring_via is None else ring_via
+        if url is None:
             raise InputError(
-                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL"
+                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL, or write its address "
+                f"in {DEFAULT_FILE}"
             )
         settings = ConnectionSettings.from_uri(url)
-        if vhost is not None:
-            url = urlsplit(url)._replace(path="/" + quote(vhost, safe="")).geturl()
-            settings = replace(settings, vhost=vhost)
+        if self.vhost is not None and ("--vhost" in self.typed or "--url" not in self.typed):
+            url = urlsplit(url)._replace(path="/" + quote(self.vhost, safe="")).geturl()
+            settings = replace(settings, vhost=self.vhost)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
-        return command(broker=LiveBroker(url, settings, management_url or None, source), **others)
+        return LiveBroker(url, settings, management_url, source)
+
+    def _say_other_host(self, node: NodeSettings, url: str) -> None:
+        """Say that the file is passed over in part, if it names another host."""
+        given, own = (ConnectionSettings.from_uri(one).host for one in (url, node.url))
+        if given != own:
+            name = "--url" if "--url" in self.typed else "$AMQP_URL"
+            say(f"{name} names the host {given} and goes before {node.where}, which names {own}")
+
+
+def broker_options(command: Command) -> Command:
+    """Add the options that name a broker; the command gets `broker_options`, a `BrokerOptions`."""
+
+    @functools.wraps(command)
+    def with_options_of_a_broker(**others: Any) -> Any:  # noqa: ANN401
+        given = {name: others.pop(name) for name in _NAMES}
+        context = click.get_current_context()
+        typed = tuple(
+            "--" + name.replace("_", "-")
+            for name in _NAMES
+            if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        )
+        return command(broker_options=BrokerOptions(**given, typed=typed), **others)
 
     return with_options(
-        with_broker,
+        with_options_of_a_broker,
         click.option(
             "--url", envvar="AMQP_URL", metavar="URL", help="The broker's AMQP URI.  [default: $AMQP_URL]"
         ),
-        click.option("--vhost", type=TEXT, metavar="NAME", help="The vhost.  [default: that of the URL]"),
+        click.option(
+            "--vhost",
+            envvar="RABBIT_CHX_VHOST",
+            type=TEXT,
+            metavar="NAME",
+            help="The vhost.  [default: $RABBIT_CHX_VHOST, or that of the URL]",
+        ),
         click.option(
             "--management-url",
             envvar="RABBIT_CHX_MANAGEMENT_URL",
@@ -128,7 +199,30 @@ def live_options(command: Command) -> Command:
             help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
             "'kubectl exec POD --', or '' on the broker's own machine.  [default: $RABBIT_CHX_RING_VIA]",
         ),
+        click.option(
+            "--config",
+            envvar=["RABBIT_CHX_CONFIG", "RABBITMQADMIN_CONFIG_FILE_PATH"],
+            metavar="FILE",
+            help="The configuration file of rabbitmqadmin, for what is not given otherwise.  "
+            f"[default: $RABBIT_CHX_CONFIG, or {DEFAULT_FILE} where neither URL is given]",
+        ),
+        click.option(
+            "--node",
+            envvar=["RABBIT_CHX_NODE", "RABBITMQADMIN_NODE_ALIAS"],
+            metavar="SECTION",
+            help=f"The broker's section in that file.  [default: $RABBIT_CHX_NODE, or {DEFAULT_NODE}]",
+        ),
     )
+
+
+def live_options(command: Command) -> Command:
+    """Add the options that name a broker; the command gets a `broker`, a `LiveBroker`."""
+
+    @functools.wraps(command)
+    def with_broker(*, broker_options: BrokerOptions, **others: Any) -> Any:  # noqa: ANN401
+        return command(broker=broker_options.live_broker(), **others)
+
+    return broker_options(with_broker)
 
 
 def trace_options(command: Command) -> Command:

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rabbit_chx.analysis import MovementMatrix, Place
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import HashRing, Release
 
 __all__ = [
+    "ASSUMED",
     "bucket_ranges",
     "exchange_facts",
     "hashes_text",
@@ -27,12 +28,14 @@ __all__ = [
     "place_json",
     "place_text",
     "plural",
+    "release_json",
     "ring_as_json",
     "ring_text",
     "rounded",
 ]
 
-_ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
+#: How the ring is known that is assumed from the bindings of a live broker, and the remedy.
+ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
 _NOWHERE = "(nowhere)"
 _MOST_COLUMNS = 12
 _MOST_MOVES = 50
@@ -102,7 +105,7 @@ def exchange_facts(
         ("hashes", hashes_text(arguments)),
         ("ring", ring_text(ring)),
     ]
-    return [*facts, ("", _ASSUMED)] if ring.provenance == "assumed" else facts
+    return [*facts, ("", ASSUMED)] if ring.provenance == "assumed" else facts
 
 
 def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
@@ -127,15 +130,16 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
 def ring_as_json(ring: HashRing) -> dict[str, Any]:
     """Return provenance, release and size of a ring for programs; `HashRing.to_json` writes a whole ring."""
     return {
-        "release": {
-            "version": ring.release.version,
-            "store": ring.release.store,
-            "store_known": ring.release.store_known,
-        },
+        "release": release_json(ring.release),
         "provenance": ring.provenance,
         "buckets": len(ring.buckets),
         "destinations": [place_json(place) for place in ring.destinations],
     }
+
+
+def release_json(release: Release) -> dict[str, Any]:
+    """Return a release for programs."""
+    return {"version": release.version, "store": release.store, "store_known": release.store_known}
 
 
 def matrix_table(

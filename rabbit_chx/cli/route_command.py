@@ -8,8 +8,9 @@ import click
 
 from rabbit_chx.analysis import Refused
 from rabbit_chx.cli.arguments import parse_header, parse_property
+from rabbit_chx.cli.given_rings import ring_options
 from rabbit_chx.cli.input_files import claim_stdin, read_batches
-from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option, ring_options
+from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.route_report import Answer, RouteReport
 from rabbit_chx.errors import ChannelClosedError, InputError
@@ -31,7 +32,7 @@ _STDIN = ("-",)
     short_help="Where keys go, and why.",
 )
 @click.argument("keys", nargs=-1, type=TEXT, metavar="[KEY]...")
-@ring_options
+@ring_options(modulus=True)
 @hashing_options
 @click.option(
     "--header",
@@ -80,17 +81,23 @@ def route(
         return {"routing_key": key, **whole} if whole else hashed.hashing.message(hashed.value(key))
 
     exchange = ConsistentHashExchange("offline", ring, hashed.hashing.arguments)
+    if explain and hashed.modulus is not None:
+        raise InputError(
+            f"--explain explains rings, and exchange {hashed.modulus.name!r} is of type x-modulus-hash: leave it out"
+        )
 
     def answer(key: str) -> Answer:
+        if hashed.modulus is not None:
+            return Answer(key, hashed.modulus.route(**message(key)))
         if explain:
             explanation = exchange.explain(**message(key))
             return Answer(key, explanation.destination, explanation)
         return Answer(key, exchange.route(**message(key)))
 
     if keys != _STDIN:
-        return Outcome(output, RouteReport(ring, [answer(key) for key in keys or ("",)]))
+        return Outcome(output, RouteReport(hashed.modulus or ring, [answer(key) for key in keys or ("",)]))
     claim_stdin("the keys")
-    if explain or whole:
+    if explain or whole or hashed.modulus is not None:
         return Outcome(output, batches=_one_by_one(answer))
     return Outcome(output, batches=_in_batches(ring, hashed, answer))
 

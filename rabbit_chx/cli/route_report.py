@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.cli.notation import place_json, place_text, ring_as_json, ring_text
+from rabbit_chx.cli.notation import place_json, place_text, plural, release_json, ring_as_json, ring_text
 from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 from rabbit_chx.rendering.table import printable
+from rabbit_chx.routing import ModulusHashExchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -64,11 +65,11 @@ class RouteReport:
     """Where some keys go.
 
     Attributes:
-        ring: the ring.
+        source: the ring, or the exchange of type ``x-modulus-hash``.
         answers: one for each key, in the order of the keys.
     """
 
-    ring: HashRing
+    source: HashRing | ModulusHashExchange
     answers: Sequence[Answer]
 
     def blocks(self) -> Iterator[Block]:
@@ -81,16 +82,26 @@ class RouteReport:
             if answer.explanation:
                 named = [("key", answer.key), ("destination", place_text(answer.place))]
                 yield Facts([*named, *_facts(answer.explanation)])
-        yield Line(f"ring: {ring_text(self.ring)}")
+        if isinstance(self.source, ModulusHashExchange):
+            yield Line(
+                f"exchange: x-modulus-hash; rules of {self.source.release}; "
+                f"{plural(len(self.source.destinations), 'binding')}"
+            )
+        else:
+            yield Line(f"ring: {ring_text(self.source)}")
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        return {
-            "format": "rabbit-chx/route",
-            "format_version": 1,
-            "ring": ring_as_json(self.ring),
-            "answers": [answer.as_json() for answer in self.answers],
+        document = {"format": "rabbit-chx/route", "format_version": 1}
+        answers = [answer.as_json() for answer in self.answers]
+        if not isinstance(self.source, ModulusHashExchange):
+            return {**document, "ring": ring_as_json(self.source), "answers": answers}
+        mirror = {
+            "exchange": self.source.name,
+            "release": release_json(self.source.release),
+            "destinations": [place_json(place) for place in self.source.destinations],
         }
+        return {**document, "ring": None, "modulus": mirror, "answers": answers}
 
 
 def _facts(why: Explanation) -> list[tuple[str, str]]:

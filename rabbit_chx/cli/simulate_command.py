@@ -9,6 +9,7 @@ import click
 
 from rabbit_chx.analysis import simulate as simulate_ring
 from rabbit_chx.cli.arguments import parse_binding, parse_unbind
+from rabbit_chx.cli.given_rings import ring_options, say_ignored
 from rabbit_chx.cli.notation import (
     matrix_json,
     matrix_table,
@@ -24,8 +25,6 @@ from rabbit_chx.cli.option_groups import (
     TEXT,
     hashing_options,
     output_option,
-    ring_options,
-    say_ignored,
 )
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.sample_options import sample_options
@@ -213,7 +212,7 @@ def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
     epilog="Example: rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
     short_help="Shares of a ring, a sample on it, and what a change moves.",
 )
-@ring_options
+@ring_options()
 @click.option(
     "--unbind",
     "unbound",

@@ -7,6 +7,7 @@ import re
 import shlex
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pika
 import pytest
@@ -20,6 +21,8 @@ from rabbit_chx.routing import Release
 from rabbit_chx.topology.sequences.exchange_reading import release_read
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -38,8 +41,27 @@ def publish_when_traced(management: Management, url: str, done: threading.Event)
             channel.basic_publish("orders", f"user-{n}", b"")
 
 
+def write_config(path: Path, vhost: RunningBroker, name: str) -> None:
+    """Write the configuration file of the page, with the addresses of the test's broker."""
+    shown = re.search(r"^```toml\n(\[prod\].*?)^```$", page("docs/cli.md"), re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    api, amqp = urlsplit(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url)
+    here = {
+        '"localhost"': f'"{api.hostname}"',
+        "15672": f"{api.port}\namqp_port = {amqp.port}",
+        'username = "guest"': f'username = "{amqp.username}"',
+        'password = "guest"': f'password = "{amqp.password.reveal()}"',
+        '"shop"': f'"{name}"',
+        "docker exec rabbitmq": shlex.join(vhost.ring_via or ()),
+    }
+    path.write_text(replaced(shown[1], here))
+    path.chmod(0o600)
+
+
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:90] for command, _ in EXAMPLES])
-def test_the_example_prints_what_the_page_says(vhost: RunningBroker, command: str, printed: str) -> None:
+def test_the_example_prints_what_the_page_says(
+    vhost: RunningBroker, tmp_path: Path, command: str, printed: str
+) -> None:
     assert vhost.management_url is not None, "this needs RABBIT_CHX_TEST_MANAGEMENT_URL"
     assert vhost.ring_via is not None, "this needs RABBIT_CHX_TEST_RING_VIA"
     with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
@@ -53,6 +75,7 @@ def test_the_example_prints_what_the_page_says(vhost: RunningBroker, command: st
     name = ConnectionSettings.from_uri(vhost.url).vhost
     here = {
         "4.3.6 (khepri)": str(release),
+        "4.3.6 (khepri?)": str(Release(vhost.version)),
         '"version": "4.3.6"': f'"version": "{release.version}"',
         '"store": "khepri"': f'"store": "{release.store}"',
         '"store_known": true': f'"store_known": {json.dumps(release.store_known)}',
@@ -63,12 +86,18 @@ def test_the_example_prints_what_the_page_says(vhost: RunningBroker, command: st
     addresses = {
         "http://guest:guest@localhost:15672": vhost.management_url,
         "docker exec rabbitmq": shlex.join(vhost.ring_via),
+        "--vhost shop": f"--vhost {name}",
     }
+    environment = {"HOME": str(tmp_path)}
+    if "--node" in command:
+        write_config(tmp_path / ".rabbitmqadmin.conf", vhost, name)
+    else:
+        environment["AMQP_URL"] = vhost.url
     done = threading.Event()
     publisher = threading.Thread(target=publish_when_traced, args=(management, vhost.url, done))
     publisher.start()
     try:
-        ran = run_command(replaced(command, addresses), 90, AMQP_URL=vhost.url)
+        ran = run_command(replaced(command, addresses), 90, tmp_path, **environment)
     finally:
         done.set()
         publisher.join(60)

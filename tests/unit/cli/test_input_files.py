@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 def test_a_ring_file_keeps_its_provenance_and_its_holes(answer: Callable[..., Any], tmp_path: Path) -> None:
     ring = HashRing.from_buckets(["q1", None, "q2"], Release("3.8.9"))
-    path = tmp_path / "ring.json"
-    path.write_text(ring.to_json())
-    document = answer("route", "--ring", str(path), "k1", "k2", "k3", "k4")
+    path = shown_ring(tmp_path / "ring.json", {}, ring)
+    document = answer("route", "--ring", path, "k1", "k2", "k3", "k4")
     assert document["ring"]["provenance"] == "read"
     assert [row["destination"] for row in document["answers"]] == [
         ring.destination_for(key) for key in ("k1", "k2", "k3", "k4")
     ]
-    assert answer("route", "--ring", str(path), "--release", "4.3.6", "k")["ring"]["provenance"] == "assumed"
+    assert answer("route", "--ring", path, "--release", "4.3.6", "k")["ring"]["provenance"] == "assumed"
 
 
 def shown_ring(path: Path, arguments: Mapping[str, Any] | None, ring: HashRing = RING) -> str:

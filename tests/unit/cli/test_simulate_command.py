@@ -73,5 +73,5 @@ def test_holes_have_no_ideal(answer: Callable[..., Any], shown: Callable[..., st
         "100.000%",
         "0.000%",
     ]
-    text = shown("route", "--ring", str(path), "k")
+    text = shown("route", "--ring", str(path), "--hash-header", "h", "k")
     assert "(nowhere)" in text

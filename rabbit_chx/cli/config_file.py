@@ -1,0 +1,248 @@
+"""The configuration file of rabbitmqadmin: the addresses and the login of a broker, kept out of the list of processes.
+
+rabbitmqadmin 2 reads TOML (rabbitmqadmin-ng v2.29.0, ``src/config.rs``), rabbitmqadmin 1 reads INI (rabbitmq-server
+v3.10.8, ``deps/rabbitmq_management/bin/rabbitmqadmin``, ``make_configuration``). Both are read here, and both tools
+ignore the keys that are ours.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import stat
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, unquote, urlsplit
+
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["DEFAULT_FILE", "DEFAULT_NODE", "NodeSettings", "read_node"]
+
+#: Where rabbitmqadmin looks for the file, and in which section, where it is not told.
+DEFAULT_FILE = "~/.rabbitmqadmin.conf"
+DEFAULT_NODE = "default"
+
+#: The keys of rabbitmqadmin 2, then those of rabbitmqadmin 1 that are named otherwise, then ours.
+_KEYS = (
+    "base_uri",
+    "scheme",
+    "tls",
+    "hostname",
+    "port",
+    "path_prefix",
+    "username",
+    "password",
+    "virtual_host",
+)
+_OTHER_NAMES = {"ssl": "tls", "vhost": "virtual_host"}
+_OURS = ("amqp_url", "amqp_port", "ring_via")
+_SECRET = ("base_uri", "password", "amqp_url")
+_AUTHORITIES = ("ca_certificate_bundle_path", "ssl_ca_cert_file")
+_SWITCH = {"true": True, "false": False}
+_AT = re.compile(r"\(?at (line \d+|end of document)")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NodeSettings:
+    """What a section of the file says about a broker.
+
+    Attributes:
+        where: the file and the section, for messages.
+        url: the AMQP URI, with login and vhost.
+        management_url: the URL of the HTTP API, with login.
+        ring_via: the command prefix that reaches rabbitmqctl; None where it is not said.
+    """
+
+    where: str
+    url: str
+    management_url: str
+    ring_via: str | None
+
+    def __repr__(self) -> str:
+        return f"NodeSettings({self.where!r})"
+
+
+def read_node(path: str | None, node: str | None) -> NodeSettings | None:
+    """Read the section of a broker. Where the file holds a password and others may read it, a line on stderr says so.
+
+    Args:
+        path: the file; None for that of rabbitmqadmin, if it is there.
+        node: the section; None for ``default``.
+
+    Returns:
+        The settings; None where neither was given and there is no such file or section.
+
+    Raises:
+        InputError: the file cannot be read, or does not have the section, or a key has a value that cannot be used. No
+            value is in the message.
+    """
+    file = Path(DEFAULT_FILE if path is None else path)
+    try:
+        file = file.expanduser()
+        text, mode = file.read_text(encoding="utf-8"), file.stat().st_mode
+    except (OSError, RuntimeError, ValueError) as error:  # no home is a RuntimeError, no UTF-8 a ValueError
+        if path is None and node is None and isinstance(error, OSError | RuntimeError):
+            return None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        option = f"--config {path}" if path else f"--node {node} is a section of {DEFAULT_FILE}, which"
+        raise InputError(
+            f"{option} cannot be read: {why}; give the configuration file of rabbitmqadmin"
+        ) from None
+    sections = _sections(text, str(file))
+    name = DEFAULT_NODE if node is None else node
+    if name not in sections:
+        if path is None and node is None:
+            return None
+        there = ", ".join(f"--node {section}" for section in sections) or "add one, such as [default]"
+        raise InputError(
+            f"{file} has no section [{name}]: give {there}" if sections else f"{file} is empty: {there}"
+        )
+    section = _Section(f"{file}, section [{name}]", sections[name])
+    if (
+        os.name == "posix"
+        and mode & (stat.S_IRGRP | stat.S_IROTH)
+        and any(key in section.given for key in _SECRET)
+    ):
+        say(f"{file} holds a password, and others may read it: run chmod 600 {file}")
+    return section.settings()
+
+
+def _sections(text: str, file: str) -> dict[str, dict[str, Any]]:
+    """Return the sections of a file, TOML or INI. Messages of the parsers hold values, so only their lines are told."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = _AT.search(str(error))
+        toml = at[1] if at else "the text"
+    else:
+        return {name: table for name, table in tables.items() if isinstance(table, dict)}
+    parser = configparser.ConfigParser()
+    try:
+        parser.read_string(text)
+        found = {name: dict(parser.items(name)) for name in parser.sections()}
+    except configparser.InterpolationError as error:
+        raise InputError(
+            f"{file}, section [{error.section}], key {error.option}: a % in a value of an INI file is written %%"
+        ) from None
+    except (configparser.Error, ValueError) as error:
+        line = getattr(error, "lineno", None) or next(
+            (line for line, _ in getattr(error, "errors", ())), None
+        )
+        ini = "the text" if line is None else f"line {line}"
+        raise InputError(
+            f"{file} is no configuration file of rabbitmqadmin: {toml} is not TOML, as version 2 reads it, and {ini} is "
+            "not INI, as version 1 reads it"
+        ) from None
+    if any(value.startswith(('"', "'")) for values in found.values() for value in values.values()):
+        raise InputError(
+            f"{file} has values in quotes, as the TOML of rabbitmqadmin 2 has them, but {toml} is not TOML: put "
+            "quotes around each text, and none around numbers"
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    where: str
+    given: Mapping[str, Any]
+
+    def settings(self) -> NodeSettings:
+        """Return what the section says."""
+        self._refuse_misspelt()
+        base = self._base()
+        tls = self._switch("tls") or self._text("scheme", "http").lower() == "https" or base.scheme == "https"
+        host = (base.hostname or self._text("hostname", "localhost")).strip("[]")
+        shown_host = f"[{host}]" if ":" in host else host
+        login = ":".join(
+            quote(self._text(key, unquote(own or "guest")), safe="")
+            for key, own in (("username", base.username), ("password", base.password))
+        )
+        vhost = quote(self._text("virtual_host", "/"), safe="")
+        port = base.port or self._port("port", 15671 if tls else 15672)
+        amqp_port = self._port("amqp_port", 5671 if tls else 5672)
+        if tls and any(key in self.given for key in _AUTHORITIES) and "SSL_CERT_FILE" not in os.environ:
+            say(
+                f"{self.where}: the management API is verified by the system's authorities; for others set SSL_CERT_FILE"
+            )
+        return NodeSettings(
+            self.where,
+            self._amqp_url(login, vhost)
+            or f"{'amqps' if tls else 'amqp'}://{login}@{shown_host}:{amqp_port}/{vhost}",
+            f"{'https' if tls else 'http'}://{login}@{shown_host}:{port}{self._prefix()}",
+            self._text("ring_via", None),
+        )
+
+    def _base(self) -> Any:  # noqa: ANN401  # a SplitResult
+        text = self._text("base_uri", "")
+        try:
+            parts = urlsplit(text)
+            _ = parts.port
+        except ValueError:
+            self._fail("base_uri", "this is http://host:port, or https://")
+        if text and (parts.scheme not in ("http", "https") or not parts.hostname):
+            self._fail("base_uri", "this is http://host:port, or https://")
+        return parts
+
+    def _amqp_url(self, login: str, vhost: str) -> str | None:
+        """Return our own key, with the login and the vhost of the section where it has none."""
+        text = self._text("amqp_url", None)
+        if text is None:
+            return None
+        scheme, separator, rest = text.partition("://")
+        if scheme.lower() not in ("amqp", "amqps") or not separator:
+            self._fail("amqp_url", "this is amqp://host:5672, or amqps://")
+        address, query, parameters = rest.partition("?")
+        host, _, path = address.partition("/")
+        if "@" not in host:
+            host = f"{login}@{host}"
+        return f"{scheme}://{host}/{path or vhost}{query}{parameters}"
+
+    def _prefix(self) -> str:
+        """Return what is before ``/api``. The prefix of rabbitmqadmin 2 ends in ``/api``, that of 1 does not."""
+        parts = [part for part in self._text("path_prefix", "").split("/") if part]
+        return "".join(f"/{quote(part)}" for part in (parts[:-1] if parts[-1:] == ["api"] else parts))
+
+    def _value(self, key: str) -> Any:  # noqa: ANN401  # whatever TOML has
+        names = [key, *(old for old, new in _OTHER_NAMES.items() if new == key)]
+        return next((self.given[name] for name in names if name in self.given), None)
+
+    def _text(self, key: str, default: Any) -> Any:  # noqa: ANN401  # a text, or the default
+        value = self._value(key)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            self._fail(key, "this is a text; in TOML it has quotes")
+        return value
+
+    def _port(self, key: str, default: int) -> int:
+        value = self._value(key)
+        if value is None:
+            return default
+        digits = str(value)
+        if isinstance(value, bool) or not re.fullmatch("[0-9]{1,5}", digits) or not 1 <= int(digits) <= 65535:
+            self._fail(key, "this is a number from 1 to 65535")
+        return int(digits)
+
+    def _switch(self, key: str) -> bool:
+        value = self._value(key)
+        if value is None or isinstance(value, bool):
+            return bool(value)
+        if str(value).lower() not in _SWITCH:
+            self._fail(key, "this is true or false")
+        return _SWITCH[str(value).lower()]
+
+    def _refuse_misspelt(self) -> None:
+        for key in self.given:
+            meant = key.lower().replace("-", "_")
+            if key != meant and meant in (*_KEYS, *_OTHER_NAMES, *_OURS):
+                self._fail(key, f"this key is written {meant}")
+
+    def _fail(self, key: str, rule: str) -> NoReturn:
+        raise InputError(f"{self.where}, key {key}: {rule}")

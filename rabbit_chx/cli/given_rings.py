@@ -1,0 +1,263 @@
+"""The ring that the options give: as bindings, as a file, or as an exchange of a live broker or a definitions file."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.cli.arguments import parse_binding
+from rabbit_chx.cli.exchange_place import ExchangePlace
+from rabbit_chx.cli.input_files import RingInput
+from rabbit_chx.cli.input_files import read_ring as read_ring_file
+from rabbit_chx.cli.live_options import broker_options
+from rabbit_chx.cli.notation import hashes_text
+from rabbit_chx.cli.option_groups import STORES, TEXT, given_release, with_options
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import HashRing
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rabbit_chx.cli.live_options import BrokerOptions
+    from rabbit_chx.cli.option_groups import Command
+    from rabbit_chx.cli.outcome import Outcome
+    from rabbit_chx.routing import Destination, Release
+    from rabbit_chx.routing.release import Store
+
+__all__ = ["ring_options", "say_ignored", "two_ring_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class RingChoice:
+    """The options of one ring. At most one of the first three may be given.
+
+    Attributes:
+        bindings: its bindings.
+        file: its file.
+        exchange: the exchange whose ring it is.
+        rules: the release whose rules apply; None for that of the ring.
+        name: what messages call it.
+    """
+
+    bindings: tuple[str, ...]
+    file: str | None
+    exchange: str | None
+    rules: Release | None
+    name: str = "the ring"
+
+    def read(self, place: ExchangePlace, *, modulus: bool = False) -> RingInput | None:
+        """Return the ring; None where none of the options was given.
+
+        Args:
+            place: where exchanges are looked up.
+            modulus: whether an ``x-modulus-hash`` exchange will do.
+
+        Raises:
+            RabbitChxError: it is given twice, or cannot be read.
+        """
+        given = [
+            *(["bindings"] if self.bindings else []),
+            *([] if self.file is None else [f"the file {self.file}"]),
+            *([] if self.exchange is None else [f"the exchange {self.exchange}"]),
+        ]
+        if len(given) > 1:
+            raise InputError(f"{self.name} is given twice, as {given[0]} and as {given[1]}: give it once")
+        if self.exchange is not None:
+            return place.read(self.exchange, self.rules, modulus=modulus)
+        if self.file is not None:
+            read = read_ring_file(self.file)
+            return read if self.rules is None else replace(read, ring=read.ring.with_release(self.rules))
+        if not self.bindings:
+            return None
+        pairs = list(map(parse_binding, self.bindings))
+        ring = HashRing.from_bindings(pairs, self.rules)
+        say_ignored(HashRing.from_buckets((), ring.release), pairs)
+        return RingInput(ring)
+
+
+def ring_options(*, modulus: bool = False) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options of a ring; the command gets a `ring_input`, a `RingInput`, which
+    `hashing_options` reads.
+
+    Args:
+        modulus: whether an ``x-modulus-hash`` exchange will do.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_ring(
+            *,
+            broker_options: BrokerOptions,
+            bindings: tuple[str, ...],
+            ring_file: str | None,
+            exchange: str | None,
+            definitions: str | None,
+            release: str | None,
+            store: Store | None,
+            **others: Any,  # noqa: ANN401
+        ) -> Outcome:
+            place = ExchangePlace(broker_options, definitions)
+            place.refuse_idle(asked=exchange is not None)
+            choice = RingChoice(bindings, ring_file, exchange, given_release(release, store))
+            return command(ring_input=_or_refused(choice.read(place, modulus=modulus)), **others)
+
+        return _with_ring_parameters(with_ring)
+
+    return decorate
+
+
+def two_ring_options(command: Command) -> Command:
+    """Add the options of two rings; the command gets a `ring_input`, which `hashing_options` reads, and the `other`
+    ring.
+
+    The other is a ring of its own, or the same buckets under another release.
+    """
+
+    @functools.wraps(command)
+    def with_rings(
+        *,
+        broker_options: BrokerOptions,
+        bindings: tuple[str, ...],
+        ring_file: str | None,
+        exchange: str | None,
+        definitions: str | None,
+        release: str | None,
+        store: Store | None,
+        to_bindings: tuple[str, ...],
+        to_ring_file: str | None,
+        to_exchange: str | None,
+        to_release: str | None,
+        to_store: Store | None,
+        **others: Any,  # noqa: ANN401
+    ) -> Outcome:
+        place = ExchangePlace(broker_options, definitions)
+        place.refuse_idle(asked=(exchange, to_exchange) != (None, None))
+        choice = RingChoice(bindings, ring_file, exchange, given_release(release, store))
+        given, rules = _or_refused(choice.read(place)), given_release(to_release, to_store)
+        if rules is None and to_bindings:
+            rules = given.ring.release
+        other = RingChoice(to_bindings, to_ring_file, to_exchange, rules, "the other ring").read(place)
+        if other is None:
+            if rules is None:
+                raise InputError(
+                    "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
+                )
+            other = replace(given, ring=given.ring.with_release(rules))
+        return command(ring_input=_both(given, other), other=other.ring, **others)
+
+    return _with_ring_parameters(
+        with_options(
+            with_rings,
+            click.option(
+                "--to-bind",
+                "to_bindings",
+                type=TEXT,
+                multiple=True,
+                metavar="QUEUE=WEIGHT",
+                help="A binding of the other ring.",
+            ),
+            click.option("--to-ring", "to_ring_file", metavar="FILE", help="The other ring, from a file."),
+            click.option(
+                "--to-exchange",
+                type=TEXT,
+                metavar="NAME",
+                help="The other ring, of an exchange beside that of --exchange.",
+            ),
+            click.option(
+                "--to-release",
+                metavar="VERSION",
+                help="The other RabbitMQ version; without another ring the buckets stay the same.",
+            ),
+            click.option("--to-store", type=STORES, help="The other release's metadata store."),
+        )
+    )
+
+
+def say_ignored(before: HashRing, bindings: Iterable[tuple[Destination, str]]) -> None:
+    """Say on stderr which bindings a broker ignores.
+
+    Args:
+        before: the ring before the first binding.
+        bindings: the bindings that are then made, one after another.
+    """
+    release = before.release
+    bound, made = set(before.destinations), set(before.bindings or ())
+    for destination, key in bindings:
+        if (destination, key) in made:
+            say(f"the binding {destination!s}={key} is given twice: for the broker it is one")
+        elif destination in bound and not release.follows(DUPLICATES_APPEND):
+            say(
+                f"the binding {destination!s}={key} changes nothing: RabbitMQ {release.version} ignores a second binding "
+                f"of {destination!s}; to give it another weight, unbind it first"
+            )
+        bound.add(destination)
+        made.add((destination, key))
+
+
+def _with_ring_parameters(command: Command) -> Command:
+    return with_options(
+        broker_options(command),
+        click.option(
+            "--bind",
+            "bindings",
+            type=TEXT,
+            multiple=True,
+            metavar="QUEUE=WEIGHT",
+            help="A binding; give bindings in bind order. Write an exchange as exchange:NAME=WEIGHT.",
+        ),
+        click.option(
+            "--ring",
+            "ring_file",
+            metavar="FILE",
+            help="A ring instead of bindings, as `ring show --output json` or HashRing.to_json wrote it; - is stdin.",
+        ),
+        click.option(
+            "--exchange",
+            type=TEXT,
+            metavar="NAME",
+            help="The ring of this exchange instead: of the live broker of --url, or of --definitions.",
+        ),
+        click.option(
+            "--definitions",
+            metavar="FILE",
+            help="With --exchange: a definitions file of RabbitMQ instead of a live broker. It does not hold the order "
+            "of a ring.",
+        ),
+        click.option(
+            "--release",
+            metavar="VERSION",
+            help="The RabbitMQ version whose rules apply; 4.3 is the newest known 4.3.  [default: that of the ring, the "
+            "broker or the file, or the newest]",
+        ),
+        click.option(
+            "--store",
+            type=STORES,
+            help="The release's metadata store.  [default: that of a fresh broker; shown as khepri? where the release "
+            "may have either]",
+        ),
+    )
+
+
+def _or_refused(given: RingInput | None) -> RingInput:
+    if given is None:
+        raise InputError(
+            "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --exchange NAME"
+        )
+    return given
+
+
+def _both(given: RingInput, other: RingInput) -> RingInput:
+    """Return the first ring, with what is known about the arguments of either."""
+    if given.arguments is None:
+        return replace(given, arguments=other.arguments, doubt=given.doubt or other.doubt)
+    if other.arguments is not None and dict(given.arguments) != dict(other.arguments):
+        raise InputError(
+            f"the exchange of the one ring hashes {hashes_text(given.arguments)}, that of the other "
+            f"{hashes_text(other.arguments)}: no key is the same for both"
+        )
+    return given
