@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Applied", "Permission", "changes_done", "plan_applied"]
 
-_AT_ONCE = 100
+_AT_ONCE = 200
 _LOCKED, _REFUSED, _NOT_FOUND = 405, 403, 404
 
 

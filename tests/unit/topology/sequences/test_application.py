@@ -1,0 +1,213 @@
+"""A plan is checked, done in order and compared. The broker's answers are scripted: they are faults that no broker gives at will."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx import Release
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ApplyError,
+    ConnectionLostError,
+    PlanOutdatedError,
+    PlanRefusedError,
+)
+from rabbit_chx.topology import Applied, Plan, QueueDefinition, Topology, plan
+from rabbit_chx.topology.sequences.application import Permission, plan_applied
+from rabbit_chx.topology.sequences.operations import (
+    Operation,
+    QueueBind,
+    QueueCounts,
+    QueueDeclare,
+    QueueDelete,
+    Refusal,
+)
+from rabbit_chx.topology.sequences.steps import Access, ApiRequest, Pipeline, RingRequest, carried_out
+from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ACCESS = Access("amqp://guest:***@host:5672/%2F", "/", has_management=True, has_source=True)
+WANTED = Topology.from_toml(
+    """
+    owns = ["old"]
+    [[exchanges]]
+    name = "orders"
+    type = "x-consistent-hash"
+    ring = [{ queue = "orders.{1..3}" }]
+    [[queues]]
+    name = "orders.{1..3}"
+    """
+)
+
+
+@dataclass
+class Script:
+    """A broker without objects, whose answers to some operations are given.
+
+    Attributes:
+        answers: the answer to an operation; None: it is done.
+        ring: the buckets that are read at the end.
+        queues: the names of the classic queues that are there.
+        steps: what was asked.
+    """
+
+    answers: Callable[[Operation], Any] = lambda _: None
+    ring: tuple[str, ...] = ("orders.1", "orders.2", "orders.3")
+    queues: tuple[str, ...] = ()
+    steps: list[Any] = field(default_factory=list)
+
+    def do(self, step: Any) -> Any:
+        """Answer a step."""
+        self.steps.append(step)
+        if isinstance(step, ApiRequest):
+            return {
+                "overview": {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"},
+                "queues": [{"name": name, "durable": True, "arguments": {}} for name in self.queues],
+            }.get(step.path[0], [])
+        if isinstance(step, RingRequest):
+            return {"orders": self.ring}
+        if isinstance(step, Pipeline):
+            return next((answer for one in step.operations if (answer := self.answers(one))), None)
+        return self.answers(step)
+
+    def operations(self) -> list[Any]:
+        """Return the operations after the lock and before its end."""
+        return [
+            one
+            for one in self.steps
+            if not isinstance(one, (ApiRequest, RingRequest)) and getattr(one, "queue", "") != APPLY_LOCK
+        ]
+
+    def apply(self, made: Plan, permission: Permission = Permission()) -> Applied:  # noqa: B008
+        """Apply a plan."""
+        return carried_out(plan_applied(made, ACCESS, permission, lambda _done, _all: None), self.do)
+
+    def live(self) -> Topology:
+        """Return what is there."""
+        return Topology(
+            queues=tuple(map(QueueDefinition, self.queues)),
+            cluster="rabbit@one",
+            release=Release("4.3.6"),
+        )
+
+
+def test_new_objects_go_in_one_pipeline_and_the_ring_is_read_afterwards() -> None:
+    script = Script()
+    done = script.apply(plan(WANTED, script.live()))
+
+    (pipeline,) = script.operations()
+    assert isinstance(pipeline, Pipeline)
+    assert [one for one in pipeline.operations if isinstance(one, QueueBind)] == [
+        QueueBind(f"orders.{n}", "orders", "1", {}) for n in (1, 2, 3)
+    ]
+    assert len(done.changes) == 7
+    assert done.rings["orders"].buckets == script.ring
+    assert script.steps[0] == QueueDeclare(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
+    assert script.steps[-1] == QueueDelete(APPLY_LOCK)
+
+
+def test_a_plan_of_another_broker_is_outdated_and_nothing_is_done() -> None:
+    script = Script(queues=("orders.1",))
+    with pytest.raises(PlanOutdatedError, match="has changed since the plan was made"):
+        script.apply(plan(WANTED, Script().live()))
+    assert script.operations() == []
+    assert script.steps[-1] == QueueDelete(APPLY_LOCK)
+
+
+def test_another_application_is_waited_for_by_the_user() -> None:
+    script = Script(lambda one: Refusal(405, "RESOURCE_LOCKED") if isinstance(one, QueueDeclare) else None)
+    with pytest.raises(PlanOutdatedError, match=f"exclusive queue {APPLY_LOCK}"):
+        script.apply(plan(WANTED, script.live()))
+    assert len(script.steps) == 1
+
+
+def test_who_may_not_declare_the_lock_goes_without_it() -> None:
+    def answers(one: Operation) -> Refusal | None:
+        locks = isinstance(one, QueueDeclare) and one.queue == APPLY_LOCK
+        return Refusal(403, "ACCESS_REFUSED") if locks else None
+
+    script = Script(answers)
+    assert len(script.apply(plan(WANTED, script.live())).changes) == 7
+    assert not any(isinstance(one, QueueDelete) for one in script.steps)
+
+
+def test_a_refused_pipeline_is_done_again_one_by_one_to_find_the_refusal() -> None:
+    def answers(one: Operation) -> Refusal | None:
+        refused = isinstance(one, QueueDeclare) and one.queue == "orders.2"
+        return Refusal(403, "ACCESS_REFUSED - access to queue 'orders.2' refused") if refused else None
+
+    script = Script(answers)
+    with pytest.raises(
+        ApplyError, match=r"queue 'orders.2' refused.*; 2 of 7 changes were done: plan and apply again"
+    ) as caught:
+        script.apply(plan(WANTED, script.live()))
+    assert [change.name for change in caught.value.applied.changes] == ["orders", "orders.1"]
+    assert (caught.value.queue, caught.value.reply_code) == ("orders.2", 403)
+
+
+def test_a_first_operation_that_is_refused_changes_nothing() -> None:
+    def answers(one: Operation) -> Refusal | None:
+        return (
+            None
+            if getattr(one, "queue", None) == APPLY_LOCK
+            else Refusal(403, "ACCESS_REFUSED - access to x refused")
+        )
+
+    script = Script(answers)
+    with pytest.raises(AccessRefusedError, match="access to x refused"):
+        script.apply(plan(WANTED, script.live()))
+
+
+def test_a_lost_connection_says_how_far_it_got() -> None:
+    def answers(one: Operation) -> None:
+        if isinstance(one, QueueBind):
+            raise ConnectionLostError("gone")
+
+    script = Script(answers)
+    with pytest.raises(ApplyError, match="gone; 0 of 7 changes were done") as caught:
+        script.apply(plan(WANTED, script.live()))
+    assert isinstance(caught.value.__cause__, ConnectionLostError)
+
+
+def test_another_ring_than_planned_is_an_error() -> None:
+    script = Script(ring=("orders.1", "orders.3", "orders.2"))
+    with pytest.raises(ApplyError, match=r"the ring of orders is .*, and not .*someone else binds too"):
+        script.apply(plan(WANTED, script.live()))
+
+
+@pytest.mark.parametrize(
+    ("counts", "says"),
+    [
+        (QueueCounts(5, 0), "has 5 messages"),
+        (QueueCounts(0, 1), "has 1 consumer"),
+        (QueueCounts(1, 2), "has 1 message and 2 consumers"),
+    ],
+)
+def test_a_queue_in_use_is_not_deleted(counts: QueueCounts, says: str) -> None:
+    def answers(one: Operation) -> Any:
+        return counts if isinstance(one, QueueDeclare) and one.passive else None
+
+    script = Script(answers, queues=("old",))
+    made = plan(Topology(owns=("old",)), script.live())
+    with pytest.raises(PlanRefusedError, match=f"queue old is to be deleted, and {says}") as caught:
+        script.apply(made, Permission(delete=True))
+    assert [one.allow_with for one in caught.value.refusals] == ["--allow-loss"]
+
+    assert len(script.apply(made, Permission(delete=True, loss=True)).changes) == 1
+    assert script.operations()[-1] == QueueDelete("old")
+
+
+def test_a_deletion_has_to_be_allowed() -> None:
+    script = Script(
+        lambda one: QueueCounts(0, 0) if getattr(one, "passive", False) else None, queues=("old",)
+    )
+    made = plan(Topology(owns=("old",)), script.live())
+    with pytest.raises(PlanRefusedError, match="--allow-delete"):
+        script.apply(made)
+    script.apply(made, Permission(delete=True))
+    assert script.operations()[-1] == QueueDelete("old", if_unused=True, if_empty=True)
