@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from blocks import ROOT, page, run_doctest
+from blocks import ROOT, page, run_blocks, run_doctest
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
@@ -15,8 +16,10 @@ from rabbit_chx.errors import TopologyError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rabbit_chx.testing import RunningBroker
+
 PAGE = "docs/topology.md"
-DEFINITIONS = ROOT / "tests/unit/topology/definitions/whole-4.3.6.json"
+DEFINITIONS = ROOT / "tests/unit/topology/files/definitions/whole-4.3.6.json"
 
 
 def files() -> list[str]:
@@ -35,7 +38,7 @@ def test_the_answers_are_those_of_the_library(tmp_path: Path, monkeypatch: pytes
 
 def test_the_files_are_read() -> None:
     whole, mistakes, *others = files()
-    assert len(others) == 3
+    assert len(others) == 4
     for text in (whole, *others):
         Topology.from_toml(text)
     with pytest.raises(TopologyError):
@@ -54,3 +57,24 @@ def test_the_ranges_stand_for_what_the_page_says() -> None:
             assert [found[0], found[1], found[-1], len(found)] == [*names, 10]
         else:
             assert found == names
+
+
+@pytest.mark.broker
+def test_a_plan_is_applied(
+    vhost: RunningBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert vhost.management_url is not None
+    assert vhost.ring_via is not None
+    (shop,) = (text for text in files() if 'name = "orders.{1..3}"' in text and "weight = 2" in text)
+    (tmp_path / "shop.toml").write_text(shop)
+    monkeypatch.chdir(tmp_path)
+    run_blocks(
+        PAGE,
+        {
+            "amqp://guest:guest@localhost": vhost.url,
+            "http://guest:guest@localhost:15672": vhost.management_url,
+            "docker compose exec -T rabbitmq": shlex.join(vhost.ring_via),
+        },
+    )
+    said = capsys.readouterr().out
+    assert "7 changes\nread ('orders.1', 'orders.2', 'orders.3')\n()\n" in said
