@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         HashRing,
         ModulusHashExchange,
         Release,
+        SlotTable,
         jump_consistent_hash,
     )
     from rabbit_chx.topology import Topology
@@ -60,6 +61,7 @@ _HOMES = {
     "Release": "rabbit_chx.routing",
     "Retries": "rabbit_chx.publishing",
     "Returned": "rabbit_chx.publishing",
+    "SlotTable": "rabbit_chx.routing",
     "Topology": "rabbit_chx.topology",
     "TopologyError": "rabbit_chx.errors",
     "UnreachableError": "rabbit_chx.errors",
@@ -91,6 +93,7 @@ __all__ = [
     "Release",
     "Retries",
     "Returned",
+    "SlotTable",
     "Topology",
     "TopologyError",
     "UnreachableError",

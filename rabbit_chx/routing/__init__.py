@@ -10,6 +10,7 @@ from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.routing.rules import RuleRow, rule_rows
 from rabbit_chx.routing.sharding import shard_names
+from rabbit_chx.routing.slot_table import SlotTable
 from rabbit_chx.routing.super_stream import SuperStream
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Provenance",
     "Release",
     "RuleRow",
+    "SlotTable",
     "SuperStream",
     "bucket_of_seed",
     "check_ring",

@@ -1,0 +1,111 @@
+"""Keys, slots and queues: the table against the ring and the owners."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rabbit_chx import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.errors import EmptyRingError, InputError
+
+SLOTS = [ExchangeRef(f"orders.slot.{n:02}") for n in range(32)]
+RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])
+FOUR = SlotTable(RING, {}).reassigned({f"orders.{n}": 1 for n in range(1, 5)})
+KEYS = [f"customer-{n}" for n in range(2000)]
+
+
+def test_a_key_goes_to_the_queue_that_has_its_slot() -> None:
+    for key in KEYS[:200]:
+        slot = RING.destination_for(key)
+        assert isinstance(slot, ExchangeRef)
+        assert FOUR.destination_for(key) == FOUR.owners[slot]
+
+
+def test_arrays_agree_with_single_keys() -> None:
+    partly = SlotTable(RING, dict.fromkeys(SLOTS[:20], "a"))
+    for table in (FOUR, partly):
+        found = [table.destinations[n] if n >= 0 else None for n in table.indices(KEYS)]
+        assert found == [table.destination_for(key) for key in KEYS]
+        assert table.indices(KEYS).dtype == np.int32
+
+
+def test_shares_are_those_of_the_slots() -> None:
+    shares = RING.shares()
+    for queue, share in FOUR.shares().items():
+        assert share == sum(shares[slot] for slot in SLOTS if FOUR.owners[slot] == queue)
+    assert sum(FOUR.shares().values()) == 1.0
+    assert SlotTable(RING, {}).shares() == {None: 1.0}
+    assert SlotTable(HashRing.from_bindings([]), {}).shares() == {}
+
+
+def test_a_fifth_queue_takes_six_slots_and_nothing_else_moves() -> None:
+    five = FOUR.reassigned({f"orders.{n}": 1 for n in range(1, 6)})
+    moved = FOUR.moved_slots(five)
+    assert len(moved) == 6
+    assert {five.owners[slot] for slot in moved} == {"orders.5"}
+    assert FOUR.share_moved(five) == sum(RING.shares()[slot] for slot in moved)
+    assert sum(FOUR.destination_for(key) != five.destination_for(key) for key in KEYS) == pytest.approx(
+        len(KEYS) * FOUR.share_moved(five), rel=0.2
+    )
+
+
+def test_a_queue_that_leaves_gives_only_its_own_slots_away() -> None:
+    three = FOUR.reassigned({"orders.1": 1, "orders.3": 1, "orders.4": 1})
+    assert FOUR.moved_slots(three) == tuple(slot for slot in SLOTS if FOUR.owners[slot] == "orders.2")
+
+
+def test_movement_from_a_plain_ring() -> None:
+    ring = HashRing.from_bindings([("a", 1), ("b", 1)])
+    table = SlotTable(RING, {slot: "ab"[n % 2] for n, slot in enumerate(SLOTS)})
+    differing = [ring.destination_for(key) != table.destination_for(key) for key in KEYS]
+    assert table.share_moved(ring) == pytest.approx(sum(differing) / len(KEYS), abs=0.05)
+    assert table.share_moved(table) == 0.0
+    assert SlotTable(ring, {}).share_moved(ring) == 0.0
+
+
+def test_a_queue_beside_slots_and_a_hole() -> None:
+    ring = HashRing.from_buckets([SLOTS[0], "plain", SLOTS[1], None, SLOTS[0]])
+    table = SlotTable(ring, {SLOTS[0]: "a"})
+    assert table.destinations == ("a", "plain")
+    assert table.slots == (SLOTS[0], SLOTS[1])
+    found = [table.destinations[n] if n >= 0 else None for n in table.indices(KEYS)]
+    assert found == [table.destination_for(key) for key in KEYS]
+    assert None in table.shares()
+
+
+def test_a_table_is_a_value() -> None:
+    again = SlotTable(RING, dict(FOUR.owners))
+    assert (again, hash(again)) == (FOUR, hash(FOUR))
+    assert pickle.loads(pickle.dumps(FOUR)) == FOUR  # noqa: S301  # our own
+    assert repr(FOUR) == "<SlotTable 32 slots, 4 queues, replayed>"
+    owners: Any = FOUR.owners
+    with pytest.raises(TypeError):
+        owners[SLOTS[0]] = "other"
+
+
+@pytest.mark.parametrize(
+    ("ring", "owners", "says"),
+    [
+        ("x", {}, "'x' is no ring"),
+        (RING, {ExchangeRef("other"): "a"}, "exchange other is no destination of the ring"),
+        (RING, {"orders.slot.00": "a"}, "'orders.slot.00' is no slot: give an ExchangeRef"),
+        (RING, {SLOTS[0]: 5}, "goes to 5: give the name of a queue"),
+        (RING, [SLOTS[0]], "does not say who has which slot"),
+    ],
+)
+def test_what_makes_no_table(ring: Any, owners: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        SlotTable(ring, owners)
+
+
+def test_an_empty_ring_has_no_answer() -> None:
+    table = SlotTable(HashRing.from_bindings([]), {})
+    with pytest.raises(EmptyRingError):
+        table.destination_for("k")
+    with pytest.raises(EmptyRingError):
+        table.indices(["k"])
+    with pytest.raises(InputError, match="is no ring"):
+        table.share_moved("ring")  # type: ignore[arg-type]
