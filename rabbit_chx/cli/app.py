@@ -127,7 +127,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # a user needs a message, not a traceback
-        say(_message(error), keep_lines=isinstance(error, TopologyError))
+        say(_message(error), keep_lines=isinstance(error, (TopologyError, PlanRefusedError)))
         return next(code for kind, code in CODES if isinstance(error, kind))
     return code
 

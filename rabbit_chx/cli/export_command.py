@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.cli.option_groups import TEXT, output_option
+from rabbit_chx.cli.live_options import live_options
+from rabbit_chx.cli.option_groups import TEXT, output_option, with_options
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Verbatim
+from rabbit_chx.rendering import Verbatim, sign_of_life
 from rabbit_chx.topology.reached import reached_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rabbit_chx.cli.live_options import LiveBroker
+    from rabbit_chx.cli.option_groups import Command
     from rabbit_chx.rendering import Block
     from rabbit_chx.topology import Topology
 
 __all__ = ["export"]
+
+#: The options that a file has a use for.
+_OF_FILES = ("exchanges", "format_", "no_rings", "rabbitmq_cluster", "namespace", "output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +52,33 @@ class TopologyText:
         return document
 
 
+def _file_or_broker(command: Command) -> Command:
+    """Add the options of a broker, and one of a file instead; the command gets either, and the vhost."""
+
+    @functools.wraps(command)
+    def of_broker(*, broker: LiveBroker, **others: Any) -> Outcome:  # noqa: ANN401
+        return command(source=None, broker=broker, vhost=broker.settings.vhost, **others)
+
+    live = live_options(of_broker)
+
+    @functools.wraps(live)
+    def either(*, source: str | None, **others: Any) -> Outcome:  # noqa: ANN401
+        if source is None:
+            return live(**others)
+        asked = {name: value for name, value in others.items() if name in _OF_FILES}
+        return command(source=source, broker=None, vhost=others["vhost"] or "/", **asked)
+
+    option = click.option(
+        "--from",
+        "source",
+        metavar="FILE",
+        help="Convert this topology file or definitions file instead of asking a broker; - is stdin.",
+    )
+    return with_options(either, option)
+
+
 @click.command(
-    epilog="Example: rabbit-chx topology export --from definitions.json > topology.toml",
+    epilog="Example: rabbit-chx topology export --ring-via 'docker exec rabbitmq' > topology.toml",
     short_help="What is there, as a topology file.",
 )
 @click.option(
@@ -58,14 +90,6 @@ class TopologyText:
     help="Only this exchange, and what its messages reach: its queues, bindings, alternate and dead-letter exchanges, "
     "and the policies that match them. Repeat it for more.",
 )
-@click.option(
-    "--from",
-    "source",
-    metavar="FILE",
-    required=True,
-    help="A topology file or a definitions file; - is stdin.",
-)
-@click.option("--vhost", type=TEXT, metavar="NAME", default="/", help="The vhost.")
 @click.option(
     "--format",
     "format_",
@@ -86,11 +110,13 @@ class TopologyText:
 @click.option(
     "--namespace", type=TEXT, metavar="NAME", help="With --format kubernetes: the namespace of the objects."
 )
+@_file_or_broker
 @output_option
 def export(
     *,
     exchanges: tuple[str, ...],
-    source: str,
+    source: str | None,
+    broker: LiveBroker | None,
     vhost: str,
     format_: str | None,
     no_rings: bool,
@@ -98,9 +124,10 @@ def export(
     namespace: str | None,
     output: str,
 ) -> Outcome:
-    """Write what is there as a topology file, whose plan is empty.
+    """Write what is on the broker as a topology file, whose plan is empty.
 
-    What cannot be written is said on stderr.
+    --ring-via reads the true rings. Without it their order is assumed. What is there and cannot be written, such as users
+    and queues that the broker named, is told on stderr.
     """
     format_ = format_ or ("definitions" if output == "json" else "toml")
     if output == "json" and format_ != "definitions":
@@ -113,9 +140,11 @@ def export(
         raise InputError("--rabbitmq-cluster and --namespace are for manifests: give --format kubernetes too")
     if no_rings and format_ == "toml":
         raise InputError("a topology file keeps the order of its rings: leave --no-rings out")
-    topology = read_topology(source, vhost).topology
+    topology = read_topology(source, vhost).topology if source is not None else _read(broker)
     if exchanges:
         topology = reached_from(topology, exchanges)
+    if source is None:
+        _say_what_is_missed(topology)
     if format_ == "toml":
         return Outcome(output, TopologyText(topology.to_toml()))
     if not no_rings:
@@ -124,6 +153,24 @@ def export(
         return Outcome(output, TopologyText(topology.to_definitions(vhost=vhost, rings=not no_rings)))
     text = topology.to_kubernetes(str(rabbitmq_cluster), namespace=namespace, vhost=vhost, rings=not no_rings)
     return Outcome(output, TopologyText(text))
+
+
+def _read(broker: LiveBroker | None) -> Topology:
+    assert broker is not None  # noqa: S101  # where there is no file
+    with broker.broker() as opened, sign_of_life("reading the broker"):
+        return opened.topology()
+
+
+def _say_what_is_missed(topology: Topology) -> None:
+    for line in topology.left_out:
+        say(f"left out: {line}")
+    if assumed := [
+        name for name, ring in topology.rings.items() if ring.provenance == "assumed" and ring.buckets
+    ]:
+        say(
+            f"the order of {', '.join(assumed)} is assumed as the bindings are listed, and is probably another one: give "
+            "--ring-via to read it"
+        )
 
 
 def _warn_of_order(topology: Topology, format_: str) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import click
 
+from rabbit_chx.cli.apply_command import apply
+from rabbit_chx.cli.arrange_command import arrange
 from rabbit_chx.cli.check_commands import check_topology
 from rabbit_chx.cli.export_command import export
 from rabbit_chx.cli.option_groups import show_help
+from rabbit_chx.cli.plan_command import plan
 
 __all__ = ["topology"]
 
 
 @click.group(
-    epilog="Example: rabbit-chx topology export --from definitions.json > topology.toml",
+    epilog="Example: rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
     short_help="A topology file: export, plan, apply, check.",
     invoke_without_command=True,
 )
@@ -23,5 +26,5 @@ def topology(context: click.Context) -> None:
         show_help(context)
 
 
-for command in (export, check_topology):
+for command in (export, plan, arrange, apply, check_topology):
     topology.add_command(command)

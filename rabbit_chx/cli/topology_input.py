@@ -22,7 +22,7 @@ class TopologyInput:
 
     Attributes:
         topology: what the file says.
-        text: the file's text.
+        text: the file's text, as it is.
         path: the file's path; ``-`` is stdin.
         is_definitions: whether it is a definitions file of RabbitMQ; else it is TOML.
     """
@@ -31,6 +31,11 @@ class TopologyInput:
     text: str
     path: str
     is_definitions: bool = False
+
+    @property
+    def name(self) -> str:
+        """The file's name for messages."""
+        return file_name(self.path)
 
 
 def read_topology(path: str, vhost: str = "/") -> TopologyInput:
@@ -48,7 +53,7 @@ def read_topology(path: str, vhost: str = "/") -> TopologyInput:
         claim_stdin("the topology")
     name = file_name(path)
     text = _text_of(path, name)
-    is_definitions = text.lstrip().startswith("{")  # no TOML text does
+    is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # no TOML text does
     if not is_definitions:
         topology = Topology.from_toml(text, file=name)
     else:
@@ -60,7 +65,7 @@ def read_topology(path: str, vhost: str = "/") -> TopologyInput:
 
 def _from_definitions(text: str, name: str, vhost: str) -> Topology:
     try:
-        topology = Topology.from_definitions(text, vhost)
+        topology = Topology.from_definitions(text.removeprefix("\ufeff"), vhost)
     except TopologyError as error:
         raise TopologyError(error.problems, file=name) from None
     for line in topology.left_out:
@@ -84,7 +89,7 @@ def _text_of(path: str, name: str) -> str:
     except OSError as error:
         raise InputError(f"the topology file {name} cannot be read: {error.strerror}") from None
     try:
-        return content.decode("utf-8-sig")
+        return content.decode()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"line {line} of {name} is not UTF-8: a topology file is") from None
