@@ -122,18 +122,13 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool) -> Iterator[Block]:
         yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
     if len(ring.proposals) > 1:
         yield _proposals_table(ring.proposals)
+        yield Facts([(one.strategy, _said(one)) for one in ring.proposals])
 
 
-def _proposals_table(proposals: Sequence[RingProposal]) -> Table:
-    columns = [
-        TableColumn("way", numeric=False),
-        TableColumn("in the end"),
-        TableColumn("at worst"),
-        TableColumn("what it is", numeric=False),
-    ]
+def _proposals_table(proposals: Iterable[RingProposal]) -> Table:
+    columns = [TableColumn("way", numeric=False), TableColumn("in the end"), TableColumn("at worst")]
     return Table(
-        columns,
-        [(one.strategy, percent(one.moved), percent(one.moved_at_worst), _said(one)) for one in proposals],
+        columns, [(one.strategy, percent(one.moved), percent(one.moved_at_worst)) for one in proposals]
     )
 
 
