@@ -17,6 +17,7 @@ from rabbit_chx.cli.live_options import LiveBroker, live_options, trace_options,
 from rabbit_chx.cli.notation import bucket_ranges, exchange_facts, percent, place_text
 from rabbit_chx.cli.option_groups import output_option, show_help
 from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.repair_command import repair
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.rendering import Facts, Table, TableColumn
 
@@ -123,4 +124,5 @@ def _say_findings(exchange: str, findings: Iterable[RingFinding]) -> None:
         say(f"exchange {exchange!r}: {finding.says}")
 
 
-ring.add_command(check_ring)
+for command in (check_ring, repair):
+    ring.add_command(command)

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from checked_orders import ORDERS_FILE, declare_orders, finding_kinds, share_lost, shop_of
 from exchange_types import CHX
 from exposition import parsed_exposition
 from pika.exchange_type import ExchangeType
-from shop import Shop
 
-from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.testing import docker_broker, need
 
@@ -22,67 +20,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pika.adapters.blocking_connection import BlockingChannel
+    from shop import Shop
 
     from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
-RING = [("orders.1", "1"), ("orders.2", "2"), ("orders.3", "1")]
-FILE = """
-owns = ["orders.*"]
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-ring = [{ queue = "orders.1" }, { queue = "orders.2", weight = 2 }, { queue = "orders.3" }]
-[[queues]]
-name = "orders.{1..3}"
-"""
-
-
-def shop_of(broker: RunningBroker, channel: BlockingChannel) -> Shop:
-    management = Management(str(broker.management_url))
-    return Shop(broker, management, ConnectionSettings.from_uri(broker.url), channel)
-
-
-def declare(channel: BlockingChannel, exchange: str = "orders", **about: Any) -> None:
-    channel.exchange_declare(exchange, CHX, durable=True, **about)
-    for queue, weight in RING:
-        channel.queue_declare(queue, durable=True)
-        channel.queue_bind(queue, exchange, weight)
-
 
 @pytest.fixture
 def orders(vhost: RunningBroker) -> Iterator[Shop]:
-    """A vhost with the exchange and the queues of FILE."""
+    """A vhost with the exchange and the queues of ORDERS_FILE."""
     with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
         shop = shop_of(vhost, connection.channel())
-        declare(shop.channel)
+        declare_orders(shop.channel)
         yield shop
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "topology.toml"
-    path.write_text(FILE)
+    path.write_text(ORDERS_FILE)
     return str(path)
-
-
-def share_lost(shop: Shop, exchange: str, keys: int = 2000) -> float:
-    """Publish keys, and return the share that the broker returns as unroutable."""
-    returned: list[object] = []
-    with pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection:
-        channel = connection.channel()
-        channel.add_on_return_callback(lambda *given: returned.append(given))
-        for n in range(keys):
-            channel.basic_publish(exchange, f"key-{n}", b"", mandatory=True)
-        channel.queue_declare("", exclusive=True)  # the returns come before its answer
-        connection.process_data_events(0)
-    return len(returned) / keys
-
-
-def kinds(document: Any) -> list[tuple[str, Any]]:
-    return [(one["kind"], one["destination"]) for one in document["findings"]]
 
 
 def test_what_is_as_the_file_says_is_sound(orders: Shop, file: str, answer: Callable[..., Any]) -> None:
@@ -121,7 +79,7 @@ def test_objects_and_members_against_the_file(orders: Shop, file: str, answer: C
     orders.channel.queue_declare("orders.4", durable=True)
     orders.channel.queue_bind("orders.4", "orders", "3")
     document = answer("topology", "check", file, *orders.live, *orders.via, code=1)
-    assert kinds(document) == [
+    assert finding_kinds(document) == [
         ("different", None), ("missing", "orders.3"), ("unexpected", "orders.4"),
         ("missing", "orders.3"), ("unexpected", "orders.4"),
     ]  # fmt: skip
@@ -159,7 +117,7 @@ def test_queues_that_go_by_themselves(orders: Shop, answer: Callable[..., Any], 
     )
     orders.channel.queue_bind("brief", "orders", "2")
     document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
-    assert kinds(document) == [("transient-destination", "brief")]
+    assert finding_kinds(document) == [("transient-destination", "brief")]
     assert document["findings"][0]["share"] > 0
 
 
@@ -167,7 +125,7 @@ def test_a_member_that_leads_to_no_queue(orders: Shop, answer: Callable[..., Any
     orders.channel.exchange_declare("slot", ExchangeType("fanout"), durable=True)
     orders.channel.exchange_bind("slot", "orders", "4")
     document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
-    assert kinds(document) == [("unroutable-share", None)]
+    assert finding_kinds(document) == [("unroutable-share", None)]
     assert document["findings"][0]["share"] == pytest.approx(share_lost(orders, "orders"), abs=0.04)
     queue = orders.channel.queue_declare("", exclusive=True).method.queue
     orders.channel.queue_bind(str(queue), "slot")
@@ -208,10 +166,17 @@ def test_on_3_8_an_exchange_of_which_all_messages_are_unroutable(
         metrics = parsed_exposition(capsys.readouterr().out)
     assert lost == {"empty": 1.0, "holes": 1.0, "rest": 1.0}
     for document in found.values():
-        assert (kinds(document)[0], document["findings"][0]["share"]) == (("unroutable-share", None), 1.0)
-    assert kinds(found["empty"]) == [("unroutable-share", None), ("hole", None), ("silent-binding", "q1")]
+        assert (finding_kinds(document)[0], document["findings"][0]["share"]) == (
+            ("unroutable-share", None),
+            1.0,
+        )
+    assert finding_kinds(found["empty"]) == [
+        ("unroutable-share", None),
+        ("hole", None),
+        ("silent-binding", "q1"),
+    ]
     assert "spare leads to no queue" in found["rest"]["findings"][0]["says"]
-    assert Counter(kind for kind, _ in kinds(found["holes"]))["hole"] == 1
+    assert Counter(kind for kind, _ in finding_kinds(found["holes"]))["hole"] == 1
     assert metrics["rabbit_chx_unroutable_share_ratio"].value(exchange="empty") == 1
 
 
@@ -226,7 +191,7 @@ def test_on_each_release_a_bound_queue_without_a_bucket_and_the_order_are_found(
         pika.BlockingConnection(pika_parameters(broker.url)) as connection,
     ):
         shop = shop_of(broker, connection.channel())
-        declare(shop.channel)
+        declare_orders(shop.channel)
         assert answer("topology", "check", file, *shop.live, *shop.via)["findings"] == []
         shop.channel.queue_bind("orders.2", "orders", "5")
         twice = answer("topology", "check", file, *shop.live, *shop.via, code=1)
@@ -236,6 +201,6 @@ def test_on_each_release_a_bound_queue_without_a_bucket_and_the_order_are_found(
         shop.channel.queue_unbind("orders.2", "orders", "2")
         shop.channel.queue_bind("orders.2", "orders", "2")
         order = answer("topology", "check", file, *shop.live, *shop.via, code=1)
-    assert kinds(twice) == [("second-binding", "orders.2"), ("different", "orders.2")]
-    assert kinds(silent) == [("silent-binding", "orders.2"), ("different", None)]
-    assert kinds(order) == [("order", None)]
+    assert finding_kinds(twice) == [("second-binding", "orders.2"), ("different", "orders.2")]
+    assert finding_kinds(silent) == [("silent-binding", "orders.2"), ("different", None)]
+    assert finding_kinds(order) == [("order", None)]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.sequences.operations import Operation
     from rabbit_chx.topology.sequences.steps import Access, Sequence
 
-__all__ = ["Applied", "Permission", "changes_done", "plan_applied"]
+__all__ = ["Applied", "Permission", "changes_done", "changes_together", "plan_applied"]
 
 _AT_ONCE = 200
 _LOCKED, _REFUSED, _NOT_FOUND = 405, 403, 404
@@ -82,7 +82,7 @@ def plan_applied(
         plan: the plan.
         access: what the sequence may ask.
         permission: what is allowed.
-        progress: called with the number of changes that are done, and of all.
+        progress: called with the number of changes that are done, 0 before the first, and of all.
 
     Raises:
         PlanOutdatedError: the broker has changed since the plan was made, or another application runs.
@@ -175,6 +175,7 @@ def _applied(
         done.append(change)
         progress(len(done), len(plan.changes))
 
+    progress(0, len(plan.changes))
     try:
         yield from changes_done(plan.changes, access, count, allow_loss=permission.loss)
         rings = yield from _rings_afterwards(plan, has_source=access.has_source)
@@ -192,8 +193,12 @@ def _applied(
     return Applied(tuple(done), rings, plan.checksum)
 
 
-def _together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes in groups: those that may be done again together, each other one alone."""
+def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
+    """Yield the changes in groups: those that may be done again together, each other one alone.
+
+    Args:
+        changes: the changes of a plan.
+    """
     for repeatable, some in groupby(changes, is_repeatable):
         listed = tuple(some)
         size = _AT_ONCE if repeatable else 1
@@ -219,7 +224,7 @@ def changes_done(
     Raises:
         RabbitChxError: the broker refuses one; those before it are counted.
     """
-    for some in _together(changes):
+    for some in changes_together(changes):
         steps = [steps_of(change, access.vhost, allow_loss=allow_loss) for change in some]
         refusal: Refusal | None = None
         if len(some) > 1:

@@ -1,0 +1,66 @@
+"""How long members are without a bucket, by the clock around changes that go together."""
+
+from __future__ import annotations
+
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import Topology, plan, repair_target
+from rabbit_chx.topology.checking.member_gaps import MemberGap, MemberGaps
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q{1..3}" }]
+[[queues]]
+name = "q{1..3}"
+"""
+WANTED = Topology.from_toml(FILE)
+
+
+def gaps(*buckets: str) -> MemberGaps:
+    live = WANTED.with_rings({"orders": HashRing.from_buckets(buckets, Release("4.3.6"))})
+    return MemberGaps(plan(repair_target(live, "orders", WANTED), live), "orders")
+
+
+def test_a_member_that_is_bound_again_has_a_gap() -> None:
+    found = gaps("q2", "q1", "q3")  # unbind q2, bind q2, unbind q3, bind q3
+    assert [one.member for one in found.gaps] == ["q2", "q3"]
+    assert found.longest is not None
+    assert found.longest.operations == 1
+
+
+def test_the_time_is_from_before_the_unbinding_to_after_the_binding() -> None:
+    found = gaps("q2", "q1", "q3")
+    for done, now in enumerate((10.0, 10.5, 11.5, 12.0, 15.0)):
+        found.seen(done, now)
+    assert found.gaps == (MemberGap("q2", 0, 1), MemberGap("q3", 2, 3))
+    assert found.longest_s() == 3.5
+
+
+def test_what_was_not_done_was_not_measured() -> None:
+    found = gaps("q2", "q1", "q3")
+    assert found.longest_s() is None
+    found.seen(0, 1.0)
+    found.seen(1, 2.0)
+    assert found.longest_s() is None
+
+
+def test_changes_that_go_together_count_as_a_whole() -> None:
+    found = gaps("q3", "q2", "q1")
+    ends = {gap.last for gap in found.gaps}
+    assert found.gaps
+    for done in range(len(found._group_of) + 1):
+        found.seen(done, float(done))
+    longest = found.longest_s()
+    assert longest is not None
+    assert longest >= max(gap.operations for gap in found.gaps)
+    assert ends
+
+
+def test_a_ring_without_steps_has_no_gap() -> None:
+    found = gaps("q1", "q2", "q3")
+    assert (found.gaps, found.longest, found.longest_s()) == ((), None, None)
+
+
+def test_a_member_that_had_no_bucket_has_no_gap() -> None:
+    assert [one.member for one in gaps("q1", "q3").gaps] == ["q3"]
