@@ -155,25 +155,24 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             repaired = answer("ring", "repair", "orders", *shop.live, *shop.via, "--apply")
             sound = answer("topology", "check", file, *shop.live, *shop.via)
             ring, left = live_ring(shop), share_lost(shop, "orders")
-            for queue in ring.destinations:
-                shop.channel.queue_purge(str(queue))
+            queues = list(map(str, ring.destinations))
+            for name in queues:
+                shop.channel.queue_purge(name)
             for n in range(1000):
                 shop.channel.basic_publish("orders", f"user-{n}", b"")
-            arrived = {}
-            for queue in ring.destinations:
-                arrived[queue] = {f"user-{n}" for n in range(1000)} & keys_in(shop, str(queue))
+            arrived = {name: keys_in(shop, name) for name in queues}
     assert finding_kinds(found) == [("unroutable-share", None), ("ghost-bucket", "gone"), ("different", None)]
     assert found["findings"][0]["share"] == ghosts.shares()["gone"]
     assert lost == pytest.approx(ghosts.shares()["gone"], abs=0.05)
     assert (repaired["state"], repaired["left"], sound["findings"], left) == ("applied", [], [], 0)
     assert ring.buckets == ("orders.1", "orders.2", "orders.2", "orders.3")
     predicted = {f"user-{n}": ring.destination_for(f"user-{n}") for n in range(1000)}
-    assert {key: queue for queue, keys in arrived.items() for key in keys} == predicted
+    assert {key: name for name, keys in arrived.items() for key in keys} == predicted
 
 
 def keys_in(shop: Shop, queue: str) -> set[str]:
     """Take all messages out of a queue, and return their keys."""
-    keys = set()
+    keys: set[str] = set()
     while True:
         method, _, _ = shop.channel.basic_get(queue, auto_ack=True)
         if method is None:
