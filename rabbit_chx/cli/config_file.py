@@ -1,8 +1,8 @@
 """The configuration file of rabbitmqadmin: the addresses and the login of a broker, kept out of the list of processes.
 
 rabbitmqadmin 2 reads TOML (rabbitmqadmin-ng v2.29.0, ``src/config.rs``), rabbitmqadmin 1 reads INI (rabbitmq-server
-v3.10.8, ``deps/rabbitmq_management/bin/rabbitmqadmin``, ``make_configuration``). Both are read here, and both tools
-ignore the keys that are ours.
+v3.10.8, ``deps/rabbitmq_management/bin/rabbitmqadmin``, ``make_configuration``). Both are read here. Version 1 ends with
+an error if a section has a key that it does not know, so the keys that are ours are in a section beside it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ _KEYS = (
 )
 _OTHER_NAMES = {"ssl": "tls", "vhost": "virtual_host"}
 _OURS = ("amqp_url", "amqp_port", "ring_via")
+#: The section of those beside section NAME: [NAME.rabbit_chx], which in TOML is a table within it.
+_BESIDE = "rabbit_chx"
 _SECRET = ("base_uri", "password", "amqp_url")
 _AUTHORITIES = ("ca_certificate_bundle_path", "ssl_ca_cert_file")
 _SWITCH = {"true": True, "false": False}
@@ -104,7 +106,7 @@ def read_node(path: str | None, node: str | None) -> NodeSettings | None:
         raise InputError(
             f"{file} has no section [{name}]: give {there}" if sections else f"{file} is empty: {there}"
         )
-    section = _Section(f"{file}, section [{name}]", sections[name])
+    section = _Section(f"{file}, section [{name}]", sections[name], name)
     if (
         os.name == "posix"
         and mode & (stat.S_IRGRP | stat.S_IROTH)
@@ -126,7 +128,7 @@ def _sections(text: str, file: str) -> dict[str, dict[str, Any]]:
     parser = configparser.ConfigParser()
     try:
         parser.read_string(text)
-        found = {name: dict(parser.items(name)) for name in parser.sections()}
+        found: dict[str, dict[str, Any]] = {name: dict(parser.items(name)) for name in parser.sections()}
     except configparser.InterpolationError as error:
         raise InputError(
             f"{file}, section [{error.section}], key {error.option}: a % in a value of an INI file is written %%"
@@ -145,17 +147,31 @@ def _sections(text: str, file: str) -> dict[str, dict[str, Any]]:
             f"{file} has values in quotes, as the TOML of rabbitmqadmin 2 has them, but {toml} is not TOML: put "
             "quotes around each text, and none around numbers"
         )
+    beside = {name: found.pop(name) for name in list(found) if name.endswith(f".{_BESIDE}")}
+    for name, values in beside.items():
+        found.setdefault(name.removesuffix(f".{_BESIDE}"), {})[_BESIDE] = values
     return found
 
 
-@dataclass(frozen=True, slots=True)
 class _Section:
-    where: str
-    given: Mapping[str, Any]
+    """A section with the one beside it."""
+
+    def __init__(self, where: str, table: Mapping[str, Any], name: str) -> None:
+        self.where = where
+        beside = table.get(_BESIDE, {})
+        for key in table:
+            if key.replace("-", "_") in _OURS:
+                self._fail(key, f"this key belongs in the section [{name}.{_BESIDE}]")
+            meant = key.lower().replace("-", "_")
+            if key != meant and meant in (*_KEYS, *_OTHER_NAMES):
+                self._fail(key, f"this key is written {meant}")
+        for key in beside if isinstance(beside, dict) else [_BESIDE]:
+            if key not in _OURS:
+                self._fail(key, f"the keys of [{name}.{_BESIDE}] are {', '.join(_OURS)}")
+        self.given = {**table, **beside}
 
     def settings(self) -> NodeSettings:
         """Return what the section says."""
-        self._refuse_misspelt()
         base = self._base()
         tls = self._switch("tls") or self._text("scheme", "http").lower() == "https" or base.scheme == "https"
         host = (base.hostname or self._text("hostname", "localhost")).strip("[]")
@@ -237,12 +253,6 @@ class _Section:
         if str(value).lower() not in _SWITCH:
             self._fail(key, "this is true or false")
         return _SWITCH[str(value).lower()]
-
-    def _refuse_misspelt(self) -> None:
-        for key in self.given:
-            meant = key.lower().replace("-", "_")
-            if key != meant and meant in (*_KEYS, *_OTHER_NAMES, *_OURS):
-                self._fail(key, f"this key is written {meant}")
 
     def _fail(self, key: str, rule: str) -> NoReturn:
         raise InputError(f"{self.where}, key {key}: {rule}")

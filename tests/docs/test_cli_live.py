@@ -51,10 +51,11 @@ def write_config(path: Path, vhost: RunningBroker, name: str) -> None:
     api, amqp = urlsplit(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url)
     here = {
         '"localhost"': f'"{api.hostname}"',
-        "15672": f"{api.port}\namqp_port = {amqp.port}",
+        "15672": f"{api.port}",
         'username = "guest"': f'username = "{amqp.username}"',
         'password = "guest"': f'password = "{amqp.password.reveal()}"',
         '"shop"': f'"{name}"',
+        "[prod.rabbit_chx]": f"[prod.rabbit_chx]\namqp_port = {amqp.port}",
         "docker exec rabbitmq": shlex.join(vhost.ring_via or ()),
     }
     path.write_text(replaced(shown[1], here))

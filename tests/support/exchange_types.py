@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CHX", "FANOUT"]
+__all__ = ["CHX", "FANOUT", "MODULUS"]
 
 CHX: Any = "x-consistent-hash"
 FANOUT: Any = "fanout"
+MODULUS: Any = "x-modulus-hash"

@@ -28,8 +28,10 @@ username = "admin"
 password = "{CANARY}"
 virtual_host = "shop/eu"
 scheme = "https"
-ring_via = "kubectl exec rabbit-0 --"
 non_interactive = true
+
+[prod.rabbit_chx]
+ring_via = "kubectl exec rabbit-0 --"
 """
 INI = """
 [default]
@@ -45,6 +47,7 @@ password = c4n@ry%%
 vhost = shop/eu
 declare_vhost = /
 ssl = True
+[prod.rabbit_chx]
 ring_via = kubectl exec rabbit-0 --
 """
 
@@ -101,17 +104,17 @@ def test_both_layouts_give_both_addresses_and_the_login(
             "http://ann:p%40@h:15672",
         ),
         (
-            'hostname = "::1"\namqp_port = 5673',
+            'hostname = "::1"\n[default.rabbit_chx]\namqp_port = 5673',
             "amqp://guest:guest@[::1]:5673/%2F",
             "http://guest:guest@[::1]:15672",
         ),
         (
-            'amqp_url = "amqps://other?heartbeat=5"\nusername = "ann"\nvhost = "v"',
+            'username = "ann"\nvhost = "v"\n[default.rabbit_chx]\namqp_url = "amqps://other?heartbeat=5"',
             "amqps://ann:guest@other/v?heartbeat=5",
             "http://ann:guest@localhost:15672",
         ),
         (
-            'amqp_url = "amqp://u:p@other/w"\nvirtual_host = "v"',
+            'virtual_host = "v"\n[default.rabbit_chx]\namqp_url = "amqp://u:p@other/w"',
             "amqp://u:p@other/w",
             "http://guest:guest@localhost:15672",
         ),
@@ -146,8 +149,20 @@ def test_what_is_absent_has_a_default(
         ('[default]\ntls = "c4n@ry%"', "key tls: this is true or false"),
         ('[default]\nbase_uri = "c4n@ry%"', "key base_uri: this is http://host:port"),
         ('[default]\nbase_uri = "http://u:c4n@ry%@h:port"', "key base_uri: this is http://host:port"),
-        ('[default]\namqp_url = "http://c4n@ry%"', "key amqp_url: this is amqp://host:5672"),
-        ('[default]\nring-via = "c4n@ry%"', "key ring-via: this key is written ring_via"),
+        ('[default.rabbit_chx]\namqp_url = "http://c4n@ry%"', "key amqp_url: this is amqp://host:5672"),
+        ('[default]\nvirtual-host = "c4n@ry%"', "key virtual-host: this key is written virtual_host"),
+        (
+            '[default]\nring-via = "c4n@ry%"',
+            "key ring-via: this key belongs in the section [default.rabbit_chx]",
+        ),
+        (
+            '[default.rabbit_chx]\nring-via = "c4n@ry%"',
+            "key ring-via: the keys of [default.rabbit_chx] are amqp_url",
+        ),
+        (
+            '[default]\nrabbit_chx = "c4n@ry%"',
+            "key rabbit_chx: the keys of [default.rabbit_chx] are amqp_url",
+        ),
         ("[default]\npassword = c4n@ry%", "key password: a % in a value of an INI file is written %%"),
         ('[default]\nhostname = "h"\npassword = c4n@ry%%', "line 3 is not TOML: put quotes around each text"),
         ("password = c4n@ry%", "line 1 is not TOML, as version 2 reads it, and line 1 is not INI"),

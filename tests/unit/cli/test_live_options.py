@@ -106,6 +106,7 @@ hostname = "prod"
 username = "eve"
 password = "c4nary"
 virtual_host = "eu"
+[prod.rabbit_chx]
 ring_via = "docker exec prod"
 """
 

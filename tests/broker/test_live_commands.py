@@ -1,0 +1,302 @@
+"""`route`, `simulate`, `compare` and `keys` ask a live exchange, and say what the broker does with real messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import subprocess
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pika
+import pytest
+from command_line import PROGRAM
+from exchange_types import CHX, MODULUS
+from shop import Shop, declare
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+pytestmark = pytest.mark.broker
+
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "tenants": {"hash-header": "tenant"},
+    "ids": {"hash-property": "message_id"},
+}
+VALUES = [f"value-{n}" for n in range(60)]
+QUEUES = ("q1", "q2", "q3", "q4")
+#: What the exchange `slot` gets is in q4.
+PLACES = {"q4": {"exchange": "slot"}}
+
+
+def got(shop: Shop, queue: str) -> Any:
+    """The next message of a queue; None where there is none. The stubs of pika take it for text."""
+    return shop.channel.basic_get(queue, auto_ack=True)[2]
+
+
+def publish(shop: Shop, exchange: str, values: Iterable[str]) -> dict[str, Any]:
+    """Publish a message for each value, as what the exchange hashes, and return the destination of each."""
+    for queue in QUEUES:
+        shop.channel.queue_purge(queue)
+    shop.channel.confirm_delivery()
+    for value in values:
+        key, properties = "the same for all", pika.BasicProperties()
+        if exchange == "tenants":
+            properties.headers = {"tenant": value}
+        elif exchange == "ids":
+            properties.message_id = value
+        else:
+            key = value
+        shop.channel.basic_publish(exchange, key, value.encode(), properties, mandatory=True)
+    found: dict[str, Any] = {}
+    for queue in QUEUES:
+        while (body := got(shop, queue)) is not None:
+            found[body.decode()] = PLACES.get(queue, queue)
+    return found
+
+
+def key_file(path: Path) -> str:
+    """A file of the values."""
+    path.write_text("\n".join(VALUES))
+    return str(path)
+
+
+@pytest.mark.parametrize("exchange", KINDS)
+def test_each_command_agrees_with_where_the_broker_puts_messages(
+    shop: Shop,
+    answer: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    exchange: str,
+) -> None:
+    declare(shop.channel, exchange, KINDS[exchange])
+    of = ("--exchange", exchange, *shop.live, *shop.via)
+    sample = ("--keys", key_file(tmp_path / "keys"))
+    found = publish(shop, exchange, VALUES)
+    assert sorted(found) == sorted(VALUES)
+
+    routed = answer("route", *of, *VALUES)
+    assert {one["key"]: one["destination"] for one in routed["answers"]} == found
+    assert routed["ring"]["provenance"] == "read"
+    assert routed["ring"]["release"]["version"] == shop.broker.version
+
+    simulated = answer("simulate", *of, *sample)["sample"]["destinations"]
+    assert Counter({str(one["destination"]): one["messages"] for one in simulated}) == Counter(
+        map(str, found.values())
+    )
+
+    chosen = answer("keys", *of, "q2", "--count", "3")["keys"]
+    assert set(publish(shop, exchange, chosen).values()) == {"q2"}
+
+    # The same bindings in another order are another ring, and the broker itself says which values move.
+    other = f"{exchange}-2"
+    shop.channel.exchange_declare(other, CHX, arguments=KINDS[exchange])
+    for queue, weight in (("q1", 3), ("q2", 2), ("q3", 4)):
+        shop.channel.queue_bind(queue, other, str(weight))
+    code = main(["compare", *of, "--to-exchange", other, *sample, "--output", "json"])
+    moves = {move["key"]: move for move in json.loads(capsys.readouterr().out)["sample"]["moves"]}
+    if exchange == "plain":
+        after = publish(shop, other, VALUES)
+        assert {key: (move["before"], move["after"]) for key, move in moves.items()} == {
+            key: (found[key], after[key]) for key in VALUES if found[key] != after[key]
+        }
+    assert (code, all(move["before"] == found[key] for key, move in moves.items())) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("route", "k"), ("simulate", "--pattern", "{n}"), ("compare", "--pattern", "{n}"), ("keys", "q1")],
+    ids=lambda command: command[0],
+)
+def test_no_command_asks_with_routing_keys_in_silence(
+    shop: Shop, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    declare(shop.channel, "tenants", KINDS["tenants"])
+    other = ("--to-exchange", "tenants") if command[0] == "compare" else ()
+    of = (*command, "--exchange", "tenants", *other)
+    hashed = "the exchange of this ring hashes hash-header 'tenant', so that is hashed here, and not the routing key"
+    assert main([*of, *shop.live, *shop.via]) == 0
+    assert hashed in capsys.readouterr().err
+    assert main([*of, *shop.live[:2], *shop.via]) == 0
+    assert (
+        "AMQP alone does not tell what exchange 'tenants' hashes, so it is taken for the routing key: if it is not, "
+        "give --hash-header or --hash-property, or read it with --management-url"
+    ) in capsys.readouterr().err
+    assert main([*of, *shop.live[:2], *shop.via, "--hash-header", "tenant"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*of, *shop.live]) == 0
+    said = capsys.readouterr().err
+    assert "the ring of exchange 'tenants' is assumed from the bindings, whose order no API shows" in said
+    assert hashed in said
+
+
+def test_an_exchange_of_another_type_is_named_and_modulus_hash_is_routed(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["route", "--exchange", "amq.fanout", *shop.live, "k"]) == 77
+    assert "'amq.fanout'" in (said := capsys.readouterr().err)
+    assert "is of type fanout, which does not hash" in said
+    if tuple(map(int, shop.broker.version.split(".")[:2])) < (4, 3):
+        return  # x-modulus-hash is a plugin there, and its order is not known
+    shop.channel.exchange_declare("shards", MODULUS)
+    for queue in QUEUES:
+        shop.channel.queue_bind(queue, "shards", queue)
+    found = publish(shop, "shards", VALUES)
+    routed = answer("route", "--exchange", "shards", *shop.live, *VALUES)
+    assert {one["key"]: one["destination"] for one in routed["answers"]} == {
+        value: "q4" if place == PLACES["q4"] else place for value, place in found.items()
+    }
+    assert routed["ring"] is None
+    assert main(["simulate", "--exchange", "shards", *shop.live]) == 77
+    assert "is of type x-modulus-hash, not x-consistent-hash" in capsys.readouterr().err
+
+
+def test_an_alternate_exchange_is_said_where_the_ring_is_empty(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.channel.exchange_declare("empty", CHX, arguments={"alternate-exchange": "amq.fanout"})
+    assert main(["route", "--exchange", "empty", *shop.live, *shop.via, "k"]) == 0
+    found = capsys.readouterr()
+    assert "(nowhere)" in found.out
+    assert "nothing is bound: every message goes to the alternate exchange 'amq.fanout'" in found.err
+
+
+def test_an_exported_definitions_file_has_the_arguments_and_not_the_order(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    declare(shop.channel, "tenants", KINDS["tenants"])
+    path = tmp_path / "definitions.json"
+    path.write_text(json.dumps(shop.management.request("GET", "definitions")))
+    of = ("--definitions", str(path), "--exchange", "tenants", "--vhost", shop.settings.vhost)
+    document = answer("simulate", *of)
+    assert document["ring"]["provenance"] == "assumed"
+    assert document["ring"]["release"]["version"] == shop.broker.version
+    live = answer("simulate", "--exchange", "tenants", *shop.live, *shop.via)
+    key = str
+    assert sorted((key(one["destination"]), one["buckets"]) for one in document["shares"]) == sorted(
+        (key(one["destination"]), one["buckets"]) for one in live["shares"]
+    )
+    assert main(["route", *of, "k"]) == 0
+    said = capsys.readouterr().err
+    assert f"{path} does not hold their order" in said
+    assert "hashes hash-header 'tenant'" in said
+
+
+CANARY = "c4n@ry/%2F"
+
+
+@pytest.fixture
+def config(shop: Shop, tmp_path: Path) -> Path:
+    """A configuration file with the login of a user of its own, in the layout of rabbitmqadmin 2."""
+    user = f"user-{shop.settings.vhost}"
+    shop.management.request("PUT", "users", user, body={"password": CANARY, "tags": "monitoring"})
+    rights = {"configure": "", "write": "", "read": ".*"}
+    shop.management.request("PUT", "permissions", shop.settings.vhost, user, body=rights)
+    path = tmp_path / "rabbitmqadmin.conf"
+    api, amqp = urlsplit(str(shop.broker.management_url)), ConnectionSettings.from_uri(shop.broker.url)
+    path.write_text(
+        f"""
+[prod]
+hostname = "{api.hostname}"
+port = {api.port}
+username = "{user}"
+password = "{CANARY}"
+virtual_host = "{shop.settings.vhost}"
+[prod.rabbit_chx]
+amqp_port = {amqp.port}
+ring_via = "{shop.via[1]}"
+[wrong]
+hostname = "{api.hostname}"
+port = {api.port}
+password = "{CANARY}"
+[wrong.rabbit_chx]
+amqp_port = {amqp.port}
+[gone]
+hostname = "{api.hostname}"
+port = 1
+password = "{CANARY}"
+[gone.rabbit_chx]
+amqp_port = 1
+"""
+    )
+    path.chmod(0o600)
+    return path
+
+
+def command_lines() -> str:
+    """The command lines of all processes, as `ps` shows them."""
+    return subprocess.run(
+        ["ps", "-eww", "-o", "args"], capture_output=True, text=True, timeout=30, check=True
+    ).stdout
+
+
+def test_a_password_of_the_file_shows_nowhere(config: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in {"AMQP_URL", "HOME"}}
+    environment["HOME"] = str(config.parent)
+    arguments = [PROGRAM, "route", "--exchange", "orders", "--config", str(config), "--node", "prod", "-"]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        assert process.stdin is not None
+        seen = ""
+        deadline = time.monotonic() + 5
+        while "rabbitmqctl" not in seen and time.monotonic() < deadline:
+            seen += command_lines()
+        out, errors = process.communicate(b"k\n", timeout=60)
+    assert f"--config {config}" in seen
+    assert (process.returncode, errors) == (0, b"")
+    assert out.startswith(b"k\t")
+    for shown in (seen, out.decode()):
+        assert "c4n" not in shown
+
+
+@pytest.mark.parametrize(("node", "code"), [("wrong", 77), ("gone", 69)])
+def test_a_password_of_the_file_shows_in_no_error(
+    capsys: pytest.CaptureFixture[str], config: Path, node: str, code: int
+) -> None:
+    for command in (["ring", "show", "orders"], ["route", "--exchange", "orders", "k"], ["verify", "orders"]):
+        assert main([*command, "--config", str(config), "--node", node]) == code
+        found = capsys.readouterr()
+        assert (found.out, "c4n" in found.err, "guest:***@" in found.err) == ("", False, True), found.err
+
+
+def authority() -> str:
+    """The certificate of some authority that this machine trusts."""
+    return ssl.DER_cert_to_PEM_cert(ssl.create_default_context().get_ca_certs(binary_form=True)[0])
+
+
+def test_rabbitmqadmin_reads_the_same_file(shop: Shop, config: Path, answer: Callable[..., Any]) -> None:
+    def ran(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*shop.ring_via, *command], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    first = ran("rabbitmqadmin", "--version")
+    if first.returncode not in {0, 2}:
+        pytest.skip("this broker has no rabbitmqadmin beside it")
+    text = config.read_text()
+    if first.returncode == 0:  # version 1
+        text = text.replace('"', "").replace("'", "").replace("%", "%%").replace("virtual_host", "vhost")
+        config.write_text(text)
+    inside = text.replace(
+        f"port = {urlsplit(str(shop.broker.management_url)).port}\n", "port = 15672\n"
+    ).replace("hostname = 127.0.0.1", "hostname = localhost")
+    # Without any certificate, as in the image, version 2 starts no client, not for HTTP either.
+    write_and_list = """
+        printf %s "$1" > /tmp/rabbitmqadmin.conf
+        printf %s "$2" > /tmp/authorities.pem
+        export SSL_CERT_FILE=/tmp/authorities.pem
+        rabbitmqadmin --config /tmp/rabbitmqadmin.conf --node prod list queues
+    """
+    listed = ran("sh", "-c", write_and_list, "sh", inside, authority())
+    assert (listed.returncode, "q1" in listed.stdout) == (0, True), listed
+    document = answer("ring", "show", "orders", "--config", str(config), "--node", "prod")
+    assert (document["provenance"], document["arguments"]) == ("read", {})
