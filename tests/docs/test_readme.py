@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 import pytest
-from blocks import console_examples, page, python_blocks, run_blocks, run_command, run_doctest
+from blocks import console_examples, page, python_blocks, replaced, run_blocks, run_command, run_doctest
 
 from rabbit_chx import HashRing
 
@@ -58,6 +58,36 @@ def test_it_promises_the_delivery_that_the_page_on_spark_promises() -> None:
 def test_the_ring_source_is_the_service_of_the_compose_file() -> None:
     assert f'"{RING_SOURCE}"' in page(README)
     assert re.search(r"^services:\n  rabbitmq:\n", page("docker-compose.yml"), re.MULTILINE)
+
+
+@pytest.mark.broker
+def test_a_topology_is_applied_checked_and_planned(vhost: RunningBroker, tmp_path: Path) -> None:
+    assert vhost.management_url is not None
+    assert vhost.ring_via is not None
+    here = {
+        "amqp://guest:guest@localhost": vhost.url,
+        "http://localhost:15672": vhost.management_url,
+        RING_SOURCE: shlex.join(vhost.ring_via),
+    }
+    section = page(README).partition("## Change it safely")[2].partition("\n## ")[0]
+    (file,) = re.findall(r"^```toml\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    (excerpt,) = re.findall(r"^```text\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    topology = tmp_path / "topology.toml"
+    topology.write_text(file)
+    done = run_command(f"set -e\n{replaced(commands, here)}", 120, tmp_path)
+    assert done.returncode == 0, done.stderr
+
+    topology.write_text(file.replace("orders.{1..4}", "orders.{2..4}"))
+    exports = "".join(line + "\n" for line in commands.splitlines() if line.startswith("export"))
+    done = run_command(f"{replaced(exports, here)}rabbit-chx topology plan topology.toml", 60, tmp_path)
+    assert done.returncode == 1
+    printed = iter(done.stdout.decode().splitlines())
+    assert [line for line in excerpt.splitlines() if line and line not in printed] == []
+    assert "--allow-moved 0.9" in done.stdout.decode()
+    assert "--allow-delete" in done.stdout.decode()
+    run_command(f"{replaced(exports, here)}rabbit-chx topology arrange topology.toml --write", 60, tmp_path)
+    assert 'ring = [{ queue = "orders.4"' in topology.read_text()
 
 
 @pytest.mark.spark
