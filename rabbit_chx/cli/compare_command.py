@@ -148,6 +148,10 @@ def compare(
 ) -> Outcome:
     """Compare two releases, or two rings: which keys move?
 
+    The one ring is that of --bind, --ring or --exchange: give one of them. The other is that of --to-bind,
+    --to-ring or --to-exchange, or the same buckets under --to-release. An exchange is one of a live broker,
+    or of --definitions.
+
     The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two
     releases may hash a header differently; then a sample is needed.
     """

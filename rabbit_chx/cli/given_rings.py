@@ -137,16 +137,18 @@ def two_ring_options(command: Command) -> Command:
     ) -> Outcome:
         place = ExchangePlace(broker_options, definitions)
         place.refuse_idle(asked=(exchange, to_exchange) != (None, None))
+        rules = given_release(to_release, to_store)
+        if not to_bindings and (to_ring_file, to_exchange, rules) == (None, None, None):
+            raise InputError(
+                "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
+            )
         choice = RingChoice(bindings, ring_file, exchange, given_release(release, store))
-        given, rules = _or_refused(choice.read(place)), given_release(to_release, to_store)
+        given = _or_refused(choice.read(place))
         if rules is None and to_bindings:
             rules = given.ring.release
         other = RingChoice(to_bindings, to_ring_file, to_exchange, rules, "the other ring").read(place)
         if other is None:
-            if rules is None:
-                raise InputError(
-                    "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
-                )
+            assert rules is not None  # noqa: S101  # nothing else was given
             other = replace(given, ring=given.ring.with_release(rules))
         return command(ring_input=_both(given, other), other=other.ring, **others)
 
@@ -225,8 +227,8 @@ def _with_ring_parameters(command: Command) -> Command:
         click.option(
             "--definitions",
             metavar="FILE",
-            help="With --exchange: a definitions file of RabbitMQ instead of a live broker. It does not hold the order "
-            "of a ring.",
+            help="With --exchange: a definitions file of RabbitMQ instead of a live broker; - is stdin. It does not hold "
+            "the order of a ring. --vhost says which vhost.  [default vhost: /]",
         ),
         click.option(
             "--release",

@@ -124,6 +124,9 @@ def keys(
 ) -> Outcome:
     """Find keys that land on QUEUE, for tests and canaries.
 
+    The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker, or
+    --definitions.
+
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
     Write an exchange as a destination as exchange:NAME.
     """

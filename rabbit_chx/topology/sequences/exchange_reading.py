@@ -82,7 +82,9 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
         MismatchError: the exchange is of another type.
         BrokerRefusedError: the user lacks a permission.
         UnreachableError: nothing answers at the address.
+        InputError: AMQP has no exchange of such a name.
     """
+    check_declared_name(name, "exchange")
     found = yield from _exchange(vhost, name)
     if found["type"] != CHX:
         raise MismatchError(

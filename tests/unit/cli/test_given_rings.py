@@ -187,6 +187,12 @@ def test_two_exchanges_of_a_definitions_file_are_compared(
             "AMQP alone shows neither the ring of exchange 'orders' nor its bindings: give --ring-via",
         ),
         (("route", "--exchange", "orders", "k"), "there is no broker: give --url"),
+        (
+            ("route", "--exchange", "", "--url", "amqp://h", "--management-url", "http://h", "k"),
+            "'' names no exchange: give its name",
+        ),
+        (("compare", "--exchange", "orders"), "there is nothing to compare with: give --to-release"),
+        (("compare", "--to-exchange", "orders", "--url", "amqp://h"), "there is no ring: give --bind"),
     ],
 )  # fmt: skip
 def test_what_does_not_name_one_ring_is_refused(
