@@ -147,6 +147,11 @@ class AioPikaConnection:
 
     async def close(self) -> None:
         """Close the connection; may be called again, also after an error."""
+        # Without heartbeats, aiormq takes a connection that was quiet for 3 s for stuck. It would then not say good-bye to the
+        # broker, and log a warning. One answer of the broker shows that it is not.
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                await self._connection.channel(publisher_confirms=False)
         with contextlib.suppress(Exception):
             async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._connection.close()
