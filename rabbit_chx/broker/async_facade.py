@@ -228,7 +228,7 @@ class AsyncBroker(BrokerBase):
             ManagementNeededError: there is no management URL.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: the AsyncBroker is not open, or a share is none.
+            InputError: the AsyncBroker is not open, `plan` is no plan, or a share is none.
         """
         permission = Permission(allow_moved, allow_delete, allow_loss)
         return await self._run(self._apply_sequence(plan, permission, progress))

@@ -57,7 +57,7 @@ class BrokerBase:
         if isinstance(step, ApiRequest):
             if self._management is None:
                 raise ManagementNeededError(
-                    f"{self._access.where}: AMQP does not tell what is asked for ({step.path[0]}): give "
+                    f"{self._access.where}: AMQP does not tell bindings, arguments and policies: give "
                     "management_url='http://user:password@host:15672'"
                 )
             return self._management.answer(step)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.planning.binding_differences import binding_differences
 from rabbit_chx.topology.planning.object_differences import NamedObject, object_differences, reference_to
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.planning.object_differences import ObjectDifferences
     from rabbit_chx.topology.planning.planned_change import PlannedChange
     from rabbit_chx.topology.planning.ring_plan import RingPlan
@@ -84,7 +85,15 @@ def plan(wanted: Topology, live: Topology) -> Plan:
     Args:
         wanted: what should be there.
         live: what is there, with the rings that were read.
+
+    Raises:
+        InputError: one of them is no topology.
     """
+    for name, given in (("wanted", wanted), ("live", live)):
+        if not isinstance(given, Topology):
+            raise InputError(
+                f"{name} is a {type(given).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
+            )
     impossible: dict[str, RingWork] = {}
     while True:  # an exchange whose ring cannot be mended is replaced, which changes what depends on it
         objects = object_differences(wanted, live, impossible)

@@ -65,6 +65,10 @@ class PlannedChange:
     wanted: TopologyObject | None
     ring: bool = False
 
+    def __str__(self) -> str:
+        kind = "" if self.kind == "binding" else f"{self.kind} "
+        return f"{self.action} {kind}{self.name}"
+
     @property
     def subject(self) -> TopologyObject:
         """The object, as it is wanted, or else as it is there."""

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
+    InputError,
     PlanOutdatedError,
     PlanRefusedError,
     RabbitChxError,
 )
 from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.planning.change_plan import Plan
 from rabbit_chx.topology.planning.change_plan import plan as plan_of
 from rabbit_chx.topology.planning.plan_refusals import loss
 from rabbit_chx.topology.sequences.change_operations import is_repeatable, steps_of
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import HashRing, Release
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.planning.change_plan import Plan
     from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
     from rabbit_chx.topology.planning.planned_change import PlannedChange
     from rabbit_chx.topology.sequences.operations import Operation
@@ -42,7 +43,7 @@ _AT_ONCE = 200
 _LOCKED, _REFUSED, _NOT_FOUND = 405, 403, 404
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Applied:
     """What was done of a plan.
 
@@ -56,6 +57,9 @@ class Applied:
     changes: tuple[PlannedChange, ...]
     rings: Mapping[str, HashRing]
     checksum: str
+
+    def __repr__(self) -> str:
+        return f"<Applied {len(self.changes)} changes, {len(self.rings)} rings, {self.checksum[:12]}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,12 @@ def plan_applied(
         PlanRefusedError: the plan does more than it may.
         ApplyError: something went wrong after the first change.
         RabbitChxError: something went wrong before it.
+        InputError: it is no plan.
     """
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"a {type(plan).__name__} is no plan: make one with rabbit_chx.topology.plan(wanted, broker.topology())"
+        )
     locked = yield from _lock(access.where)
     try:
         yield from _checked(plan, access, permission)

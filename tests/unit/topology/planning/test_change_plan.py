@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -221,3 +222,10 @@ def test_a_plan_of_no_movement_loads_no_numpy() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_only_topologies_are_planned() -> None:
+    with pytest.raises(InputError, match=r"wanted is a str: give a Topology, of Topology\.from_toml"):
+        plan("orders.toml", _hashing("a"))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="live is a NoneType: give a Topology"):
+        plan(_hashing("a"), None)  # type: ignore[arg-type]

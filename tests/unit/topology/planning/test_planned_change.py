@@ -65,3 +65,9 @@ def test_a_binding_is_named_by_its_ends_and_its_key() -> None:
 
     assert (change.kind, change.name) == ("binding", "x -> exchange y (key k)")
     assert [one.old for one in change.fields] == ["x", "exchange y", "k"]
+
+
+def test_a_change_as_text_is_a_short_sentence() -> None:
+    assert str(PlannedChange("create", None, QueueDefinition("q"))) == "create queue q"
+    bound = PlannedChange("bind", None, BindingDefinition("orders", "q", "2"), ring=True)
+    assert str(bound) == "bind orders -> q (key 2)"

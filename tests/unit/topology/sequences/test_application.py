@@ -12,6 +12,7 @@ from rabbit_chx.errors import (
     AccessRefusedError,
     ApplyError,
     ConnectionLostError,
+    InputError,
     PlanOutdatedError,
     PlanRefusedError,
 )
@@ -211,3 +212,14 @@ def test_a_deletion_has_to_be_allowed() -> None:
         script.apply(made)
     script.apply(made, Permission(delete=True))
     assert script.operations()[-1] == QueueDelete("old", if_unused=True, if_empty=True)
+
+
+def test_only_a_plan_is_applied() -> None:
+    script = Script()
+    with pytest.raises(InputError, match=r"a Topology is no plan: make one with rabbit_chx\.topology\.plan"):
+        carried_out(plan_applied(WANTED, ACCESS, Permission(), lambda *_: None), script.do)  # type: ignore[arg-type]
+    assert script.steps == []
+
+
+def test_what_was_done_is_shown_in_a_line() -> None:
+    assert repr(Applied((), {}, "0123456789abcdef")) == "<Applied 0 changes, 0 rings, 0123456789ab>"
