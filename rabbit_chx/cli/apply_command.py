@@ -166,10 +166,10 @@ def _done(opened: Broker, plan: Plan, asked: AskedApplication) -> Outcome:
 
         def progress(count: int, _: int) -> None:
             nonlocal done
-            for change in plan.changes[done:count] if asked.verbose else ():
-                say(f"done: {_told(change)}")
-            done = count
+            told, done = plan.changes[done:count], count
             seen(count)
+            for change in told if asked.verbose else ():
+                say(f"done: {_told(change)}")
 
         try:
             applied = opened.apply(
@@ -191,9 +191,7 @@ def _done(opened: Broker, plan: Plan, asked: AskedApplication) -> Outcome:
             refused = ApplyReport("refused", plan.checksum, size, refusals=error.refusals, says=str(error))
             return Outcome(asked.output, refused, code=_REFUSED)
         except KeyboardInterrupt:
-            say(
-                f"{done:,} of {plural(size, 'change')} were done, or one more: apply again, which does the rest"
-            )
+            say(f"at least {done:,} of {plural(size, 'change')} were done: apply again, which does the rest")
             raise
     report = ApplyReport("applied", applied.checksum, size, applied.changes, applied.rings)
     return Outcome(asked.output, report)

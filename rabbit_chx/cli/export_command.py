@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -158,7 +158,28 @@ def export(
 def _read(broker: LiveBroker | None) -> Topology:
     assert broker is not None  # noqa: S101  # where there is no file
     with broker.broker() as opened, sign_of_life("reading the broker"):
-        return opened.topology()
+        return _without_exclusive(opened.topology())
+
+
+def _without_exclusive(topology: Topology) -> Topology:
+    """Return the topology without exclusive queues, which go with the connection of a client, and their bindings.
+
+    A ring keeps them as members, since its other members would move without them.
+    """
+    gone = {one.name for one in topology.queues if one.exclusive}
+    said = [f"queue {name}: it is exclusive, and goes with its connection" for name in sorted(gone)]
+    said += [
+        f"queue {one.destination} is still a member of {exchange.name}, whose ring is another one without it"
+        for exchange in topology.exchanges
+        for one in exchange.ring or ()
+        if one.destination in gone
+    ]
+    return replace(
+        topology,
+        queues=tuple(one for one in topology.queues if not one.exclusive),
+        bindings=tuple(one for one in topology.bindings if one.destination not in gone),
+        left_out=(*topology.left_out, *said),
+    )
 
 
 def _say_what_is_missed(topology: Topology) -> None:

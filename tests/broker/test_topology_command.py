@@ -1,0 +1,422 @@
+"""``rabbit-chx topology`` on a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from command_line import PROGRAM
+from declared import with_login
+from exchange_types import CHX
+from pika.exchange_type import ExchangeType
+
+from rabbit_chx import Topology
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
+from rabbit_chx.routing import ExchangeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pika.adapters.blocking_connection import BlockingChannel
+    from shop import Shop
+
+pytestmark = pytest.mark.broker
+
+_MODULUS: Any = "x-modulus-hash"
+#: What `shop` has already, as a file.
+SHOP = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [
+    { queue = "q3", weight = 2 },    # the third
+    { queue = "q1", weight = 10 },
+    { queue = "q2" },
+    { exchange = "slot", weight = 3 },
+]
+[[exchanges]]
+name = "slot"
+type = "fanout"
+internal = true
+[[queues]]
+name = "q{1..4}"
+[[bindings]]
+source = "slot"
+queue = "q4"
+routing_key = "q4"
+"""
+WITHOUT_Q3 = SHOP.replace('    { queue = "q3", weight = 2 },    # the third\n', "")
+NEW = '[[queues]]\nname = "new.{1..3}"\n'
+
+
+class Topologies:
+    """Runs `rabbit-chx topology` on the shop, with a file."""
+
+    def __init__(self, shop: Shop, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.shop = shop
+        self.path = path
+        self._capsys = capsys
+
+    @property
+    def options(self) -> list[str]:
+        """The options that name the broker."""
+        return [*self.shop.live, *self.shop.via]
+
+    def run(self, command: str, *arguments: str, code: int = 0) -> tuple[str, str]:
+        """Run a command, expect an exit code, give stdout and stderr."""
+        found = main(["topology", command, *self.options, *arguments])
+        said = self._capsys.readouterr()
+        assert found == code, said
+        return said.out, said.err
+
+    def document(self, command: str, *arguments: str, code: int = 0) -> Any:
+        """Run a command with ``--output json``, give the document."""
+        return json.loads(self.run(command, *arguments, "--output", "json", code=code)[0])
+
+    def file(self, text: str) -> str:
+        """Write the file, and give its path."""
+        self.path.write_text(text, newline="")
+        return str(self.path)
+
+    def definitions(self) -> Any:
+        """What the broker exports of the vhost."""
+        found = self.shop.management.request("GET", "definitions", self.shop.settings.vhost)
+        return {
+            name: sorted(map(json.dumps, entries))
+            for name, entries in found.items()
+            if name in ("exchanges", "queues", "bindings", "policies")
+        }
+
+
+@pytest.fixture
+def topologies(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Topologies:
+    """The commands, on the shop."""
+    return Topologies(shop, tmp_path / "topology.toml", capsys)
+
+
+def declare_everything(shop: Shop) -> None:
+    """Declare what a topology can have, with names that are hard to write."""
+    channel, vhost = shop.channel, shop.settings.vhost
+    quorum: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": 5}
+    for name, arguments in (
+        ('q{1..3} "quoted" \\ é', {}),
+        ("jobs.1", quorum),
+        ("jobs.2", quorum),
+        ("jobs.10", quorum),
+        ("ttl", {"x-message-ttl": 60000, "x-dead-letter-exchange": "t", "x-single-active-consumer": True}),
+        ("odd", {"site": "a\n|b", "n": 5, "list": [1, "x", True], "table": {"k": [2]}}),
+    ):
+        channel.queue_declare(name, durable=True, arguments=arguments)
+    channel.queue_declare("brief", durable=True, auto_delete=True)
+    with (
+        contextlib.suppress(pika.exceptions.AMQPError),  # 3.8 has no streams
+        pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection,
+    ):
+        connection.channel().queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    for type_ in ("direct", "fanout", "topic", "headers"):
+        channel.exchange_declare(
+            type_[0], ExchangeType(type_), durable=True, arguments={"alternate-exchange": "slot"}
+        )
+    channel.exchange_declare("gone", ExchangeType("topic"), durable=False, auto_delete=True)
+    channel.queue_bind("ttl", "gone", "#")
+    channel.queue_bind("ttl", "t", "a.*.#")
+    channel.queue_bind("odd", "h", arguments={"x-match": "all", "size": 5, "region": "eu"})
+    channel.queue_bind("ttl", "amq.topic", "é")
+    channel.exchange_bind("t", "f")
+    for name, arguments in (
+        ("by header", {"hash-header": "tenant"}),
+        ("by.property", {"hash-property": "message_id"}),
+    ):
+        channel.exchange_declare(name, CHX, durable=True, arguments=arguments)
+        channel.queue_bind("jobs.10", name, "3")
+        channel.exchange_bind("f", name, "007")
+        channel.queue_bind("jobs.1", name, "1")
+        channel.queue_bind("jobs.2", name, "1")
+    channel.exchange_declare("empty", CHX, durable=True)
+    policy = {"pattern": '^q\\d|"', "definition": {"max-length": 5000}, "priority": 3, "apply-to": "queues"}
+    shop.management.request("PUT", "policies", vhost, "limit {1..2}", body=policy)
+
+
+def test_the_export_of_everything_has_an_empty_plan(topologies: Topologies) -> None:
+    declare_everything(topologies.shop)
+    text, errors = topologies.run("export")
+    assert "left out" not in errors
+    document = topologies.document("plan", topologies.file(text))
+    assert (document["changes"], document["refusals"]) == ([], [])
+    exported = Topology.from_toml(text)
+    ring = exported.exchange("by header")
+    assert ring is not None
+    assert ring.ring is not None
+    assert [str(one.destination) for one in ring.ring] == ["jobs.10", "exchange f", "jobs.1", "jobs.2"]
+    assert {one.type for one in exported.queues} >= {"classic", "quorum"}
+    assert exported.queue('q{1..3} "quoted" \\ é') is not None
+
+
+def test_a_modulus_hash_exchange_is_exported(topologies: Topologies) -> None:
+    channel = topologies.shop.channel
+    try:
+        channel.exchange_declare("images", _MODULUS, durable=True)
+    except pika.exceptions.ConnectionClosedByBroker:
+        pytest.skip("THE PLUGIN rabbitmq_sharding IS NOT ENABLED on this broker")
+    channel.queue_bind("q1", "images", "5")
+    text, _ = topologies.run("export", "--exchange", "images")
+    assert topologies.document("plan", topologies.file(text))["changes"] == []
+    assert 'type = "x-modulus-hash"' in text
+
+
+def test_an_exchange_is_exported_with_what_it_reaches(topologies: Topologies) -> None:
+    declare_everything(topologies.shop)
+    text, _ = topologies.run("export", "--exchange", "by header")
+    found = Topology.from_toml(text)
+    assert [one.name for one in found.exchanges] == ["by header", "f", "slot", "t"]
+    assert [one.name for one in found.queues] == ["jobs.1", "jobs.2", "jobs.10", "q4", "ttl"]
+    assert topologies.document("plan", topologies.file(text))["changes"] == []
+    _, errors = topologies.run("export", "--exchange", "order", code=2)
+    assert "there is no exchange order: did you mean orders?" in errors
+
+
+def test_what_is_not_written_is_said(topologies: Topologies) -> None:
+    channel = topologies.shop.channel
+    mine = channel.queue_declare("", exclusive=True).method.queue
+    channel.queue_declare("private", exclusive=True)
+    text, errors = topologies.run("export")
+    assert Topology.from_toml(text).queues == Topology.from_toml(SHOP).queues
+    assert f"left out: queue {mine}" in errors
+    assert "left out: queue private: it is exclusive" in errors
+    assert topologies.document("plan", topologies.file(text))["changes"] == []
+
+
+def test_a_definitions_file_warns_of_the_order(topologies: Topologies) -> None:
+    out, errors = topologies.run("export", "--output", "json")
+    assert "the ring order of orders is lost: give --no-rings" in errors
+    vhosts = {one["vhost"] for one in json.loads(out)["queues"]}
+    assert vhosts == {topologies.shop.settings.vhost}
+    out, errors = topologies.run("export", "--format", "definitions", "--no-rings")
+    assert (errors, [one["source"] for one in json.loads(out)["bindings"]]) == ("", ["slot"])
+
+
+def test_without_a_ring_source_the_order_is_said_to_be_assumed(
+    topologies: Topologies, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["topology", "export", *topologies.shop.live]) == 0
+    assert "the order of orders is assumed" in capsys.readouterr().err
+    assert main(["topology", "plan", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 1
+    assert "give --ring-via PREFIX" in capsys.readouterr().out
+    assert main(["topology", "arrange", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 0
+    assert "orders: the ring was not read but is assumed: give --ring-via" in capsys.readouterr().err
+
+
+def test_planning_changes_nothing(topologies: Topologies, tmp_path: Path) -> None:
+    before = topologies.definitions()
+    stored = tmp_path / "plan.json"
+    out, errors = topologies.run("plan", topologies.file(WITHOUT_Q3 + NEW), "--plan-out", str(stored), code=1)
+    assert errors == ""
+    assert "3 queues created, 1 binding removed" in out
+    assert f"Apply it with: rabbit-chx topology apply {topologies.path}" in out
+    document = topologies.document("plan", str(topologies.path), code=1)
+    assert document == json.loads(stored.read_text())
+    page, _ = topologies.run("plan", str(topologies.path), "--output", "markdown", code=1)
+    assert "| 1-3 | create queue | `new.{1..3}` | `type: classic` |" in page
+    assert topologies.definitions() == before
+    assert (
+        topologies.run("plan", topologies.file(SHOP))[0].count("none: what is there is as the file says") == 1
+    )
+
+
+def test_a_definitions_file_is_planned_with_an_assumed_order(topologies: Topologies) -> None:
+    vhost = topologies.shop.settings.vhost
+    definitions = topologies.shop.management.request("GET", "definitions", vhost)
+    _, errors = topologies.run("plan", topologies.file(json.dumps(definitions)), code=1)
+    assert "that of orders is assumed as the bindings are listed" in errors
+
+
+def test_arranging_changes_the_ring_in_the_text_alone(topologies: Topologies) -> None:
+    text = WITHOUT_Q3.replace("\n", "\r\n") + "# the end"
+    out, errors = topologies.run("arrange", topologies.file(text))
+    assert errors.startswith("rabbit-chx: orders: ")
+    assert sorted(out.splitlines()) == sorted(text.splitlines())
+    assert out.endswith("# the end")
+    as_written = topologies.document("plan", topologies.file(text), code=1)["rings"][0]
+    shown = topologies.document("arrange", str(topologies.path))
+    assert shown["text"] == out
+    assert shown["rings"][0]["before"]["moved"] == as_written["moved"]
+    assert topologies.path.read_bytes().decode() == text
+    topologies.path.chmod(0o640)
+    assert topologies.run("arrange", str(topologies.path), "--write")[0] == ""
+    assert topologies.path.read_bytes().decode() == out
+    assert topologies.path.stat().st_mode & 0o777 == 0o640
+    assert [path.name for path in topologies.path.parent.iterdir()] == [topologies.path.name]
+    arranged = topologies.document("plan", str(topologies.path), code=1)["rings"][0]
+    assert arranged["moved"] == shown["rings"][0]["after"]["moved"] < as_written["moved"]
+    assert "stays as it is" in topologies.run("arrange", str(topologies.path), "--write")[1]
+
+
+def test_what_was_applied_is_there_and_a_second_time_there_is_nothing_to_do(topologies: Topologies) -> None:
+    path = topologies.file(WITHOUT_Q3 + NEW)
+    out, errors = topologies.run("apply", path, "--yes", "--verbose")
+    assert "applied  4 changes: 3 queues created, 1 binding removed" in out
+    assert "ring     orders: read from a broker" in out
+    assert "rabbit-chx: done: create queue new.1\n" in errors
+    out, _ = topologies.run("apply", path, "--yes")
+    assert "nothing: what is there is as the file says" in out
+    again = topologies.document("apply", path, "--yes")
+    assert (again["format"], again["state"], again["changes"]) == ("rabbit-chx/apply", "unchanged", [])
+
+
+def test_the_result_for_programs(topologies: Topologies) -> None:
+    path = topologies.file(WITHOUT_Q3)
+    checksum = topologies.document("plan", path, code=1)["checksum"]
+    document = topologies.document("apply", path, "--checksum", checksum)
+    assert (document["state"], document["planned"], document["checksum"]) == ("applied", 1, checksum)
+    assert [one["name"] for one in document["changes"]] == ["orders -> q3 (key 2)"]
+    (ring,) = document["rings"]
+    assert ring["exchange"] == "orders"
+    assert ring["ring"]["provenance"] == "read"
+    assert len(ring["ring"]["buckets"]) == 14
+
+
+def test_a_plan_that_differs_is_not_applied(topologies: Topologies, tmp_path: Path) -> None:
+    stored = str(tmp_path / "plan.json")
+    path = topologies.file(WITHOUT_Q3)
+    topologies.run("plan", path, "--plan-out", stored, code=1)
+    topologies.shop.channel.queue_bind("q4", "orders", "1")
+    before = topologies.definitions()
+    _, errors = topologies.run("apply", path, "--plan", stored, "--yes", code=1)
+    assert "nothing was changed" in errors
+    assert topologies.definitions() == before
+
+
+def test_a_refusal_is_lifted_by_the_flag_that_it_names(topologies: Topologies) -> None:
+    path = topologies.file("max_share_moved = 0.01\n" + WITHOUT_Q3)
+    out, errors = topologies.run("apply", path, "--yes", code=1)
+    assert "the plan is refused, and nothing was changed" in errors
+    flag = out[out.index("\n--allow-moved ") + 1 :].split()[:2]
+    refused = topologies.document("apply", path, "--yes", code=1)
+    assert (refused["state"], refused["refusals"][0]["allow_with"]) == ("refused", " ".join(flag))
+    topologies.run("apply", path, "--yes", *flag)
+
+
+def test_messages_are_not_deleted_without_being_asked(topologies: Topologies) -> None:
+    topologies.shop.channel.queue_declare("old", durable=True)
+    topologies.shop.channel.basic_publish("", "old", b"message")
+    path = topologies.file('owns = ["old"]\n' + SHOP)
+    assert "--allow-delete" in topologies.run("apply", path, "--yes", code=1)[0]
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and not count(topologies.shop.channel, "old"):
+        time.sleep(0.05)
+    _, errors = topologies.run("apply", path, "--yes", "--allow-delete", code=1)
+    assert "--allow-loss" in errors
+    document = topologies.document("apply", path, "--yes", "--allow-delete", code=1)
+    assert [one["allow_with"] for one in document["refusals"]] == ["--allow-loss"]
+    topologies.run("apply", path, "--yes", "--allow-delete", "--allow-loss")
+
+
+def count(channel: BlockingChannel, queue: str) -> int:
+    """How many messages a queue has."""
+    return channel.queue_declare(queue, passive=True).method.message_count or 0
+
+
+def test_an_exclusive_queue_is_refused_in_words(topologies: Topologies) -> None:
+    path = topologies.file(SHOP + '[[queues]]\nname = "mine"\nexclusive = true\n')
+    out, _ = topologies.run("apply", path, "--yes", code=1)
+    assert "queue mine is exclusive" in out
+
+
+def test_without_a_terminal_somebody_has_to_say_yes(topologies: Topologies) -> None:
+    before = topologies.definitions()
+    _, errors = topologies.run("apply", topologies.file(WITHOUT_Q3), code=2)
+    assert "give --yes, or --checksum" in errors
+    assert topologies.definitions() == before
+
+
+def test_what_is_done_in_part_is_shown_and_resumed(topologies: Topologies) -> None:
+    management, vhost = topologies.shop.management, topologies.shop.settings.vhost
+    management.request("PUT", "users", "half", body={"password": "way", "tags": "administrator"})
+    try:
+        rights = {"configure": "^new.[12]$|^rabbit-chx.apply$", "write": ".*", "read": ".*"}
+        management.request("PUT", "permissions", vhost, "half", body=rights)
+        path = topologies.file(SHOP + NEW)
+        url = with_login(topologies.shop.broker.url, "half", "way")
+        document = topologies.document("apply", path, "--yes", "--url", url, code=3)
+    finally:
+        management.request("DELETE", "users", "half")
+    assert document["state"] == "partly"
+    assert [one["name"] for one in document["changes"]] == ["new.1", "new.2"]
+    assert "new.3" in document["says"]
+    assert [one["name"] for one in topologies.document("apply", path, "--yes")["changes"]] == ["new.3"]
+
+
+def answered(command: list[str], answer: str) -> tuple[int, str]:
+    """Run a command on a terminal, answer its question, and give the exit code and what it shows."""
+    leader, follower = pty.openpty()
+    with subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower) as process:
+        os.close(follower)
+        seen = b""
+        asked = False
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if not select.select([leader], [], [], 1)[0]:
+                continue
+            try:
+                data = os.read(leader, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not data:
+                break
+            seen += data
+            if b"[y/N]" in seen and not asked:
+                asked = True
+                os.write(leader, answer.encode())
+        code = process.wait(60)
+    os.close(leader)
+    return code, seen.decode()
+
+
+def test_on_a_terminal_it_asks(topologies: Topologies) -> None:
+    path = topologies.file(WITHOUT_Q3)
+    command = [PROGRAM, "topology", "apply", path, *topologies.options]
+    code, shown = answered(command, "n\n")
+    assert (code, "nothing was changed" in shown) == (1, True)
+    assert topologies.document("plan", path, code=1)["changes"]
+    code, shown = answered(command, "y\n")
+    assert code == 0
+    assert "Do this 1 change? [y/N]" in shown
+    assert "applied  1 change: 1 binding removed" in shown
+    assert topologies.document("plan", path)["changes"] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_says_how_far_it_got_and_is_resumed(topologies: Topologies, number: int) -> None:
+    queues = '[[queues]]\nname = "many.{1..220}"\ntype = "quorum"\n'
+    path = topologies.file(SHOP + queues)
+    command = [PROGRAM, "topology", "apply", path, "--yes", "--verbose", *topologies.options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "done: create queue many.1" not in process.stderr.readline():  # a slow machine shows progress
+            assert process.poll() is None
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "of 220 changes were done: apply again, which does the rest" in errors
+    assert "at least 0" not in errors
+    left = topologies.document("apply", path, "--yes")
+    assert 0 < left["planned"] < 220
+    assert topologies.document("plan", path)["changes"] == []
+
+
+def test_the_ring_is_that_of_the_file_afterwards(topologies: Topologies, answer: Callable[..., Any]) -> None:
+    topologies.run("apply", topologies.file(WITHOUT_Q3), "--yes")
+    shown = answer("ring", "show", "orders", *topologies.options)
+    place: Any = {"exchange": ExchangeRef("slot").name}
+    assert shown["buckets"] == ["q1"] * 10 + ["q2"] + [place] * 3
