@@ -122,8 +122,10 @@ def _say(ring: RingPlan, order: RingProposal | None) -> None:
         say(
             f"{ring.exchange}: the ring was not read but is {ring.before.provenance}: give --ring-via to arrange it"
         )
-    elif ring.moved or ring.moved_at_worst:
+    elif ring.proposals:
         say(f"{written}; no order moves less")
+    elif ring.moved or ring.moved_at_worst:
+        say(f"{written}; no order is proposed, as the exchange or members of it are replaced")
 
 
 def _figures(moving: RingPlan | RingProposal) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.change_rows import changes_table, counted, counted_changes, ranged
 from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
-from rabbit_chx.rendering import Facts, Line, Section, Table, TableColumn
+from rabbit_chx.rendering import Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.topology.files.ranges import folded
 from rabbit_chx.topology.planning.planned_change import kind_of, name_of
 
@@ -61,7 +61,8 @@ class PlanReport:
             yield Section("Not in the file, and left as it is", [Facts(unmanaged)], folded=True)
         if refusals:
             yield Section("Refused", [Facts(_refused(refusals, whole=self.whole))])
-        yield from map(Line, self.ending)
+        if self.ending:
+            yield Lines(self.ending)
 
     def as_json(self) -> dict[str, Any]:
         """Return the document that `Plan.to_json` writes."""

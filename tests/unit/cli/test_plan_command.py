@@ -1,0 +1,127 @@
+"""Plans and their application on the command line, as far as that goes without a broker."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx.cli.apply_report import ApplyReport
+from rabbit_chx.cli.plan_command import lifting_flags
+from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.rendering import Facts, Section
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology import BindingDefinition, PlannedChange, PlanRefusal, Topology, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+BROKER = ("--url", "amqp://127.0.0.1:1")
+CHANGE = PlannedChange("bind", None, BindingDefinition("x", "q", "1"))
+
+
+@pytest.mark.parametrize(
+    ("flags", "lifting"),
+    [
+        ([], []),
+        (["--allow-delete", "--allow-delete"], ["--allow-delete"]),
+        (["--allow-moved 0.25", "--allow-delete", "--allow-moved 0.3"], ["--allow-moved", "0.3", "--allow-delete"]),
+        (["--allow-moved 0.3", "--allow-moved 0.25"], ["--allow-moved", "0.3"]),
+        (["--allow-delete", None], None),
+    ],
+)  # fmt: skip
+def test_the_flags_that_lift_all_refusals(flags: list[str | None], lifting: list[str] | None) -> None:
+    assert lifting_flags([PlanRefusal("says", flag) for flag in flags]) == lifting
+
+
+def test_many_refusals_say_how_to_see_the_rest() -> None:
+    refusals = [PlanRefusal(f"reason {chr(97 + n)}", "--allow-delete") for n in range(26)]
+    blocks = list(PlanReport(plan(Topology(), Topology()), refusals=refusals).blocks())
+    section = next(one for one in blocks if isinstance(one, Section))
+    facts = section.blocks[0]
+    assert isinstance(facts, Facts)
+    assert facts.pairs[-1] == ("...", "6 more; --all shows them")
+    whole = list(PlanReport(plan(Topology(), Topology()), refusals=refusals, whole=True).blocks())
+    assert isinstance(whole[-1], Section)
+    assert len(whole[-1].blocks[0].pairs) == 26  # type: ignore[union-attr]
+
+
+def test_what_was_done_as_json() -> None:
+    ring = HashRing.from_bindings([("q", 1)])
+    document = ApplyReport("applied", "c", 1, (CHANGE,), {"x": ring}).as_json()
+    assert document == {
+        "format": "rabbit-chx/apply",
+        "format_version": 1,
+        "state": "applied",
+        "checksum": "c",
+        "planned": 1,
+        "changes": json.loads(plan_of_change())["changes"],
+        "rings": [{"exchange": "x", "ring": json.loads(ring.to_json())}],
+        "refusals": [],
+        "says": None,
+    }
+
+
+def plan_of_change() -> str:
+    """Return the plan whose only change is CHANGE."""
+    live = Topology.from_toml('[[exchanges]]\nname = "x"\n[[queues]]\nname = "q"\n')
+    binding = '[[bindings]]\nsource = "x"\nqueue = "q"\nrouting_key = "1"\n'
+    return plan(Topology.from_toml(live.to_toml() + binding), live).to_json()
+
+
+def test_what_was_done_in_part_is_listed() -> None:
+    facts, done = ApplyReport("partly", "c", 3, (CHANGE,)).blocks()
+    assert isinstance(facts, Facts)
+    assert facts.pairs[0] == ("done", "1 of 3 changes")
+    assert isinstance(done, Section)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "the plan {} cannot be read: No such file"),
+        ("{", "{} is not a plan: give what"),
+        ("[]", "{} is not a plan: give what"),
+        ('{"checksum": "c"}', "{} is not a plan: give what"),
+        ('{"format": "rabbit-chx/plan", "checksum": "d"}', "--checksum is c, and that of {} is d"),
+    ],
+)
+def test_a_stored_plan_that_is_none(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, content: str | None, words: str
+) -> None:
+    path = tmp_path / "plan.json"
+    if content is not None:
+        path.write_text(content)
+    code, out, errors = ran("topology", "apply", "t.toml", *BROKER, "--plan", str(path), "--checksum", "c")
+    assert (code, out) == (2, "")
+    assert words.replace("{}", str(path), 1) in errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("apply", "-"), 2, "there is nobody to ask: give --yes, or --checksum"),
+        (("apply", "{file}"), 2, "there is nobody to ask: give --yes, or --checksum"),
+        (("apply", "{file}", "--yes"), 69, "127.0.0.1:1"),
+        (("apply", "{file}", "--allow-moved", "2"), 2, "0<=x<=1"),
+        (("plan", "{file}"), 69, "127.0.0.1:1"),
+        (("plan", "missing.toml"), 2, "the topology file missing.toml cannot be read"),
+        (("plan", "{bad}"), 2, "line 1, qeues"),
+        (("arrange", "-", "--write"), 2, "stdin is no file to write to"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_asked(
+    ran: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    arguments: tuple[Any, ...],
+    code: int,
+    words: str,
+) -> None:
+    (tmp_path / "file").write_text('[[queues]]\nname = "q"\n')
+    (tmp_path / "bad").write_text("qeues = []\n")
+    files = {"{file}": str(tmp_path / "file"), "{bad}": str(tmp_path / "bad")}
+    found, out, errors = ran("topology", *(files.get(one, one) for one in arguments), *BROKER)
+    assert (found, out) == (code, "")
+    assert words in errors
