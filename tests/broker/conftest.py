@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pika
 import pytest
 from shop import Shop, declare
+from topology_commands import Topologies
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
@@ -24,6 +25,7 @@ from rabbit_chx.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from rabbit_chx.testing import RunningBroker
 
@@ -144,3 +146,9 @@ def live(vhost: RunningBroker) -> Iterator[Broker]:
     assert vhost.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
     with Broker(vhost.url, ring_source=DiagnosticsRing(vhost.ring_via)) as live:
         yield live
+
+
+@pytest.fixture
+def topologies(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Topologies:
+    """The commands, on the shop."""
+    return Topologies(shop, tmp_path / "topology.toml", capsys)

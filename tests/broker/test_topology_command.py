@@ -1,8 +1,7 @@
-"""``rabbit-chx topology`` on a real broker."""
+"""``rabbit-chx topology`` on a real broker: plan, arrange, apply."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import pty
@@ -12,15 +11,11 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-import pika
 import pytest
 from command_line import PROGRAM
 from declared import with_login
-from exchange_types import CHX
-from pika.exchange_type import ExchangeType
+from topology_commands import SHOP, WITHOUT_Q3
 
-from rabbit_chx import Topology
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import ExchangeRef
 
@@ -29,181 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pika.adapters.blocking_connection import BlockingChannel
-    from shop import Shop
+    from topology_commands import Topologies
 
 pytestmark = pytest.mark.broker
 
-_MODULUS: Any = "x-modulus-hash"
-#: What `shop` has already, as a file.
-SHOP = """
-[[exchanges]]
-name = "orders"
-type = "x-consistent-hash"
-ring = [
-    { queue = "q3", weight = 2 },    # the third
-    { queue = "q1", weight = 10 },
-    { queue = "q2" },
-    { exchange = "slot", weight = 3 },
-]
-[[exchanges]]
-name = "slot"
-type = "fanout"
-internal = true
-[[queues]]
-name = "q{1..4}"
-[[bindings]]
-source = "slot"
-queue = "q4"
-routing_key = "q4"
-"""
-WITHOUT_Q3 = SHOP.replace('    { queue = "q3", weight = 2 },    # the third\n', "")
 NEW = '[[queues]]\nname = "new.{1..3}"\n'
-
-
-class Topologies:
-    """Runs `rabbit-chx topology` on the shop, with a file."""
-
-    def __init__(self, shop: Shop, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.shop = shop
-        self.path = path
-        self._capsys = capsys
-
-    @property
-    def options(self) -> list[str]:
-        """The options that name the broker."""
-        return [*self.shop.live, *self.shop.via]
-
-    def run(self, command: str, *arguments: str, code: int = 0) -> tuple[str, str]:
-        """Run a command, expect an exit code, give stdout and stderr."""
-        found = main(["topology", command, *self.options, *arguments])
-        said = self._capsys.readouterr()
-        assert found == code, said
-        return said.out, said.err
-
-    def document(self, command: str, *arguments: str, code: int = 0) -> Any:
-        """Run a command with ``--output json``, give the document."""
-        return json.loads(self.run(command, *arguments, "--output", "json", code=code)[0])
-
-    def file(self, text: str) -> str:
-        """Write the file, and give its path."""
-        self.path.write_text(text, newline="")
-        return str(self.path)
-
-    def definitions(self) -> Any:
-        """What the broker exports of the vhost."""
-        found = self.shop.management.request("GET", "definitions", self.shop.settings.vhost)
-        return {
-            name: sorted(map(json.dumps, entries))
-            for name, entries in found.items()
-            if name in ("exchanges", "queues", "bindings", "policies")
-        }
-
-
-@pytest.fixture
-def topologies(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Topologies:
-    """The commands, on the shop."""
-    return Topologies(shop, tmp_path / "topology.toml", capsys)
-
-
-def declare_everything(shop: Shop) -> None:
-    """Declare what a topology can have, with names that are hard to write."""
-    channel, vhost = shop.channel, shop.settings.vhost
-    quorum: dict[str, Any] = {"x-queue-type": "quorum", "x-delivery-limit": 5}
-    for name, arguments in (
-        ('q{1..3} "quoted" \\ é', {}),
-        ("jobs.1", quorum),
-        ("jobs.2", quorum),
-        ("jobs.10", quorum),
-        ("ttl", {"x-message-ttl": 60000, "x-dead-letter-exchange": "t", "x-single-active-consumer": True}),
-        ("odd", {"site": "a\n|b", "n": 5, "list": [1, "x", True], "table": {"k": [2]}}),
-    ):
-        channel.queue_declare(name, durable=True, arguments=arguments)
-    channel.queue_declare("brief", durable=True, auto_delete=True)
-    with (
-        contextlib.suppress(pika.exceptions.AMQPError),  # 3.8 has no streams
-        pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection,
-    ):
-        connection.channel().queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
-    for type_ in ("direct", "fanout", "topic", "headers"):
-        channel.exchange_declare(
-            type_[0], ExchangeType(type_), durable=True, arguments={"alternate-exchange": "slot"}
-        )
-    channel.exchange_declare("gone", ExchangeType("topic"), durable=False, auto_delete=True)
-    channel.queue_bind("ttl", "gone", "#")
-    channel.queue_bind("ttl", "t", "a.*.#")
-    channel.queue_bind("odd", "h", arguments={"x-match": "all", "size": 5, "region": "eu"})
-    channel.queue_bind("ttl", "amq.topic", "é")
-    channel.exchange_bind("t", "f")
-    for name, arguments in (
-        ("by header", {"hash-header": "tenant"}),
-        ("by.property", {"hash-property": "message_id"}),
-    ):
-        channel.exchange_declare(name, CHX, durable=True, arguments=arguments)
-        channel.queue_bind("jobs.10", name, "3")
-        channel.exchange_bind("f", name, "007")
-        channel.queue_bind("jobs.1", name, "1")
-        channel.queue_bind("jobs.2", name, "1")
-    channel.exchange_declare("empty", CHX, durable=True)
-    policy = {"pattern": '^q\\d|"', "definition": {"max-length": 5000}, "priority": 3, "apply-to": "queues"}
-    shop.management.request("PUT", "policies", vhost, "limit {1..2}", body=policy)
-
-
-def test_the_export_of_everything_has_an_empty_plan(topologies: Topologies) -> None:
-    declare_everything(topologies.shop)
-    text, errors = topologies.run("export")
-    assert "left out" not in errors
-    document = topologies.document("plan", topologies.file(text))
-    assert (document["changes"], document["refusals"]) == ([], [])
-    exported = Topology.from_toml(text)
-    ring = exported.exchange("by header")
-    assert ring is not None
-    assert ring.ring is not None
-    assert [str(one.destination) for one in ring.ring] == ["jobs.10", "exchange f", "jobs.1", "jobs.2"]
-    assert {one.type for one in exported.queues} >= {"classic", "quorum"}
-    assert exported.queue('q{1..3} "quoted" \\ é') is not None
-
-
-def test_a_modulus_hash_exchange_is_exported(topologies: Topologies) -> None:
-    channel = topologies.shop.channel
-    try:
-        channel.exchange_declare("images", _MODULUS, durable=True)
-    except pika.exceptions.ConnectionClosedByBroker:
-        pytest.skip("THE PLUGIN rabbitmq_sharding IS NOT ENABLED on this broker")
-    channel.queue_bind("q1", "images", "5")
-    text, _ = topologies.run("export", "--exchange", "images")
-    assert topologies.document("plan", topologies.file(text))["changes"] == []
-    assert 'type = "x-modulus-hash"' in text
-
-
-def test_an_exchange_is_exported_with_what_it_reaches(topologies: Topologies) -> None:
-    declare_everything(topologies.shop)
-    text, _ = topologies.run("export", "--exchange", "by header")
-    found = Topology.from_toml(text)
-    assert [one.name for one in found.exchanges] == ["by header", "f", "slot", "t"]
-    assert [one.name for one in found.queues] == ["jobs.1", "jobs.2", "jobs.10", "q4", "ttl"]
-    assert topologies.document("plan", topologies.file(text))["changes"] == []
-    _, errors = topologies.run("export", "--exchange", "order", code=2)
-    assert "there is no exchange order: did you mean orders?" in errors
-
-
-def test_what_is_not_written_is_said(topologies: Topologies) -> None:
-    channel = topologies.shop.channel
-    mine = channel.queue_declare("", exclusive=True).method.queue
-    channel.queue_declare("private", exclusive=True)
-    text, errors = topologies.run("export")
-    assert Topology.from_toml(text).queues == Topology.from_toml(SHOP).queues
-    assert f"left out: queue {mine}" in errors
-    assert "left out: queue private: it is exclusive" in errors
-    assert topologies.document("plan", topologies.file(text))["changes"] == []
-
-
-def test_a_definitions_file_warns_of_the_order(topologies: Topologies) -> None:
-    out, errors = topologies.run("export", "--output", "json")
-    assert "the ring order of orders is lost: give --no-rings" in errors
-    vhosts = {one["vhost"] for one in json.loads(out)["queues"]}
-    assert vhosts == {topologies.shop.settings.vhost}
-    out, errors = topologies.run("export", "--format", "definitions", "--no-rings")
-    assert (errors, [one["source"] for one in json.loads(out)["bindings"]]) == ("", ["slot"])
 
 
 def test_without_a_ring_source_the_order_is_said_to_be_assumed(
