@@ -227,7 +227,7 @@ def main() -> int:
     """Make the change as written, then in an order without a gap. Return 0 if each message is accounted for, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=int, default=3_000, help="messages per second (3000)")
-    parser.add_argument("--seconds", type=float, default=2, help="how long to publish before and after (2)")
+    parser.add_argument("--seconds", type=float, default=1, help="how long to publish before and after (1)")
     given = parser.parse_args()
     accounted = []
     try:

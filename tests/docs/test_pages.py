@@ -9,7 +9,7 @@ from blocks import PAGES, ROOT, page
 
 EVERYWHERE = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in ("", "bench", "docs", "tests", "tests/vectors", "tests/support/routes", "tools")
+    for folder in ("", "bench", "docs", "examples", "tests", "tests/vectors", "tests/support/routes", "tools")
     for path in (ROOT / folder).glob("*.md")
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)|(?:src|srcset)=\"([^\"]+)\"")
