@@ -95,6 +95,7 @@ class ScratchReport:
                 *_about(self.exchange, self.ring),
                 ("compared", f"{plural(compared, 'message')} {copied}" if compared else "nothing"),
                 ("mismatches", f"{len(self.differences):,}"),
+                *_doubt("nothing about the ring", self.guess),
                 *_finding_facts(self.findings),
             ]
         )
@@ -174,6 +175,7 @@ class PassiveReport:
                     f"{plural(self.compared, 'message')} of real traffic; tracing is as it was before",
                 ),
                 ("mismatches", f"{len(self.misrouted):,}"),
+                *_doubt("not all of the ring", self.guess),
                 *_finding_facts(self.findings),
                 ("inferred", self._inferred()),
                 *(("unbound", f"{place_text(place)} {_HAS_NO_BINDING}") for place in self.unbound),
@@ -253,6 +255,10 @@ class PassiveReport:
 
 def _about(exchange: LiveExchange, ring: HashRing) -> list[tuple[str, str]]:
     return exchange_facts(exchange.name, exchange.vhost, exchange.arguments, ring)
+
+
+def _doubt(what: str, guess: str | None) -> list[tuple[str, str]]:
+    return [] if guess is None else [("proven", f"{what}, which is a guess: {guess}")]
 
 
 def _finding_facts(findings: Sequence[RingFinding]) -> list[tuple[str, str]]:

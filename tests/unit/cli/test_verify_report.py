@@ -86,3 +86,20 @@ def test_each_finding_has_a_line_and_a_place_in_the_document(report: ScratchRepo
     assert report.as_json()["findings"] == [
         {"kind": "ghost-bucket", "destination": "q9", "share": 0.25, "says": "q9 has 1 bucket and no binding"}
     ]
+
+
+@pytest.mark.parametrize(
+    ("guessed", "read", "says"),
+    [
+        (scratch(ASSUMED), scratch(READ), "nothing about the ring, which is a guess"),
+        (passive(ASSUMED, buckets=("q1", None)), passive(READ), "not all of the ring, which is a guess"),
+    ],
+)
+def test_a_guess_is_told_where_the_result_is(
+    guessed: ScratchReport | PassiveReport, read: ScratchReport | PassiveReport, says: str
+) -> None:
+    for report, doubt in ((guessed, says), (read, None)):
+        first = next(iter(report.blocks()))
+        assert isinstance(first, Facts)
+        told = dict(first.pairs).get("proven")
+        assert (told is None) if doubt is None else str(told).startswith(doubt)
