@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.cli.change_rows import counted_changes
-from rabbit_chx.cli.notation import plural, ring_text
+from rabbit_chx.cli.notation import percent, plural, ring_text
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.rendering import Facts
@@ -87,11 +87,18 @@ class RepairReport:
             )
         if self.state == "planned":
             ending.append("Nothing was changed: --apply does it.")
-        plan = replace(self.plan, unmanaged=())  # a repair is about one exchange
+        # A repair is about one exchange, and there is one way that it goes.
+        rings = {name: replace(ring, proposals=()) for name, ring in self.plan.rings.items()}
+        plan = replace(self.plan, unmanaged=(), rings=rings)
         yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
 
     def _applied(self) -> Iterator[tuple[str, str]]:
         yield "repaired", f"{plural(len(self.changes), 'change')}: {counted_changes(self.changes)}"
+        ring = self.plan.rings.get(self.exchange)
+        if ring is not None:
+            worst = f"{percent(ring.moved_at_worst)} at the worst moment"
+            lost = f"; at most {percent(ring.lost_at_worst)} were unroutable" if ring.lost_at_worst else ""
+            yield "moved", f"{percent(ring.moved)} of the keys in the end, {worst}{lost}"
         if self.ring is not None:
             yield "ring", ring_text(self.ring)
         if self.gap_s is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import threading
+from contextlib import contextmanager, suppress
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -152,7 +154,8 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             shop = shop_of(broker, connection.channel())
             found = answer("topology", "check", file, *shop.live, *shop.via, code=1)
             ghosts, lost = live_ring(shop), share_lost(shop, "orders")
-            repaired = answer("ring", "repair", "orders", *shop.live, *shop.via, "--apply")
+            with under_load(broker):
+                repaired = answer("ring", "repair", "orders", *shop.live, *shop.via, "--apply")
             sound = answer("topology", "check", file, *shop.live, *shop.via)
             ring, left = live_ring(shop), share_lost(shop, "orders")
             queues = list(map(str, ring.destinations))
@@ -168,6 +171,28 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
     assert ring.buckets == ("orders.1", "orders.2", "orders.2", "orders.3")
     predicted = {f"user-{n}": ring.destination_for(f"user-{n}") for n in range(1000)}
     assert {key: name for name, keys in arrived.items() for key in keys} == predicted
+
+
+@contextmanager
+def under_load(broker: RunningBroker) -> Iterator[None]:
+    """Publish to `orders` as fast as it goes, while the block runs."""
+    done = threading.Event()
+
+    def publish() -> None:
+        with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
+            channel = connection.channel()
+            for n in count():
+                channel.basic_publish("orders", f"key-{n}", b"")
+                if done.is_set():
+                    return
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(30)
 
 
 def keys_in(shop: Shop, queue: str) -> set[str]:

@@ -75,7 +75,7 @@ def test_the_example_prints_what_the_page_says(
             channel.queue_declare(queue, durable=True)
             channel.queue_bind(queue, "orders", str(weight))
     management = Management(vhost.management_url)
-    is_topology = command.startswith("rabbit-chx topology")
+    is_topology = command.startswith(("rabbit-chx topology", "rabbit-chx ring repair"))
     has_management = is_topology or "--management-url" in command
     release = management.run(release_read()) if has_management else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
@@ -89,6 +89,8 @@ def test_the_example_prints_what_the_page_says(
         "vhost       shop": f"vhost       {name}",
         '"vhost": "shop"': f'"vhost": "{name}"',
         "vhost shop": f"vhost {name}",
+        'vhost="shop"': f'vhost="{name}"',
+        "localhost:5672": "{0.host}:{0.port}".format(ConnectionSettings.from_uri(vhost.url)),
         "rabbit@prod": management.request("GET", "cluster-name")["name"],
     }
     addresses = {

@@ -79,7 +79,7 @@ class WantedRingCheck:
             yield self._found("order", None, share, says)
         else:
             says = (
-                f"the ring has other buckets than the topology says ({len(self.ring.buckets):,} for "
+                f"the ring has other buckets than the topology says ({len(self.ring.buckets):,}, not "
                 f"{len(wanted.buckets):,}): {percent(share)} of all keys are elsewhere"
             )
             yield self._found("different", None, share, says)

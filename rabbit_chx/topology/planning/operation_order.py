@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ordered_changes"]
 
+_TAKES_NOTHING = {"x-max-length": 0, "x-overflow": "reject-publish"}
+
 
 def ordered_changes(
     objects: ObjectDifferences,
@@ -108,7 +110,8 @@ def _with_helpers(
 ) -> list[PlannedChange]:
     """Return the steps with what they need for ghosts, which are buckets of something that does not exist.
 
-    Something of that name is declared, bound, unbound and deleted again.
+    Something of that name is declared, bound, unbound and deleted again. Its buckets get messages meanwhile. A queue with
+    one of them could not be deleted, so it takes none: publishers get a nack.
     """
     left = work.plan.after.destinations
     ghosts: dict[Destination, NamedObject] = {}
@@ -120,7 +123,7 @@ def _with_helpers(
                 helper = (
                     ExchangeDefinition(place.name, "fanout")
                     if isinstance(place, ExchangeRef)
-                    else QueueDefinition(place)
+                    else QueueDefinition(place, arguments=_TAKES_NOTHING)
                 )
                 ghosts[place] = helper
     return [
