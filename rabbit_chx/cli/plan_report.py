@@ -54,7 +54,9 @@ class PlanReport:
         yield Facts([*self.about, *_summary(plan, moving, refusals)])
         if plan.changes:
             table = changes_table(plan.changes, whole=self.whole)
-            yield Section("Changes", [table, *_helpers(plan)], folded=len(table.rows) > _FOLDED_ROWS)
+            is_long = len(table.rows) > _FOLDED_ROWS
+            title = plural(len(plan.changes), "change") if is_long else "Changes"
+            yield Section(title, [table, *_helpers(plan)], folded=is_long)
         for ring in moving:
             yield Section(f"Ring of {ring.exchange}", list(_ring_blocks(ring, is_new=ring.exchange in new)))
         if unmanaged := _unmanaged(plan, whole=self.whole):
