@@ -72,6 +72,8 @@ class AioPikaConnection:
         properties = connection.transport.connection.server_properties
         #: The version that the broker named itself by, such as ``4.3.6``.
         self.server_version = _text(properties.get("version", "unknown"))
+        #: The name of its cluster; None where it did not tell.
+        self.cluster_name = _text(properties["cluster_name"]) if "cluster_name" in properties else None
 
     @classmethod
     async def open(cls, settings: ConnectionSettings) -> AioPikaConnection:

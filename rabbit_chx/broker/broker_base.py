@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import DiagnosticsRing, rings_by
-from rabbit_chx.errors import InputError, ManagementNeededError
+from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.sequences.application import Permission, plan_applied
-from rabbit_chx.topology.sequences.exchange_reading import exchange_mirror, release_read, ring_read
+from rabbit_chx.topology.sequences.exchange_reading import OVERVIEW, exchange_mirror, release_read, ring_read
 from rabbit_chx.topology.sequences.steps import Access, ApiRequest
 from rabbit_chx.topology.sequences.topology_reading import topology_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
+    from rabbit_chx.broker.pika_connection import PikaConnection
     from rabbit_chx.broker.ring_source import RingSource
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange
     from rabbit_chx.topology import Plan, Topology
@@ -31,6 +33,7 @@ class BrokerBase:
     """The settings of a broker, and what is asked of it without AMQP. Arguments and errors as in `Broker`."""
 
     _HOW_TO_OPEN: ClassVar[str]
+    _connection: PikaConnection | AioPikaConnection | None
 
     def __init__(
         self,
@@ -60,9 +63,28 @@ class BrokerBase:
                     f"{self._access.where}: AMQP does not tell bindings, arguments and policies: give "
                     "management_url='http://user:password@host:15672'"
                 )
-            return self._management.answer(step)
+            answer = self._management.answer(step)
+            if step == OVERVIEW:
+                self._check_cluster(answer)
+            return answer
         assert self._ring_source is not None  # noqa: S101  # a sequence asks for rings only if there is a source
         return rings_by(self._ring_source, self._settings.vhost, step.exchanges)
+
+    def _check_cluster(self, overview: Mapping[str, Any]) -> None:
+        """Refuse a management API of another broker: its answers say nothing about this one."""
+        connection, told = self._connection, overview.get("cluster_name")
+        if connection is None or self._management is None:
+            return
+        ours, theirs = connection.cluster_name, told
+        if ours is None or not isinstance(told, str):  # nodes of one cluster may have several versions
+            ours, theirs = (
+                f"RabbitMQ {one}" for one in (connection.server_version, overview["rabbitmq_version"])
+            )
+        if ours != theirs:
+            raise MismatchError(
+                f"{self._access.where} is {ours}, and {self._management.masked_url} is {theirs}: give the URLs of one broker "
+                "(or connect again, if its cluster was renamed)"
+            )
 
     def _release_sequence(self, version: str) -> steps.Sequence[Release]:
         if self._management is None:

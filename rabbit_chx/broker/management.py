@@ -1,11 +1,13 @@
-"""The management plugin's HTTP API, as far as it is needed. It follows no redirect, so a password goes
-nowhere else.
+"""The management plugin's HTTP API, as far as it is needed. It follows no redirect, so a password goes nowhere else.
+
+Whatever answers there, a request ends: its time and the size of the answer are bounded.
 """
 
 from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +25,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.topology.sequences.steps import ApiRequest, carried_out
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Mapping
 
     from rabbit_chx.topology.sequences.steps import ApiSequence
@@ -30,11 +33,18 @@ if TYPE_CHECKING:
 __all__ = ["Management"]
 
 _T = TypeVar("_T")
-_CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+_NOT_ALLOWED = (
+    "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "
+    "policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more"
+)
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
-    401: (AccessRefusedError, "check user and password, and that the user has the tag management"),
+    400: (BrokerRefusedError, "correct what it names"),
+    401: (AccessRefusedError, _NOT_ALLOWED),
     403: (AccessRefusedError, "check the user's permissions"),
-    404: (NotFoundError, "check the name and the vhost"),
+    404: (
+        NotFoundError,
+        "check the name and the vhost, and that the user has permissions on the vhost: RabbitMQ 4.3 answers so without",
+    ),
     429: (BrokerRefusedError, "too many requests: try again later"),
     500: (BrokerRefusedError, "the management plugin failed: look at the broker's log"),
     503: (BrokerRefusedError, "the management plugin is not ready: try again later"),
@@ -45,6 +55,8 @@ _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
 }
 _PIECE = 1 << 16
 _ANSWER_TIMES = 6
+_LARGEST = 256 << 20  # bytes; the bindings of a million queues are fewer
+_LONGEST_REASON = 300
 
 
 class Management:
@@ -52,7 +64,7 @@ class Management:
 
     Args:
         url: ``http[s]://user:password@host:port``, with a path prefix where there is one.
-        timeout_s: seconds for connecting, and for each answer.
+        timeout_s: seconds for connecting, and for each piece of an answer; six times as many for the whole answer.
 
     Raises:
         InputError: the URL cannot be read. The message shows no password.
@@ -64,9 +76,9 @@ class Management:
             host, port = parts.hostname, parts.port
         except ValueError:
             host, port, parts = None, None, urlsplit("")
-        if not host or parts.scheme not in _CONNECTIONS:
+        if not host or parts.scheme not in ("http", "https"):
             raise InputError("this is not a management URL: give http://user:password@host:15672")
-        self._connect = _CONNECTIONS[parts.scheme]
+        self._scheme = parts.scheme
         self._host, self._port, self._timeout_s = host, port, timeout_s
         self._prefix = parts.path.rstrip("/")
         user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
@@ -77,7 +89,7 @@ class Management:
     def request(
         self, method: str, *path: str, query: Mapping[str, str] | None = None, body: object = None
     ) -> Any:  # noqa: ANN401  # JSON
-        """Make one request below ``/api`` and return the decoded answer; None where the answer is empty.
+        """Make one request below ``/api`` and return the decoded answer; None where the answer to a change is empty.
 
         Args:
             method: GET, PUT, POST or DELETE.
@@ -96,27 +108,35 @@ class Management:
         asked = f"{method} {target}"
         if query:
             target += f"?{urlencode(query)}"
-        connection = self._connect(self._host, self._port, timeout=self._timeout_s)
+        connection = self._connection()
         headers = {"Authorization": f"Basic {self._login.reveal()}", "Content-Type": "application/json"}
         try:
             connection.request(method, target, None if body is None else json.dumps(body), headers)
-            answer = connection.getresponse()
-            status, content = answer.status, self._read(answer, asked)
+            with connection.getresponse() as answer:
+                status, content = answer.status, self._read(answer, asked)
+        except _OutOfTimeError:
+            raise BrokerTimeoutError(
+                f"{self.masked_url}: the answer to {asked} is not complete after {_ANSWER_TIMES * self._timeout_s:g} s: "
+                "look at the load of the broker"
+            ) from None
         except (http.client.HTTPException, OSError) as cause:
-            if isinstance(cause, BrokerTimeoutError):
-                raise
-            raise UnreachableError(
-                f"{self.masked_url}: no answer from the HTTP API to {asked} ({str(cause) or type(cause).__name__}): "
+            said = " ".join(str(cause).split())[:_LONGEST_REASON] or type(cause).__name__
+            kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
+            raise kind(
+                f"{self.masked_url}: no answer from the HTTP API to {asked} ({said}): "
                 "check host and port, and that the management plugin is enabled"
             ) from None
         finally:
             connection.close()
         if not 200 <= status < 300:
-            kind, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
-            raise kind(f"{self.masked_url}: {asked} was answered {status}: {remedy}", reply_code=status)
+            refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
+            raise refusal(
+                f"{self.masked_url}: {asked} was answered {status}{self._reason(content)}: {remedy}",
+                reply_code=status,
+            )
         try:
-            return json.loads(content) if content else None
-        except ValueError:
+            return json.loads(content) if content or method == "GET" else None
+        except (ValueError, RecursionError):
             begin = " ".join(content[:60].decode(errors="replace").split())
             raise BrokerRefusedError(
                 f"{self.masked_url}: the answer to {asked} is not JSON, but begins {begin!r}: check that the URL is that of "
@@ -143,19 +163,85 @@ class Management:
         Raises:
             RabbitChxError: as `request` does.
         """
-        return self.request(request.method, *request.path, query=request.query, body=request.body)
+        answer = self.request(request.method, *request.path, query=request.query, body=request.body)
+        if not request.fits(answer):
+            raise BrokerRefusedError(
+                f"{self.masked_url}: the answer to {request.method} {'/'.join(request.path)} is not {request.wanted_shape}: check "
+                "that the URL is that of the management API, and not of a proxy or another service"
+            )
+        return answer
+
+    def _connection(self) -> http.client.HTTPConnection:
+        deadline = time.monotonic() + _ANSWER_TIMES * self._timeout_s
+
+        class Response(http.client.HTTPResponse):
+            """A response whose reading ends at the deadline, that of its headers too."""
+
+            def __init__(
+                self,
+                sock: socket.socket,
+                debuglevel: int = 0,
+                method: str | None = None,
+                url: str | None = None,
+            ) -> None:
+                super().__init__(sock, debuglevel, method, url)
+                self.fp = io.BufferedReader(_ReadUntil(sock, self.fp, deadline))
+
+        kind = http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._timeout_s)
+        connection.response_class = Response
+        return connection
 
     def _read(self, answer: http.client.HTTPResponse, asked: str) -> bytes:
-        """Read an answer to its end. The socket's own limit is one for each piece, and there may be many."""
-        deadline = time.monotonic() + _ANSWER_TIMES * self._timeout_s
-        pieces = []
+        """Read an answer to its end."""
+        content = bytearray()
         while piece := answer.read1(_PIECE):
-            pieces.append(piece)
-            if time.monotonic() > deadline:
-                raise BrokerTimeoutError(
-                    f"{self.masked_url}: the answer to {asked} is not complete after {_ANSWER_TIMES * self._timeout_s:g} s: "
-                    "look at the load of the broker"
+            content += piece
+            if len(content) > _LARGEST:
+                raise BrokerRefusedError(
+                    f"{self.masked_url}: the answer to {asked} is longer than {_LARGEST:,} bytes: check that the URL is that of "
+                    "the management API, and not of a proxy or another service"
                 )
         if answer.length:  # read1 does not notice that the answer is cut off
             raise http.client.IncompleteRead(b"", answer.length)
-        return b"".join(pieces)
+        return bytes(content)
+
+    def _reason(self, content: bytes) -> str:
+        """Return the broker's own words for a refusal, behind a blank; nothing where there are none."""
+        try:
+            reason = str(json.loads(content)["reason"])
+        except (ValueError, RecursionError, LookupError, TypeError):
+            return ""
+        # Nobody who answers can have us show the password.
+        return "" if self._login.reveal() in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
+
+
+class _OutOfTimeError(Exception):
+    """The time for the whole answer is over."""
+
+
+class _ReadUntil(io.RawIOBase):
+    """What a socket receives, until a deadline. The socket's own limit is one for each piece, and there may be many."""
+
+    def __init__(self, sock: socket.socket, file: io.BufferedReader, deadline: float) -> None:
+        self._sock, self._file, self._deadline = sock, file, deadline
+        self._timeout_s = sock.gettimeout() or 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # typeshed's name for buffers is private
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise _OutOfTimeError
+        self._sock.settimeout(min(left_s, self._timeout_s))
+        try:
+            return self._file.raw.readinto(buffer) or 0
+        except TimeoutError:
+            if time.monotonic() < self._deadline:
+                raise
+            raise _OutOfTimeError from None
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()

@@ -82,7 +82,9 @@ class PikaConnection:
             error = opening_error(settings, cause)
         else:
             #: The version that the broker named itself by, such as ``4.3.6``.
-            self.server_version = self._connection.server_version
+            self.server_version = self._connection.server_property("version") or "unknown"
+            #: The name of its cluster; None where it did not tell.
+            self.cluster_name = self._connection.server_property("cluster_name")
             return
         raise error
 
@@ -261,9 +263,9 @@ class _BoundedConnection(pika.BlockingConnection):
         self._where = where
         super().__init__(parameters)
 
-    @property
-    def server_version(self) -> str:
-        return str((self._impl.server_properties or {}).get("version", "unknown"))
+    def server_property(self, name: str) -> str | None:
+        value = (self._impl.server_properties or {}).get(name)
+        return value.decode(errors="replace") if isinstance(value, bytes) else value and str(value)
 
     def keep_raw_properties(self) -> None:
         """Keep what pika's reader loses: it maps several types to one, and takes the last of equal names."""

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import (
+    AccessRefusedError,
     ApplyError,
     BrokerRefusedError,
     InputError,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Applied", "Permission", "changes_done", "changes_together", "plan_applied"]
 
 _AT_ONCE = 200
-_LOCKED, _REFUSED, _NOT_FOUND = 405, 403, 404
+_NOT_ALLOWED, _NOT_FOUND, _LOCKED = 403, 404, 405
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -99,35 +100,34 @@ def plan_applied(
         raise InputError(
             f"a {type(plan).__name__} is no plan: make one with rabbit_chx.topology.plan(wanted, broker.topology())"
         )
-    locked = yield from _lock(access.where)
+    yield from _lock(access.where)
     try:
         yield from _checked(plan, access, permission)
         applied = yield from _applied(plan, access, permission, progress)
     except RabbitChxError:
-        if locked:
-            yield from _unlock()
-        raise
-    if locked:
         yield from _unlock()
+        raise
+    yield from _unlock()
     return applied
 
 
-def _lock(where: str) -> Sequence[bool]:
-    """Hold the exclusive queue that keeps a second application out; return whether it is held.
-
-    A user who may not declare it goes without it. The broker takes it back when the connection ends.
-    """
+def _lock(where: str) -> Sequence[None]:
+    """Hold the exclusive queue that keeps a second application out. It goes when the connection ends."""
     lock = QueueDeclare(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
     answer = yield lock
     if not isinstance(answer, Refusal):
-        return True
+        return
     if answer.reply_code == _LOCKED:
         raise PlanOutdatedError(
             f"{where}: another connection applies a plan, and holds the exclusive queue {APPLY_LOCK}: wait until it is done, "
             "then plan again"
         )
-    if answer.reply_code == _REFUSED:
-        return False
+    if answer.reply_code == _NOT_ALLOWED:
+        raise AccessRefusedError(
+            f"{refused(where, lock, answer)}: it is an exclusive queue that keeps a second application out; nothing was changed",
+            queue=APPLY_LOCK,
+            reply_code=answer.reply_code,
+        )
     raise refused(where, lock, answer)
 
 

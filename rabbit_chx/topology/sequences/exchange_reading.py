@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rabbit_chx.errors import AccessRefusedError, MismatchError, NotFoundError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+)
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, ModulusHashExchange, Release
 from rabbit_chx.topology.sequences.operations import CHX, check_declared_name
 from rabbit_chx.topology.sequences.passive_checks import check_exchange
@@ -17,8 +23,18 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import Binding, Destination
     from rabbit_chx.topology.sequences.steps import Access, ApiSequence, Sequence
 
-__all__ = ["LiveExchange", "destination_of", "exchange_mirror", "hash_exchange", "release_read", "ring_read"]
+__all__ = [
+    "OVERVIEW",
+    "LiveExchange",
+    "destination_of",
+    "exchange_mirror",
+    "hash_exchange",
+    "release_read",
+    "ring_read",
+]
 
+#: What the broker says of itself: its version, and most often the name of its cluster.
+OVERVIEW = ApiRequest("GET", ("overview",), fields={"rabbitmq_version": str})
 _MODULUS = "x-modulus-hash"
 _HASH_ARGUMENTS = ("hash-header", "hash-property")
 _ALTERNATE = "alternate-exchange"
@@ -59,15 +75,24 @@ def release_read(version: str | None = None) -> ApiSequence[Release]:
         version: the version, if it is known already.
     """
     if version is None:
-        version = str((yield ApiRequest("GET", ("overview",)))["rabbitmq_version"])
+        version = str((yield OVERVIEW)["rabbitmq_version"])
     try:
-        listed = yield ApiRequest("GET", ("feature-flags",))
+        listed = yield ApiRequest("GET", ("feature-flags",), listed=True, fields={"name": str, "state": str})
     except AccessRefusedError:
-        return Release(version)
+        return _release(version)
     flags = {flag["name"]: flag["state"] for flag in listed}
     if "khepri_db" not in flags:
-        return Release(version)
-    return Release(version, "khepri" if flags["khepri_db"] == "enabled" else "mnesia")
+        return _release(version)
+    return _release(version, "khepri" if flags["khepri_db"] == "enabled" else "mnesia")
+
+
+def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> Release:
+    try:
+        return Release(version, store)
+    except InputError as error:
+        raise BrokerRefusedError(
+            f"the management API names the version {version:.50} of the broker: {error}"
+        ) from None
 
 
 def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
@@ -176,7 +201,9 @@ def destination_of(binding: Mapping[str, Any]) -> Destination:
 
 def _exchange(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
     try:
-        found: dict[str, Any] = yield ApiRequest("GET", ("exchanges", vhost, name))
+        found: dict[str, Any] = yield ApiRequest(
+            "GET", ("exchanges", vhost, name), fields={"type": str, "arguments": dict}
+        )
     except NotFoundError:
         raise NotFoundError(
             f"there is no exchange {name!r} in vhost {vhost!r}: check its name and the vhost of the URL",
@@ -187,12 +214,15 @@ def _exchange(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
 
 
 def _bindings(vhost: str, name: str) -> ApiSequence[tuple[Binding, ...]]:
-    listed = yield ApiRequest("GET", ("exchanges", vhost, name, "bindings", "source"))
+    fields = {"destination": str, "destination_type": str, "routing_key": str}
+    path = ("exchanges", vhost, name, "bindings", "source")
+    listed = yield ApiRequest("GET", path, listed=True, fields=fields)
     return tuple((destination_of(binding), str(binding["routing_key"])) for binding in listed)
 
 
 def _policy(vhost: str, found: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
     if not found.get("policy"):
         return {}
-    definition: dict[str, Any] = (yield ApiRequest("GET", ("policies", vhost, found["policy"])))["definition"]
+    request = ApiRequest("GET", ("policies", vhost, found["policy"]), fields={"definition": dict})
+    definition: dict[str, Any] = (yield request)["definition"]
     return definition

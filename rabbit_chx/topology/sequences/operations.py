@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from rabbit_chx.amqp import names
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 
 __all__ = [
     "CHX",
@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 CHX = "x-consistent-hash"
+_ACCESS_REFUSED = 403
 
 Arguments: TypeAlias = Mapping[str, Any]
 
@@ -177,4 +178,35 @@ def refused(where: str, operation: Operation, refusal: Refusal) -> RabbitChxErro
         refusal: the broker's answer.
     """
     exchange, queue = getattr(operation, "exchange", None), getattr(operation, "queue", None)
-    return error_for(refusal.reply_code, refusal.reply_text, where=where, exchange=exchange, queue=queue)
+    error = error_for(refusal.reply_code, refusal.reply_text, where=where, exchange=exchange, queue=queue)
+    if refusal.reply_code != _ACCESS_REFUSED or getattr(operation, "passive", False):
+        return error
+    return AccessRefusedError(
+        f"{error}; for this the user needs {_needed(operation)}",
+        exchange=exchange,
+        queue=queue,
+        reply_code=refusal.reply_code,
+    )
+
+
+def _needed(operation: Operation) -> str:
+    """Return the permissions that an operation needs, in words. Before 4.0 the broker does not say which one lacks."""
+    match operation:
+        case ExchangeDeclare(exchange=name):
+            other = (operation.arguments or {}).get("alternate-exchange")
+            needs = f", read on it, and write on exchange {other}" if other else ""
+            return f"configure on exchange {name}{needs}"
+        case QueueDeclare(queue=name):
+            other = (operation.arguments or {}).get("x-dead-letter-exchange")
+            needs = f", read on it, and write on exchange {other}" if other else ""
+            return f"configure on queue {name}{needs}"
+        case QueueBind(queue=name) | QueueUnbind(queue=name):
+            return f"write on queue {name} and read on exchange {operation.exchange}"
+        case ExchangeBind(destination=name) | ExchangeUnbind(destination=name):
+            return f"write on exchange {name} and read on exchange {operation.exchange}"
+        case QueueDelete(queue=name):
+            return f"configure on queue {name}"
+        case ExchangeDelete(exchange=name):
+            return f"configure on exchange {name}"
+        case _:
+            assert_never(operation)

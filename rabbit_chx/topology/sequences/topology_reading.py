@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.errors import AccessRefusedError
+from rabbit_chx.errors import BrokerRefusedError, TopologyError
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.files.definitions_import import read_lists
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE
-from rabbit_chx.topology.sequences.exchange_reading import release_read
+from rabbit_chx.topology.sequences.exchange_reading import OVERVIEW, release_read
 from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest
 
 if TYPE_CHECKING:
@@ -23,6 +22,8 @@ __all__ = ["APPLY_LOCK", "rings_read", "topology_read"]
 
 #: The exclusive queue that an application holds while it changes the broker. It is no part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
+#: What is read, and the field that names one of it.
+_LISTS = {"exchanges": "name", "queues": "name", "bindings": "destination", "policies": "name"}
 #: What the statistics of queues would cost, nobody asks for here (parameters since 3.10; older releases ignore them).
 _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 
@@ -41,25 +42,26 @@ def topology_read(access: Access) -> Sequence[Topology]:
         RingSourceError: the rings could not be read.
         UnreachableError: nothing answers at the address.
     """
-    overview = yield ApiRequest("GET", ("overview",))
+    overview = yield OVERVIEW
     release = yield from release_read(str(overview["rabbitmq_version"]))
     lists: dict[str, Any] = {}
-    for name in ("exchanges", "queues", "bindings"):
+    for name, known_by in _LISTS.items():
         query = _WITHOUT_STATISTICS if name == "queues" else None
-        lists[name] = yield ApiRequest("GET", (name, access.vhost), query)
-    left_out: tuple[str, ...] = ()
-    try:
-        lists["policies"] = yield ApiRequest("GET", ("policies", access.vhost))
-    except AccessRefusedError:
-        left_out = ("policies: this user may not read them",)
+        lists[name] = yield ApiRequest(
+            "GET", (name, access.vhost), query, listed=True, fields={known_by: str}
+        )
     lists["queues"] = [
         {**one, "exclusive": one.get("exclusive") is True}  # of quorum queues and streams it is an empty text
         for one in lists["queues"]
         if one["name"] != APPLY_LOCK
     ]
     lists["bindings"] = [one for one in lists["bindings"] if one["destination"] != APPLY_LOCK]
-    topology = Topology(**read_lists(lists, access.vhost, release), cluster=overview.get("cluster_name"))
-    topology = replace(topology, left_out=(*topology.left_out, *left_out))
+    try:
+        topology = Topology(**read_lists(lists, access.vhost, release), cluster=overview.get("cluster_name"))
+    except TopologyError as error:
+        raise BrokerRefusedError(
+            f"{access.where}: the management API lists what no broker has: {error}"
+        ) from None
     if access.has_source:
         names = [one.name for one in topology.exchanges if one.type == HASH_EXCHANGE]
         topology = topology.with_rings((yield from rings_read(names, release)))

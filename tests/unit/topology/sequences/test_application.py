@@ -127,14 +127,14 @@ def test_another_application_is_waited_for_by_the_user() -> None:
     assert len(script.steps) == 1
 
 
-def test_who_may_not_declare_the_lock_goes_without_it() -> None:
-    def answers(one: Operation) -> Refusal | None:
-        locks = isinstance(one, QueueDeclare) and one.queue == APPLY_LOCK
-        return Refusal(403, "ACCESS_REFUSED") if locks else None
-
-    script = Script(answers)
-    assert len(script.apply(plan(WANTED, script.live())).changes) == 7
-    assert not any(isinstance(one, QueueDelete) for one in script.steps)
+def test_who_may_not_declare_the_lock_is_refused_before_anything_is_done() -> None:
+    script = Script(lambda one: Refusal(403, "ACCESS_REFUSED") if isinstance(one, QueueDeclare) else None)
+    with pytest.raises(
+        AccessRefusedError, match=rf"needs configure on queue {APPLY_LOCK}: .*nothing was changed"
+    ) as caught:
+        script.apply(plan(WANTED, script.live()))
+    assert len(script.steps) == 1
+    assert (caught.value.queue, caught.value.reply_code) == (APPLY_LOCK, 403)
 
 
 def test_a_refused_pipeline_is_done_again_one_by_one_to_find_the_refusal() -> None:

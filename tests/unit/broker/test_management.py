@@ -1,0 +1,260 @@
+"""A management API that answers wrongly, late, without end, or elsewhere: one clear error each time, and no password."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trustme
+from scripted_api import ScriptedApi, page
+
+from rabbit_chx.broker import management as module
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    NotFoundError,
+    RabbitChxError,
+    UnreachableError,
+)
+from rabbit_chx.topology.sequences.steps import ApiRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from scripted_api import Script
+
+LOGIN = "u:c4nary"
+CODED = base64.b64encode(LOGIN.encode()).decode()
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedApi]:
+    with ScriptedApi() as api:
+        yield api
+
+
+def asked(api: ScriptedApi, script: Script, **options: float) -> Any:
+    api.scripts[""] = script
+    return Management(f"http://{LOGIN}@{api.address}", **options).request("GET", "overview")
+
+
+def error(api: ScriptedApi, script: Script, **options: float) -> RabbitChxError:
+    with pytest.raises(RabbitChxError) as caught:
+        asked(api, script, **options)
+    shown = f"{caught.value!s} {caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
+    assert "c4nary" not in shown
+    assert CODED not in shown
+    assert f"http://u:***@{api.address}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_right_answer(api: ScriptedApi) -> None:
+    assert asked(api, page("200 OK", {"a": [1]})) == {"a": [1]}
+    api.scripts[""] = page("204 No Content")
+    assert Management(api.url).request("PUT", "vhosts", "/") is None
+
+
+STATUSES: dict[str, tuple[type[RabbitChxError], str]] = {
+    "400 Bad Request": (BrokerRefusedError, "correct what it names"),
+    "401 Unauthorized": (
+        AccessRefusedError,
+        r"check user and password.*set_user_tags USER management.*set_permissions -p VHOST USER",
+    ),
+    "403 Forbidden": (AccessRefusedError, "check the user's permissions"),
+    "404 Object Not Found": (
+        NotFoundError,
+        "check the name and the vhost, and that the user has permissions",
+    ),
+    "418 Teapot": (BrokerRefusedError, "look at the broker's log"),
+    "429 Too Many Requests": (BrokerRefusedError, "try again later"),
+    "500 Internal Server Error": (BrokerRefusedError, "look at the broker's log"),
+    "503 Service Unavailable": (BrokerRefusedError, "try again later"),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES)
+@pytest.mark.parametrize("content", [b"", b"<html>", {"error": "e", "reason": "so\nit is"}, ["reason"], 5])
+def test_a_refusal(api: ScriptedApi, status: str, content: object) -> None:
+    kind, remedy = STATUSES[status]
+    refused = error(api, page(status, content))
+    assert type(refused) is kind
+    assert refused.reply_code == int(status[:3])
+    reason = r" \(so it is\)" if isinstance(content, dict) else ""
+    assert re.search(rf"was answered {status[:3]}{reason}: .*{remedy}", str(refused))
+
+
+def test_a_refusal_that_says_the_password(api: ScriptedApi) -> None:
+    error(api, page("401 Unauthorized", {"reason": f"what is Basic {CODED}?"}))
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_redirection_is_not_followed(api: ScriptedApi, status: int, method: str) -> None:
+    with ScriptedApi() as elsewhere:
+        elsewhere.scripts[""] = page("200 OK", {})
+        api.scripts[""] = page(
+            f"{status} Moved", headers=[f"Location: http://{elsewhere.address}/api/overview"]
+        )
+        with pytest.raises(
+            BrokerRefusedError, match=f"{status}: this is a redirection, which is not followed"
+        ):
+            Management(api.url).request(method, "overview")
+        assert elsewhere.requests == []
+    assert len(api.requests) == 1
+
+
+def test_an_answer_that_is_cut_off_in_its_header(api: ScriptedApi) -> None:
+    """Python's http.client takes it for the end of the header."""
+    refused = error(api, lambda: [b"HTTP/1.1 200 OK\r\nContent-Le"])
+    assert "is not JSON, but begins ''" in str(refused)
+
+
+NOT_JSON: dict[str, bytes] = {
+    "html": b"<!DOCTYPE html>\n<title>Sign in</title>",
+    "ten megabytes of html": b"<html>" + b"<p>x</p>" * 1_250_000,
+    "cut off": b'{"rabbitmq_version": "4.3',
+    "no text": b"\xff\xfe\x00",
+    "deep": b"[" * 200_000,
+}
+
+
+@pytest.mark.parametrize("content", NOT_JSON.values(), ids=NOT_JSON)
+def test_what_is_no_json(api: ScriptedApi, content: bytes) -> None:
+    refused = error(api, page("200 OK", content))
+    assert type(refused) is BrokerRefusedError
+    assert "is not JSON, but begins" in str(refused)
+    assert len(str(refused)) < 400
+
+
+def chunked(*chunks: bytes) -> Script:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return lambda: [head, *(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)]
+
+
+CUT: dict[str, Script] = {
+    "at once": list,
+    "in the status": lambda: [b"HTTP/1."],
+    "no http": lambda: [b"AMQP\0\0\x09\x01"],
+    "in the body": page("200 OK", {"a": 1}, length=100),
+    "before the body": page("200 OK", length=100),
+    "between chunks": chunked(b'{"a":'),
+    "in a chunk": lambda: [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\n{}"],
+    "a bad chunk": lambda: [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}"],
+}
+
+
+@pytest.mark.parametrize("script", CUT.values(), ids=CUT)
+def test_what_is_cut_off(api: ScriptedApi, script: Script) -> None:
+    lost = error(api, script)
+    assert isinstance(lost, UnreachableError)
+    assert "no answer from the HTTP API to GET /api/overview" in str(lost)
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(
+        UnreachableError, match=r"refused.*check host and port, and that the management plugin is enabled"
+    ):
+        Management(f"http://127.0.0.1:{port}").request("GET", "overview")
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+SLOW = {
+    "silence": b"",
+    "the status, slowly": b"HTTP/1.1 200 OK" * 1000,
+    "headers, slowly": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 1000,
+    "the body, slowly": HEAD + b" " * 100_000,
+}
+
+
+@pytest.mark.parametrize("content", SLOW.values(), ids=SLOW)
+def test_what_comes_slowly_ends(api: ScriptedApi, content: bytes) -> None:
+    late = error(api, lambda: api.drip(content, 0.02), timeout_s=0.1)
+    assert isinstance(late, BrokerTimeoutError)
+    if content:
+        assert (
+            "the answer to GET /api/overview is not complete after 0.6 s: look at the load of the broker"
+            in str(late)
+        )
+
+
+def test_what_comes_slowly_over_tls_ends() -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        client = context.wrap_socket(listener.accept()[0], server_side=True)
+        with client:
+            client.recv(10_000)
+            client.sendall(HEAD)
+            while not over.wait(0.02):
+                try:
+                    client.sendall(b" ")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, authority.cert_pem.tempfile() as file:
+        threading.Thread(target=drip, args=(listener,), daemon=True).start()
+        management = Management(f"https://127.0.0.1:{listener.getsockname()[1]}", timeout_s=0.3)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SSL_CERT_FILE", file)
+            with pytest.raises(BrokerTimeoutError, match="is not complete after"):
+                management.request("GET", "overview")
+        over.set()
+
+
+def test_an_answer_without_end(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless() -> Iterable[bytes]:
+        return itertools.chain([b"HTTP/1.1 200 OK\r\n\r\n["], itertools.repeat(b'"x",' * 10_000))
+
+    monkeypatch.setattr(module, "_LARGEST", 1_000_000)
+    refused = error(api, endless)
+    assert type(refused) is BrokerRefusedError
+    assert "is longer than 1,000,000 bytes" in str(refused)
+
+
+LISTED = ApiRequest("GET", ("queues", "/"), listed=True, fields={"name": str})
+SINGLE = ApiRequest("GET", ("overview",), fields={"rabbitmq_version": str})
+SHAPES: list[tuple[ApiRequest, object, bool]] = [
+    (LISTED, [], True),
+    (LISTED, [{"name": "q", "more": 1}], True),
+    (LISTED, [{"name": "q"}, {}], False),
+    (LISTED, [{"name": None}], False),
+    (LISTED, ["q"], False),
+    (LISTED, {"name": "q"}, False),
+    (LISTED, {"items": [{"name": "q"}], "page": 1, "page_count": 2}, False),
+    (LISTED, None, False),
+    (SINGLE, {"rabbitmq_version": "4.3.6"}, True),
+    (SINGLE, {"rabbitmq_version": 4}, False),
+    (SINGLE, {}, False),
+    (SINGLE, [], False),
+    (SINGLE, "4.3.6", False),
+    (SINGLE, None, False),
+    (ApiRequest("PUT", ("x",)), None, True),
+]
+
+
+@pytest.mark.parametrize(("request_", "answer", "fits"), SHAPES)
+def test_the_shape_of_an_answer(api: ScriptedApi, request_: ApiRequest, answer: object, fits: bool) -> None:  # noqa: FBT001
+    api.scripts[""] = page("200 OK", answer)
+    management = Management(api.url)
+    if fits:
+        assert management.answer(request_) == answer
+        return
+    shape = "a list of objects with name" if request_ is LISTED else "an object with rabbitmq_version"
+    with pytest.raises(
+        BrokerRefusedError, match=f"the answer to GET [a-z/]+ is not {shape}: check that the URL"
+    ):
+        management.answer(request_)
