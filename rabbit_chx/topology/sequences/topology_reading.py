@@ -60,7 +60,7 @@ def topology_read(access: Access) -> Sequence[Topology]:
         topology = Topology(**read_lists(lists, access.vhost, release), cluster=overview.get("cluster_name"))
     except TopologyError as error:
         raise BrokerRefusedError(
-            f"{access.where}: the management API lists what no broker has: {error}"
+            f"{access.where}: the management API lists what no broker has: {'; '.join(map(str, error.problems))}"
         ) from None
     if access.has_source:
         names = [one.name for one in topology.exchanges if one.type == HASH_EXCHANGE]

@@ -1,0 +1,280 @@
+"""A management API that fails while a broker is read and planned: one clear error, in bounded time, and nothing changed."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from both_brokers import BOTH_BROKERS
+from declared import BINDINGS
+from scripted_api import ScriptedApi, page
+
+from rabbit_chx import Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli import main
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ApplyError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    MismatchError,
+    UnreachableError,
+)
+from rabbit_chx.topology import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from both_brokers import AnyBroker
+    from scripted_api import Script
+
+    from rabbit_chx.errors import RabbitChxError
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+both = pytest.mark.parametrize("kind", BOTH_BROKERS)
+
+WANTED = """
+[[exchanges]]
+name = "x"
+type = "x-consistent-hash"
+ring = [{ queue = "q3", weight = 2 }, { queue = "q1", weight = 10 }, { queue = "q2" }, { queue = "q4" }]
+[[queues]]
+name = "q{1..4}"
+"""
+
+
+@pytest.fixture
+def api(vhost: RunningBroker) -> Iterator[ScriptedApi]:
+    """An API that passes on what is not scripted, of a vhost with the exchange `x`."""
+    assert vhost.management_url is not None
+    with Broker(vhost.url) as broker:
+        broker.declare("x", BINDINGS)
+    with ScriptedApi(vhost.management_url) as api:
+        yield api
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What the API does, and what comes of it."""
+
+    script: Callable[[ScriptedApi], Script]
+    kind: type[RabbitChxError]
+    says: str
+    code: int
+
+
+FAULTS = {
+    "401": Fault(lambda _: page("401 Unauthorized"), AccessRefusedError, "401: check user and password", 77),
+    "429": Fault(lambda _: page("429 Too Many Requests"), BrokerRefusedError, "429: too many requests", 77),
+    "500": Fault(lambda _: page("500 Internal Server Error"), BrokerRefusedError, "500: the management", 77),
+    "503": Fault(lambda _: page("503 Service Unavailable"), BrokerRefusedError, "503: .* try again later", 77),
+    "html": Fault(lambda _: page("200 OK", b"<html>" * 2_000_000), BrokerRefusedError, "is not JSON", 77),
+    "cut off": Fault(lambda _: page("200 OK", b"[{", length=50), UnreachableError, "IncompleteRead", 69),
+    "truncated": Fault(lambda _: page("200 OK", b"[{"), BrokerRefusedError, r"is not JSON, but begins '\[\{'", 77),
+    "a number": Fault(lambda _: page("200 OK", 5), BrokerRefusedError, "is not (a list of|an) object", 77),
+    "no names": Fault(lambda _: page("200 OK", [{"a": 1}]), BrokerRefusedError, "is not (a list of|an) object", 77),
+    "a page": Fault(
+        lambda _: page("200 OK", {"items": [], "page": 1, "page_count": 2}),
+        BrokerRefusedError,
+        "is not (a list of|an) object",
+        77,
+    ),
+    "closed": Fault(lambda _: list, UnreachableError, "that the management plugin is enabled", 69),
+    "silent": Fault(lambda api: lambda: api.drip(b"", 1), BrokerTimeoutError, "timed out", 69),
+    "slow": Fault(
+        lambda api: lambda: api.drip(page("200 OK", b" " * 10_000)()[0] + b" " * 10_000, 0.01),  # type: ignore[index]
+        BrokerTimeoutError,
+        "is not complete after 3 s",
+        69,
+    ),
+}  # fmt: skip
+SLOW = ("silent", "slow")
+SEGMENTS = ("overview", "feature-flags", "exchanges", "queues", "bindings", "policies")
+CASES = [(name, "queues") for name in FAULTS] + [
+    (name, segment) for name in ("503", "no names") for segment in SEGMENTS if segment != "queues"
+]
+
+
+@pytest.fixture
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Waits half a second only, for what would be waited for."""
+
+    def wait_less(fault: str) -> None:
+        if fault in SLOW:
+            monkeypatch.setattr(Management.__init__, "__kwdefaults__", {"timeout_s": 0.5})
+
+    return wait_less
+
+
+def opened(broker: Any) -> Any:
+    with broker:
+        return broker.release
+
+
+def definitions(vhost: RunningBroker) -> Any:
+    assert vhost.management_url is not None
+    path = ("definitions", ConnectionSettings.from_uri(vhost.url).vhost)
+    return Management(vhost.management_url).request("GET", *path)
+
+
+@both
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_reading_and_applying(
+    api: ScriptedApi,
+    vhost: RunningBroker,
+    kind: AnyBroker,
+    case: tuple[str, str],
+    impatient: Callable[[str], None],
+) -> None:
+    name, segment = case
+    before, fault = definitions(vhost), FAULTS[name]
+    impatient(name)
+    with kind(vhost.url, api.url) as broker:
+        made = plan(Topology.from_toml(WANTED), broker.topology())
+        api.scripts[segment] = fault.script(api)
+        with pytest.raises(fault.kind, match=fault.says):
+            broker.topology()
+        with pytest.raises(fault.kind, match=fault.says):
+            broker.apply(made, allow_moved=1)
+        if segment == "exchanges":
+            with pytest.raises(fault.kind, match=fault.says):
+                broker.exchange("x")
+        api.scripts.clear()
+        assert definitions(vhost) == before
+        assert plan(made.wanted, broker.topology()).checksum == made.checksum  # it can go on
+
+
+@both
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_first_answer(
+    api: ScriptedApi, vhost: RunningBroker, kind: AnyBroker, name: str, impatient: Callable[[str], None]
+) -> None:
+    fault = FAULTS[name]
+    impatient(name)
+    api.scripts["overview"] = fault.script(api)
+    broker = kind(vhost.url, api.url)
+    with pytest.raises(fault.kind, match=fault.says):
+        opened(broker)
+    api.scripts.clear()
+    assert opened(broker).version == vhost.version
+
+
+@pytest.mark.usefixtures("in_a_folder")
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_command_line(
+    api: ScriptedApi,
+    vhost: RunningBroker,
+    name: str,
+    impatient: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fault = FAULTS[name]
+    impatient(name)
+    file = Path("topology.toml")
+    file.write_text(WANTED)
+    api.scripts["queues"] = fault.script(api)
+    assert vhost.ring_via is not None
+    live = ("--url", vhost.url, "--management-url", api.url, "--ring-via", shlex.join(vhost.ring_via))
+    before = definitions(vhost)
+    for command in (("plan",), ("apply", "--yes"), ("check",)):
+        assert main(["topology", *command, str(file), *live]) == fault.code, command
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert "Traceback" not in said.err
+        assert "guest:guest" not in said.err
+    assert definitions(vhost) == before
+
+
+@both
+def test_a_policy_that_the_api_refuses(api: ScriptedApi, vhost: RunningBroker, kind: AnyBroker) -> None:
+    """The real one says what is wrong with it."""
+    text = '[[policies]]\nname = "p"\npattern = "("\ndefinition = { max-length = 1 }\n'
+    with kind(vhost.url, api.url) as broker:
+        made = plan(Topology.from_toml(text), broker.topology())
+        with pytest.raises((BrokerRefusedError, ApplyError), match=r"400.*pattern"):
+            broker.apply(made, allow_moved=1)
+
+
+@both
+def test_the_api_of_another_cluster(api: ScriptedApi, vhost: RunningBroker, kind: AnyBroker) -> None:
+    told = {"rabbitmq_version": vhost.version, "cluster_name": "rabbit@elsewhere"}
+    api.scripts["overview"] = page("200 OK", told)
+    with pytest.raises(
+        MismatchError, match=r"amqp://guest:\*\*\*@.* is rabbit@.*, and http:.* is rabbit@elsewhere: give"
+    ):
+        opened(kind(vhost.url, api.url))
+    api.scripts["overview"] = page("200 OK", {"rabbitmq_version": "3.12.1"})
+    with pytest.raises(
+        MismatchError, match=rf"is RabbitMQ {vhost.version}, and http:.* is RabbitMQ 3\.12\.1: give"
+    ):
+        opened(kind(vhost.url, api.url))
+
+
+@both
+def test_the_api_becomes_another_cluster_s(api: ScriptedApi, vhost: RunningBroker, kind: AnyBroker) -> None:
+    with kind(vhost.url, api.url) as broker:
+        made = plan(Topology.from_toml(WANTED), broker.topology())
+        api.scripts["overview"] = page("200 OK", {"rabbitmq_version": "4.3.6", "cluster_name": "b"})
+        with pytest.raises(MismatchError, match="is b: give the URLs of one broker"):
+            broker.topology()
+        with pytest.raises(MismatchError, match="is b: give the URLs of one broker"):
+            broker.apply(made, allow_moved=1)
+
+
+@both
+def test_a_version_that_is_none(api: ScriptedApi, vhost: RunningBroker, kind: AnyBroker) -> None:
+    with kind(vhost.url, api.url) as broker:
+        overview = broker.topology()
+        api.scripts["overview"] = page(
+            "200 OK", {"rabbitmq_version": "new", "cluster_name": overview.cluster}
+        )
+        with pytest.raises(BrokerRefusedError, match="names the version new"):
+            broker.topology()
+
+
+@both
+def test_entries_that_no_broker_has(api: ScriptedApi, vhost: RunningBroker, kind: AnyBroker) -> None:
+    with kind(vhost.url, api.url) as broker:
+        api.scripts["exchanges"] = page("200 OK", [{"name": "x", "type": 5}])
+        with pytest.raises(BrokerRefusedError, match=r"lists what no broker has: .*exchanges\[0\].type"):
+            broker.topology()
+
+
+@both
+def test_without_the_plugin(vhost: RunningBroker, kind: AnyBroker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = f"http://guest:guest@127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(UnreachableError, match=r"refused.*that the management plugin is enabled"):
+        opened(kind(vhost.url, closed))
+
+
+@both
+def test_a_redirection(vhost: RunningBroker, kind: AnyBroker) -> None:
+    with ScriptedApi() as elsewhere, ScriptedApi() as api:
+        for status in (301, 302, 303, 307, 308):
+            api.scripts[""] = page(f"{status} Moved", headers=[f"Location: {elsewhere.url}/api/overview"])
+            with pytest.raises(
+                BrokerRefusedError, match=f"{status}: this is a redirection, which is not followed"
+            ):
+                opened(kind(vhost.url, api.url))
+        assert (elsewhere.requests, len(api.requests)) == ([], 5)
+
+
+@both
+def test_many_queues_come_in_one_answer(api: ScriptedApi, vhost: RunningBroker, kind: AnyBroker) -> None:
+    """The broker pages only where it is asked to; a list of pages would be read as a lack of queues."""
+    with kind(vhost.url, api.url) as broker:
+        broker.declare("y", [(f"many.{n}", 1) for n in range(600)])
+        assert len(broker.topology().queues) == 603
