@@ -108,7 +108,9 @@ class ScriptedApi:
         if self._real is None:
             return page("404 Not Found", {"error": "Object Not Found", "reason": "Not Found"})()
         real = http.client.HTTPConnection(self._real.hostname or "", self._real.port, timeout=60)
-        kept = {name: headers[name] for name in ("authorization", "content-type") if name in headers}
+        kept: dict[str, str] = {
+            name: headers[name] for name in ("authorization", "content-type") if name in headers
+        }
         real.request(method, target, body or None, kept)
         answer = real.getresponse()
         content = answer.read()

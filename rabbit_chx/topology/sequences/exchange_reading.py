@@ -146,7 +146,10 @@ def ring_read(access: Access, exchange: str, release: Release) -> Sequence[HashR
     check_declared_name(exchange, "exchange")
     if not access.has_source:
         return (yield from hash_exchange(access.vhost, exchange)).assumed_ring
-    yield from check_exchange(access.where, exchange)
+    if access.has_management:  # over AMQP it would need configure on the exchange
+        yield from _exchange(access.vhost, exchange)
+    else:
+        yield from check_exchange(access.where, exchange)
     found = yield RingRequest((exchange,))
     if exchange not in found:
         raise MismatchError(

@@ -11,14 +11,20 @@ from rabbit_chx.errors import (
     BrokerRefusedError,
     ConnectionLostError,
     InputError,
+    MismatchError,
     NotFoundError,
     RabbitChxError,
 )
 from rabbit_chx.topology.sequences.operations import (
+    ExchangeBind,
     ExchangeDeclare,
+    ExchangeDelete,
+    ExchangeUnbind,
     Operation,
     QueueBind,
     QueueDeclare,
+    QueueDelete,
+    QueueUnbind,
     Refusal,
     check_declared_name,
     refused,
@@ -85,3 +91,62 @@ def test_names_that_would_not_arrive_as_they_are(name: str) -> None:
 @pytest.mark.parametrize("name", ["a", "-", " ", "é" * 127, "amq.x", "\0"])
 def test_names_that_arrive(name: str) -> None:
     check_declared_name(name, "queue")
+
+
+NEEDS: dict[Operation, str] = {
+    X: "configure on exchange x",
+    QueueDeclare("q"): "configure on queue q",
+    QueueBind("q", "x", "1"): "write on queue q and read on exchange x",
+    QueueUnbind("q", "x", "1"): "write on queue q and read on exchange x",
+    ExchangeBind("d", "x", "1"): "write on exchange d and read on exchange x",
+    ExchangeUnbind("d", "x", "1"): "write on exchange d and read on exchange x",
+    QueueDelete("q"): "configure on queue q",
+    ExchangeDelete("x"): "configure on exchange x",
+}
+
+
+@pytest.mark.parametrize("operation", NEEDS)
+def test_a_permission_that_lacks_is_named(operation: Operation) -> None:
+    """RabbitMQ 3.10 names the object only."""
+    error = refused(
+        WHERE,
+        operation,
+        Refusal(403, "ACCESS_REFUSED - access to queue 'q' in vhost '/' refused for user 'u'"),
+    )
+    assert type(error) is AccessRefusedError
+    assert str(error).endswith(f"rabbitmqctl set_permissions; for this the user needs {NEEDS[operation]}")
+    assert error.reply_code == 403
+
+
+def test_what_the_arguments_of_a_declaration_need() -> None:
+    refusal = Refusal(403, "ACCESS_REFUSED")
+    one = ExchangeDeclare("x", arguments={"alternate-exchange": "other"})
+    two = QueueDeclare("q", arguments={"x-dead-letter-exchange": "other"})
+    assert str(refused(WHERE, one, refusal)).endswith(
+        "configure on exchange x, read on it, and write on exchange other"
+    )
+    assert str(refused(WHERE, two, refusal)).endswith(
+        "configure on queue q, read on it, and write on exchange other"
+    )
+
+
+CODES: list[tuple[int, str, type[RabbitChxError]]] = [
+    (404, "NOT_FOUND - no exchange 'x' in vhost '/'", NotFoundError),
+    (405, "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue", BrokerRefusedError),
+    (406, "PRECONDITION_FAILED - inequivalent arg 'durable'", MismatchError),
+    (530, "NOT_ALLOWED - vhost / is down", BrokerRefusedError),
+    (540, "NOT_IMPLEMENTED - cannot delete queue", BrokerRefusedError),
+    (541, "INTERNAL_ERROR", BrokerRefusedError),
+    (320, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", ConnectionLostError),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "kind"), CODES)
+@pytest.mark.parametrize("operation", NEEDS)
+def test_the_code_decides_the_error(
+    operation: Operation, code: int, text: str, kind: type[RabbitChxError]
+) -> None:
+    error = refused(WHERE, operation, Refusal(code, text))
+    assert type(error) is kind
+    assert error.reply_code == code
+    assert str(error).startswith(f"{WHERE}: the broker answered {code} {text}: ")

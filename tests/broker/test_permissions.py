@@ -1,0 +1,246 @@
+"""The least permissions for planning and for applying: they are enough, and without any one of them the error names it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from blocks import page
+from both_brokers import BOTH_BROKERS
+from declared import with_login
+
+from rabbit_chx import Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli import main
+from rabbit_chx.errors import AccessRefusedError, ApplyError, NotFoundError
+from rabbit_chx.topology import Plan, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from both_brokers import AnyBroker
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+FILE = """
+owns = ["orders*", "audit"]
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.{1..2}" }, { exchange = "audit" }]
+[[exchanges]]
+name = "audit"
+type = "topic"
+arguments = { alternate-exchange = "orders" }
+[[queues]]
+name = "orders.{1..2}"
+arguments = { x-dead-letter-exchange = "audit" }
+[[bindings]]
+source = "audit"
+queue = "orders.1"
+routing_key = "a.b"
+"""
+POLICY = """
+[[policies]]
+name = "limit"
+pattern = "^orders"
+apply_to = "queues"
+definition = { max-length = 3 }
+"""
+WANTED, LESS = Topology.from_toml(FILE), Topology.from_toml('owns = ["orders*", "audit"]')
+LOCK = "rabbit-chx.apply"
+
+
+@dataclass(frozen=True)
+class Users:
+    """The users that docs/topology.md makes, with other names, and who may change them."""
+
+    vhost: RunningBroker
+    management: Management
+    prefix: str
+
+    def named(self, user: str, kind: Any = Broker, *, rings: bool = False) -> Any:
+        """Return a broker for one of them."""
+        return kind(self.url(user), self.management_url(user), self.vhost.ring_via if rings else None)
+
+    def url(self, user: str) -> str:
+        """Return the AMQP URL of one of them."""
+        return with_login(self.vhost.url, self.prefix + user, "pw")
+
+    def management_url(self, user: str) -> str:
+        """Return the URL of the management API for one of them."""
+        return with_login(str(self.vhost.management_url), self.prefix + user, "pw")
+
+    def permit(self, user: str, configure: str, write: str, read: str) -> None:
+        """Give one of them these permissions, and no others."""
+        path = ("permissions", ConnectionSettings.from_uri(self.vhost.url).vhost, self.prefix + user)
+        self.management.request("PUT", *path, body={"configure": configure, "write": write, "read": read})
+
+    def tag(self, user: str, tags: str) -> None:
+        """Give one of them these tags, and no others."""
+        self.management.request("PUT", "users", self.prefix + user, body={"password": "pw", "tags": tags})
+
+
+@pytest.fixture
+def users(vhost: RunningBroker) -> Iterator[Users]:
+    """Runs the commands of the page, on the vhost of the test."""
+    assert vhost.management_url is not None
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+    management, prefix = Management(vhost.management_url), f"{name}-"
+    section = page("docs/topology.md").partition("## Permissions")[2].partition("\n## ")[0]
+    commands = [
+        line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
+    ]
+    assert len(commands) == 6
+    for command in commands:
+        words = [re.sub("^(planner|applier)$", rf"{prefix}\1", word) for word in shlex.split(command)]
+        vhost.run(*({"shop": name, "$PASSWORD": "pw"}.get(word, word) for word in words))
+    yield Users(vhost, management, prefix)
+    for user in ("planner", "applier"):
+        management.request("DELETE", "users", prefix + user)
+
+
+def pattern(names: str) -> str:
+    return f"^({'|'.join(map(re.escape, names.split()))})$"
+
+
+@pytest.mark.parametrize("kind", BOTH_BROKERS)
+def test_the_users_of_the_page(users: Users, kind: AnyBroker) -> None:
+    with (
+        users.named("planner", kind, rings=True) as planner,
+        users.named("applier", kind, rings=True) as applier,
+    ):
+        made = plan(Topology.from_toml(FILE + POLICY), planner.topology())
+        assert len(applier.apply(made).changes) == 9
+        assert planner.topology().rings["orders"].provenance == "read"
+        assert planner.exchange("orders").ring == planner.ring("orders")
+        assert plan(made.wanted, planner.topology()).changes == ()
+        with pytest.raises(AccessRefusedError, match=f"configure on queue {LOCK}: .*nothing was changed"):
+            planner.apply(plan(LESS, planner.topology()), allow_moved=1, allow_delete=True)
+        emptied = applier.apply(plan(LESS, planner.topology()), allow_moved=1, allow_delete=True)
+        assert emptied.changes
+        assert planner.topology().queues == ()
+
+
+def test_the_commands_of_a_planner(users: Users, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "topology.toml"
+    file.write_text(FILE)
+    live = ("--url", users.url("planner"), "--management-url", users.management_url("planner"))
+    via = ("--ring-via", shlex.join(users.vhost.ring_via or ()))
+    assert main(["topology", "plan", str(file), *live, *via]) == 1
+    assert main(["topology", "check", str(file), *live, *via]) == 1
+    assert main(["topology", "arrange", str(file), *live, *via]) == 0
+    assert main(["topology", "export", *live, *via]) == 0
+    capsys.readouterr()
+    assert main(["topology", "apply", str(file), "--yes", *live, *via]) == 77
+    assert f"configure on queue {LOCK}" in capsys.readouterr().err
+
+
+#: Exactly what the plan of FILE needs.
+CONFIGURE, WRITE, READ = (
+    f"orders audit orders.1 orders.2 {LOCK}",
+    "orders audit orders.1 orders.2",
+    "orders audit orders.1 orders.2",
+)
+ONE_AWAY = [
+    (kind, name)
+    for kind, names in (("configure", CONFIGURE), ("write", WRITE), ("read", READ))
+    for name in names.split()
+]
+
+
+def made_by(users: Users, wanted: Topology, *, rings: bool = False) -> Plan:
+    with users.named("planner", rings=rings) as planner:
+        return plan(wanted, planner.topology())
+
+
+def test_each_permission_taken_away(users: Users) -> None:
+    for kind, name in ONE_AWAY:
+        left = {
+            one: pattern(" ".join(each for each in names.split() if (one, each) != (kind, name)))
+            for one, names in (("configure", CONFIGURE), ("write", WRITE), ("read", READ))
+        }
+        users.permit("applier", **left)
+        made = made_by(users, WANTED)
+        with users.named("applier") as applier, pytest.raises((AccessRefusedError, ApplyError)) as caught:
+            applier.apply(made, allow_moved=1)
+        said = str(caught.value)
+        needed = {
+            "configure": rf"configure on (exchange|queue) {name}",
+            "write": rf"write on (exchange|queue) {name}",
+        }
+        assert re.search(
+            rf"access to (exchange|queue) '{name}' .*refused for user '{users.prefix}applier'", said
+        ), said
+        assert re.search(needed.get(kind, r"read on (it|exchange " + name + ")"), said), said
+        assert "rabbitmqctl set_permissions" in said
+        assert caught.value.reply_code == 403
+        left_to_do = made_by(users, WANTED)
+        assert left_to_do.changes, (kind, name)
+        if isinstance(caught.value, AccessRefusedError):
+            assert left_to_do.checksum == made.checksum, "something was changed"
+        clean(users)
+    users.permit("applier", pattern(CONFIGURE), pattern(WRITE), pattern(READ))
+    with users.named("applier") as applier:
+        assert len(applier.apply(made_by(users, WANTED)).changes) == 8
+
+
+def clean(users: Users) -> None:
+    vhost = ConnectionSettings.from_uri(users.vhost.url).vhost
+    for kind, names in (("exchanges", ("orders", "audit")), ("queues", ("orders.1", "orders.2"))):
+        for name in names:
+            with suppress(NotFoundError):
+                users.management.request("DELETE", kind, vhost, name)
+
+
+def test_deleting_needs_configure(users: Users) -> None:
+    with users.named("applier", rings=True) as applier:
+        applier.apply(made_by(users, WANTED), allow_moved=1)
+    users.permit("applier", pattern(LOCK), pattern(WRITE), pattern(READ))
+    with (
+        users.named("applier", rings=True) as applier,
+        pytest.raises(ApplyError, match="configure on queue orders") as caught,
+    ):
+        applier.apply(made_by(users, LESS, rings=True), allow_moved=1, allow_delete=True)
+    assert {change.action for change in caught.value.applied.changes} == {"unbind"}
+    users.permit("applier", pattern(CONFIGURE), "^$", "^$")
+    with users.named("applier", rings=True) as applier:
+        assert applier.apply(made_by(users, LESS, rings=True), allow_moved=1, allow_delete=True).changes
+
+
+def test_policies_need_a_tag(users: Users) -> None:
+    policy = Topology.from_toml(POLICY)
+    users.tag("applier", "management")
+    with users.named("applier") as applier:
+        with pytest.raises(
+            AccessRefusedError, match=r"PUT /api/policies/.* 401 \(.*policymaker to change policies"
+        ):
+            applier.apply(made_by(users, policy))
+        users.tag("applier", "policymaker")
+        assert len(applier.apply(made_by(users, policy)).changes) == 1
+
+
+def test_reading_needs_a_tag_and_the_vhost(users: Users, vhost: RunningBroker) -> None:
+    users.tag("planner", "")
+    with (
+        Broker(users.url("planner"), users.management_url("planner")) as planner,
+        pytest.raises(
+            AccessRefusedError, match=r"GET /api/overview was answered 401 .*set_user_tags USER management"
+        ),
+    ):
+        planner.topology()
+    users.tag("planner", "management")
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+    with Broker(users.url("planner"), users.management_url("planner")) as planner:
+        users.management.request("DELETE", "permissions", name, users.prefix + "planner")
+        with pytest.raises((AccessRefusedError, NotFoundError), match=r"(40[14]).*permissions on the vhost"):
+            planner.topology()
