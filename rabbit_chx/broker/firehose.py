@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.broker.live_exchange import LiveExchange
 
-__all__ = ["TracedRing", "infer_live_ring", "trace_exchange", "tracing"]
+__all__ = ["TracedRing", "infer_live_ring", "trace_exchange", "trace_messages", "tracing"]
 
 _TRACE_EXCHANGE = "amq.rabbitmq.trace"
 _MOST_WAITING = 20_000
@@ -96,12 +96,7 @@ def trace_exchange(
     messages: int,
     seen: Callable[[int], None] = lambda _: None,
 ) -> list[Observation]:
-    """Trace what is published to an exchange, for a time in seconds or a number of messages, whichever ends
-    first.
-
-    The trace has only messages that name this exchange, not messages that come to it over another exchange.
-    The queue of the trace is exclusive and holds at most 20,000 messages; the broker drops the oldest above
-    that.
+    """Trace what is published to an exchange, as `trace_messages` does, and compute the seed of each message.
 
     Args:
         settings: the AMQP connection; its user must read ``amq.rabbitmq.trace`` and declare a queue.
@@ -112,27 +107,62 @@ def trace_exchange(
         seen: called several times a second with the number of messages so far.
 
     Raises:
+        RabbitChxError: as in `trace_messages`.
+    """
+    observer = Observer(exchange.release, exchange.arguments)
+    traced = trace_messages(
+        settings, management, exchange.vhost, exchange.name, seconds=seconds, messages=messages, seen=seen
+    )
+    return list(map(observer.observe, traced))
+
+
+def trace_messages(
+    settings: ConnectionSettings,
+    management: Management,
+    vhost: str,
+    exchange: str,
+    *,
+    seconds: float,
+    messages: int,
+    seen: Callable[[int], None] = lambda _: None,
+) -> list[TracedMessage]:
+    """Trace what is published to an exchange, for a time in seconds or a number of messages, whichever ends
+    first.
+
+    The trace has only messages that name this exchange, not messages that come to it over another exchange.
+    The queue of the trace is exclusive and holds at most 20,000 messages; the broker drops the oldest above
+    that.
+
+    Args:
+        settings: the AMQP connection; its user must read ``amq.rabbitmq.trace`` and declare a queue.
+        management: the broker's HTTP API; its user needs the tag administrator.
+        vhost: the vhost.
+        exchange: the name of the exchange to trace, of any type.
+        seconds: the longest time, in seconds.
+        messages: the most messages.
+        seen: called several times a second with the number of messages so far.
+
+    Raises:
         AccessRefusedError: a user lacks a permission or the tag administrator.
         BrokerRefusedError: the tracer is still on at the end, or the vhost's metadata changed.
         RingSourceError: a message on ``amq.rabbitmq.trace`` is not one of the tracer.
         UnreachableError: nothing answers at the address.
     """
-    observer = Observer(exchange.release, exchange.arguments)
-    found: list[Observation] = []
+    found: list[TracedMessage] = []
 
     def receive(_channel: object, _method: object, properties: Any, _body: bytes) -> None:  # noqa: ANN401
         message = TracedMessage.from_trace(properties.raw)
-        if message.exchange == exchange.name and len(found) < messages:
-            found.append(observer.observe(message))
+        if message.exchange == exchange and len(found) < messages:
+            found.append(message)
 
     connection = PikaConnection(settings)
     try:
         with connection.channel(raw_headers=True) as channel:
             limits = {"x-max-length": _MOST_WAITING, "x-queue-type": "classic"}
             queue = str(channel.queue_declare("", exclusive=True, arguments=limits).method.queue)
-            channel.queue_bind(queue, _TRACE_EXCHANGE, _binding_key(exchange.name))
+            channel.queue_bind(queue, _TRACE_EXCHANGE, _binding_key(exchange))
             channel.basic_consume(queue, receive, auto_ack=True)
-            with tracing(management, exchange.vhost):
+            with tracing(management, vhost):
                 deadline = time.monotonic() + seconds
                 while len(found) < messages and (left := deadline - time.monotonic()) > 0:
                     connection.process(min(left, _LOOK_EVERY_S))

@@ -32,6 +32,7 @@ from rabbit_chx.cli.compare_command import compare
 from rabbit_chx.cli.keys_command import keys
 from rabbit_chx.cli.option_groups import show_help
 from rabbit_chx.cli.outcome import WRONG_USAGE, Outcome, PartlyDoneError
+from rabbit_chx.cli.rehearse_command import rehearse
 from rabbit_chx.cli.ring_command import ring
 from rabbit_chx.cli.route_command import route
 from rabbit_chx.cli.rules_command import rules
@@ -102,7 +103,7 @@ def app(context: click.Context) -> None:
         show_help(context)
 
 
-for command in (route, simulate, compare, keys, uniformity, rules, ring, topology, verify):
+for command in (route, simulate, compare, keys, uniformity, rules, ring, topology, verify, rehearse):
     app.add_command(command)
 
 

@@ -15,7 +15,7 @@ import click
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, DiagnosticsRing
-from rabbit_chx.broker.firehose import trace_exchange
+from rabbit_chx.broker.firehose import trace_exchange, trace_messages
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
 from rabbit_chx.cli.option_groups import TEXT, with_options
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis.traffic import Observation
     from rabbit_chx.broker import RingSource
     from rabbit_chx.broker.live_exchange import LiveExchange
+    from rabbit_chx.broker.traced_message import TracedMessage
     from rabbit_chx.cli.config_file import NodeSettings
     from rabbit_chx.cli.option_groups import Command
 
@@ -40,6 +41,7 @@ __all__ = [
     "live_options",
     "trace_options",
     "traced",
+    "traced_messages",
     "unwound_by_signals",
 ]
 
@@ -270,16 +272,44 @@ def traced(
         raise EmptyRingError(
             f"nothing is bound to exchange {exchange.name!r}: every message is unroutable, and its traffic shows no ring"
         )
+    with _announced_trace(exchange.vhost, exchange.name, seconds, messages) as seen:
+        return trace_exchange(
+            broker.settings, management, exchange, seconds=seconds, messages=messages, seen=seen
+        )
+
+
+def traced_messages(
+    broker: LiveBroker, management: Management, exchange: str, seconds: float, messages: int
+) -> list[TracedMessage]:
+    """Trace the messages to an exchange of any type, as `traced` does.
+
+    Args:
+        broker: the broker, for AMQP.
+        management: the broker's HTTP API.
+        exchange: the name of the exchange.
+        seconds: the longest time, in seconds.
+        messages: the most messages.
+    """
+    vhost = broker.settings.vhost
+    with _announced_trace(vhost, exchange, seconds, messages) as seen:
+        return trace_messages(
+            broker.settings, management, vhost, exchange, seconds=seconds, messages=messages, seen=seen
+        )
+
+
+@contextmanager
+def _announced_trace(
+    vhost: str, exchange: str, seconds: float, messages: int
+) -> Iterator[Callable[[int], None]]:
+    """Say what a trace costs, and show the progress of the block that traces."""
     sys.stderr.write(
-        f"tracing vhost {exchange.vhost!r} for at most {seconds:g} s or {messages:,} messages to {exchange.name!r}: "
+        f"tracing vhost {vhost!r} for at most {seconds:g} s or {messages:,} messages to {exchange!r}: "
         "until then the broker copies every message that is published or delivered in this vhost, bodies included, "
         "and publishing may be a third to a half slower; tracing is off again at the end, after Ctrl-C too, unless it "
         "was on before\n"
     )
     with unwound_by_signals(), counted("traced", messages) as seen:
-        return trace_exchange(
-            broker.settings, management, exchange, seconds=seconds, messages=messages, seen=seen
-        )
+        yield seen
 
 
 @contextmanager

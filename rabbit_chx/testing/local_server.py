@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import NoReturn
 
-__all__ = ["find_tools", "local_broker", "start_local_broker"]
+__all__ = ["find_tools", "installed_version", "local_broker", "start_local_broker"]
 
 _SERVING_TIMEOUT_S = 150
 _SHUTDOWN_TIMEOUT_S = 60
@@ -108,6 +108,17 @@ def find_tools() -> Path:
     if not shutil.which("epmd"):
         raise NoBrokerError(f"there is a rabbitmq-server in {tools}, but no epmd (Erlang) on PATH")
     return tools
+
+
+def installed_version() -> str:
+    """Return the version of the ``rabbitmq-server`` of this machine.
+
+    Raises:
+        NoBrokerError: there is none.
+    """
+    plugin = "rabbitmq_consistent_hash_exchange-"
+    names = sorted(path.name for path in _plugins_dir(find_tools()).glob(f"{plugin}*"))
+    return names[-1].removeprefix(plugin).removesuffix(".ez")
 
 
 class _Ports(NamedTuple):

@@ -1,0 +1,197 @@
+"""Upgrades rehearsed on two real brokers."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from command_line import PROGRAM
+from exchange_types import CHX
+from upgrade_topologies import FILE, MIXED, samples
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
+from rabbit_chx.routing import Release
+from rabbit_chx.testing import need, skip_unless_ci
+from rabbit_chx.testing.containers import docker, image_version
+from rabbit_chx.topology.upgrading.upgrade_prediction import predict_upgrade
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shop import Shop
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(400)]
+
+COUNT = 400
+MESSAGES = re.compile(r"RabbitMQ [0-9.]+: publishing")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "topology.toml"
+    path.write_text(FILE)
+    return str(path)
+
+
+def need_images(*series: str) -> None:
+    need("docker")
+    for one in series:
+        if image_version(one) is None:
+            skip_unless_ci(f"the image of RabbitMQ {one} is not on this machine")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "moving"),
+    [("3.10", "4.3", {"accounts", "images", "tenants"}), ("4.0", "4.3", {"images"})],
+)
+def test_brokers_do_what_was_predicted(
+    file: str, capsys: pytest.CaptureFixture[str], before: str, after: str, moving: set[str]
+) -> None:
+    need_images(before, after)
+    command = [
+        "rehearse",
+        file,
+        "--from",
+        before,
+        "--to",
+        after,
+        "--type",
+        "account=long",
+        "--count",
+        str(COUNT),
+    ]
+    assert main([*command, "--output", "json"]) == 1
+    found = capsys.readouterr()
+    document = json.loads(found.out)
+    assert (document["proven"], document["proof"]["mismatches"]) == (True, 0), found.err
+    assert document["proof"]["from"]["version"] == image_version(before)
+    prediction = predict_upgrade(MIXED, samples(COUNT), Release.newest_of(before), Release.newest_of(after))
+    for one, said in zip(document["exchanges"], prediction.exchanges, strict=True):
+        proof, in_array = one["proof"], one["kept_in_array"]
+        assert said.sample is not None
+        assert proof["left_out"] is None
+        assert proof["compared"] == COUNT
+        assert proof["measured"] == proof["predicted"] == one["sample"]["moved"] == len(said.sample.moved)
+        assert (proof["measured"] > 0) == (one["exchange"] in moving)
+        assert (proof["kept_in_array"], in_array) in {(None, None), (COUNT, COUNT)}
+        assert proof["published"] == COUNT * (3 if in_array else 2)
+    assert {one["exchange"] for one in document["exchanges"] if one["verdict"] == "moves"} == moving
+
+
+def test_weights_that_a_release_refuses_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need_images("4.0", "4.3")
+    path = tmp_path / "heavy.toml"
+    path.write_text(
+        '[[exchanges]]\nname = "x"\ntype = "x-consistent-hash"\n'
+        'ring = [{ queue = "a", weight = 10001 }, { queue = "b" }]\n'
+    )
+    assert (
+        main(["rehearse", str(path), "--from", "4.0", "--to", "4.3", "--count", "50", "--output", "json"])
+        == 1
+    )
+    document = json.loads(capsys.readouterr().out)
+    (exchange,) = document["exchanges"]
+    assert document["proven"] is False
+    assert "RabbitMQ 4.3.6 refuses it" in exchange["proof"]["left_out"]
+    assert "weight" in [finding["kind"] for finding in exchange["findings"]]
+
+
+def test_a_live_exchange_is_rehearsed(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["rehearse", "--exchange", "orders", *shop.live, *shop.via, "--to", "4.3.6", "--count", "50"]
+    code = main([*command, "--no-brokers", "--output", "json"])
+    document = json.loads(capsys.readouterr().out)
+    (orders,) = document["exchanges"]
+    assert (orders["before"]["provenance"], orders["sample"]["moved"]) == ("read", 0)
+    assert code == (0 if orders["order"] == "kept" else 1)
+    assert document["from"]["version"] == shop.broker.version
+
+
+def test_traced_traffic_keeps_the_types_of_its_headers(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = {"hash-header": "tenant"}
+    shop.channel.exchange_declare("tenants", CHX, durable=True, arguments=arguments)
+    for queue in ("t1", "t2"):
+        shop.channel.queue_declare(queue, durable=True)
+        shop.channel.queue_bind(queue, "tenants", "1")
+    done = threading.Event()
+    publisher = threading.Thread(target=publish_until, args=(shop.broker, done))
+    publisher.start()
+    try:
+        command = ["rehearse", "--exchange", "tenants", *shop.live, "--passive", "--messages", "30"]
+        releases = ["--from", "3.12.14", "--to", "4.3.6", "--no-brokers", "--output", "json"]
+        assert main([*command, *releases]) == 1
+    finally:
+        done.set()
+        publisher.join(30)
+    found = capsys.readouterr()
+    assert "tracing vhost" in found.err
+    (tenants,) = json.loads(found.out)["exchanges"]
+    assert tenants["sample"]["keys"] == tenants["kept_in_array"] == 30
+    assert all(move["key"].startswith("signedint ") for move in tenants["sample"]["moves"])
+
+
+def publish_until(broker: RunningBroker, done: threading.Event) -> None:
+    with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
+        channel = connection.channel()
+        for number in range(10_000):
+            channel.basic_publish("tenants", "", b"", pika.BasicProperties(headers={"tenant": number}))
+            if done.wait(0.01):
+                return
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [(signal.SIGINT, re.compile("starting RabbitMQ")), (signal.SIGTERM, MESSAGES)],
+    ids=["interrupt at the start", "end while messages are published"],
+)
+def test_no_container_is_left_after_a_signal(
+    file: str, number: signal.Signals, moment: re.Pattern[str]
+) -> None:
+    need_images("3.10", "4.3")
+    command = [PROGRAM, "rehearse", file, "--from", "3.10", "--to", "4.3", "--count", "20000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if moment.search(line):
+                break
+        container = wait_for(lambda: watched_container_of(process.pid))
+        process.send_signal(number)
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, ""), errors
+    assert errors.endswith("rabbit-chx: interrupted\n")
+    assert docker("ps", "--all", "--quiet", "--filter", f"name={container}") == ""
+
+
+def watched_container_of(owner: int) -> str | None:
+    """Return the container that a process has started: its reaper names both."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().decode().split("\0")
+        except OSError:  # that process has ended
+            continue
+        if str(owner) in words and "container" in words:
+            return words[words.index("container") + 1]
+    return None
+
+
+def wait_for(found: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (value := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return value

@@ -1,0 +1,57 @@
+"""The messages of a rehearsal."""
+
+from __future__ import annotations
+
+import pytest
+from upgrade_topologies import MIXED
+
+from rabbit_chx import Topology
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.broker.traced_message import TracedMessage
+from rabbit_chx.cli.rehearse_sample import field_types, samples_of, traced_sample
+from rabbit_chx.cli.sample_options import AskedSample
+from rabbit_chx.routing import HashedOn
+
+ASKED = AskedSample(None, None, 3, 3)
+HEADERS = (
+    (b"CC", AmqpField("array", [AmqpField("longstr", "c")])),
+    (b"tenant", AmqpField("unsignedbyte", 5)),
+    (b"tenant", AmqpField("longstr", "second")),
+)
+MESSAGE = TracedMessage("x", b"key", HEADERS, {"message_id": b"m1", "timestamp": 7}, frozenset())
+
+
+def test_types_are_of_all_headers_or_of_one() -> None:
+    assert field_types(["long"], MIXED) == {"account": "long", "tenant": "long"}
+    assert field_types(["long", "tenant=bool"], MIXED) == {"account": "long", "tenant": "bool"}
+    assert field_types(["tenant=bool", "long"], MIXED) == {"account": "long", "tenant": "bool"}
+
+
+def test_keys_without_a_pattern_suit_their_exchange() -> None:
+    text = '[[exchanges]]\nname = "t"\ntype = "x-consistent-hash"\nring = []\narguments = { hash-property = "timestamp" }\n'
+    (message, *_) = samples_of(Topology.from_toml(text), ASKED, {})["t"]
+    assert (message.key, dict(message.properties)) == ("0", {"timestamp": 0})
+    made = samples_of(MIXED, ASKED, {"account": "long"})
+    assert [one.key for one in made["accounts"]] == ["0", "1", "2"]
+    assert [one.key for one in made["tenants"]] == ["key-0", "key-1", "key-2"]
+    assert made["tenants"][0].headers == ((b"tenant", AmqpField("longstr", "key-0")),)
+
+
+@pytest.mark.parametrize(
+    ("hashed", "key", "headers"),
+    [
+        (HashedOn("routing-key"), "key", ()),
+        (None, "key", HEADERS[:1]),
+        (HashedOn("header", b"tenant"), "unsignedbyte 5", HEADERS[1:]),
+        (HashedOn("header", b"gone"), "(no header)", ()),
+        (HashedOn("property", b"message_id"), "m1", ()),
+        (HashedOn("property", b"timestamp"), "7", ()),
+        (HashedOn("property", b"correlation_id"), "(no correlation_id)", ()),
+    ],
+)
+def test_of_a_traced_message_only_what_is_hashed_is_kept(
+    hashed: HashedOn | None, key: str, headers: tuple[object, ...]
+) -> None:
+    (message,) = traced_sample(hashed, [MESSAGE])
+    assert (message.key, message.headers) == (key, headers)
+    assert bool(message.routing_key) == (key == "key")
