@@ -1,0 +1,137 @@
+"""Measure `plan` for one ring of 1,000 queues: each kind of change, beside one exact count of all 2^21 seeds.
+
+The limit is `HashRing.share_moved` of the same two rings: what anyone pays to know the share of keys that moves in the end.
+A plan also counts it at the worst moment between its steps. No table of seeds is kept from one measurement to the next, as a
+process that makes one plan has none.
+
+`Plan.to_json` is measured too, as it searches the proposals, which a plan alone does not.
+
+    python bench/plan.py [--queues 1000] [--rounds 5] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING, TypeAlias
+
+from rabbit_chx import HashRing, Release, Topology
+from rabbit_chx.routing import seed_tables
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Members: TypeAlias = list[tuple[str, int]]
+RELEASE = Release("4.3.6")
+EXCHANGE = "orders"
+
+
+def named(prefix: str, count: int, weight: int = 1) -> Members:
+    """Return members of one weight."""
+    return [(f"{prefix}.{number}", weight) for number in range(count)]
+
+
+def in_turns(one: Members, other: Members) -> Members:
+    """Return the members of both, by turns."""
+    return [member for pair in zip(one, other, strict=True) for member in pair]
+
+
+def changes(count: int) -> dict[str, tuple[Members, Members]]:
+    """Return each kind of change: the members that are there, and those that are wanted."""
+    rng = random.Random(5)  # noqa: S311 - no secret
+    queues, others, heavy = named("q", count), named("n", count), named("q", count, 10)
+    mixed = [(name, rng.randrange(1, 10)) for name, _ in queues]
+    twice = in_turns(queues, others)
+    half = count // 2
+    return {
+        "nothing changes": (queues, queues),
+        "one more, at the end": (queues, [*queues, ("new", 1)]),
+        "one more, in front": (queues, [("new", 1), *queues]),
+        "the last one goes": (queues, queues[:-1]),
+        "the first one goes": (queues, queues[1:]),
+        "one in the middle goes": (queues, [*queues[:half], *queues[half + 1 :]]),
+        "the first half goes": (queues, queues[half:]),
+        "every second one goes": (queues, queues[::2]),
+        "every second one goes, weight 10": (heavy, heavy[::2]),
+        "the first one goes, weight 10": (heavy, heavy[1:]),
+        "twice as many, at the end": (queues, queues + others),
+        "twice as many, in between": (queues, twice),
+        "half of them, from in between": (twice, queues),
+        "one in a hundred gets weight 2": (
+            queues,
+            [(name, 2 if number % 97 == 3 else 1) for number, (name, _) in enumerate(queues)],
+        ),
+        "all weights from 1 to 2": (queues, named("q", count, 2)),
+        "all weights from 1 to 10": (queues, heavy),
+        "all weights from 10 to 9": (heavy, named("q", count, 9)),
+        "the first one becomes the last": (queues, queues[1:] + queues[:1]),
+        "the other way round": (queues, queues[::-1]),
+        "shuffled": (queues, rng.sample(queues, count)),
+        "shuffled, weight 10": (heavy, rng.sample(heavy, count)),
+        "shuffled, weights 1 to 9": (mixed, rng.sample(mixed, count)),
+        "one in ten has another name": (
+            queues,
+            [others[number] if number % 10 == 0 else one for number, one in enumerate(queues)],
+        ),
+        "all have other names": (queues, others),
+    }
+
+
+def topology(members: Iterable[tuple[str, int]]) -> Topology:
+    """Return a topology of queues and a ring of them."""
+    ring = tuple(RingMember(name, str(weight)) for name, weight in members)
+    queues = tuple(QueueDefinition(one.destination) for one in ring if isinstance(one.destination, str))
+    return Topology((ExchangeDefinition(EXCHANGE, "x-consistent-hash", ring=ring),), queues)
+
+
+def ring_of(members: Members) -> HashRing:
+    """Return the ring of members, as it is read from a broker."""
+    return HashRing.from_buckets([name for name, weight in members for _ in range(weight)], RELEASE)
+
+
+def measured(there: Members, members: Members) -> tuple[float, float, float, int]:
+    """Return the seconds of the limit, of `plan` and of `to_json` after it, and the number of steps."""
+    before, after = ring_of(there), ring_of(members)
+    live, wanted = topology(there).with_rings({EXCHANGE: before}), topology(members)
+    seed_tables.opened.clear()
+    started = time.process_time()
+    before.share_moved(after)
+    limit = time.process_time() - started
+    seed_tables.opened.clear()
+    started = time.process_time()
+    made = plan(wanted, live)
+    planned = time.process_time()
+    made.to_json()
+    written = time.process_time()
+    return limit, planned - started, written - planned, len(made.rings[EXCHANGE].steps)
+
+
+def main() -> None:
+    """Measure all changes in turns, and print a Markdown table."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--queues", type=int, default=1000)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--quick", action="store_true", help="one round")
+    given = options.parse_args()
+    rounds = 1 if given.quick else given.rounds
+    kinds = changes(given.queues)
+    figures: dict[str, list[tuple[float, float, float, int]]] = {name: [] for name in kinds}
+    measured(*kinds["shuffled"])  # load everything that is loaded only once
+    for _ in range(rounds):
+        for name, change in kinds.items():
+            figures[name].append(measured(*change))
+    print(f"{given.queues:,} queues in one ring, medians of {rounds} rounds")
+    print("| change | steps | plan, s | min to max | of the limit | to_json, s |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, found in figures.items():
+        limits, plans, texts, (steps, *_) = zip(*found, strict=True)
+        limit, planned, written = (statistics.median(seconds) for seconds in (limits, plans, texts))
+        span = f"{min(plans):.2f} to {max(plans):.2f}"
+        print(f"| {name} | {steps:,} | {planned:.2f} | {span} | {planned / limit:.1f} | {written:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
