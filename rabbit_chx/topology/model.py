@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
@@ -170,10 +171,7 @@ class Topology(ObjectSet):
         Args:
             name: the name of an exchange or a queue.
         """
-        return any(
-            re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL)
-            for pattern in self.owns
-        )
+        return any(_expression(pattern).fullmatch(name) for pattern in self.owns)
 
     def with_rings(self, rings: Mapping[str, HashRing]) -> Topology:
         """Return the topology with rings that were read, and the members of those exchanges in the order of the rings.
@@ -188,6 +186,12 @@ class Topology(ObjectSet):
             exchanges=tuple(_in_order(one, rings.get(one.name)) for one in self.exchanges),
             rings={**self.rings, **rings},
         )
+
+
+@lru_cache(maxsize=256)
+def _expression(pattern: str) -> re.Pattern[str]:
+    """Return the expression of a pattern where ``*`` is any text."""
+    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL)
 
 
 def _in_order(exchange: ExchangeDefinition, ring: HashRing | None) -> ExchangeDefinition:

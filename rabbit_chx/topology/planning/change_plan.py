@@ -24,6 +24,7 @@ from rabbit_chx.topology.planning.plan_refusals import (
     unknown_cluster,
 )
 from rabbit_chx.topology.planning.ring_differences import ring_differences
+from rabbit_chx.topology.planning.ring_proposals import arranged_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -141,14 +142,14 @@ def arranged(wanted: Topology, live: Topology) -> Topology:
         live: what is there, with the rings that were read.
     """
     orders = {
-        name: next((one.ring for one in ring.proposals if one.strategy == "least-moving-order"), None)
+        name: arranged_members(ring.before, *ring.reordered)
         for name, ring in plan(wanted, live).rings.items()
+        if ring.reordered is not None
     }
     return replace(
         wanted,
         exchanges=tuple(
-            one if orders.get(one.name) is None else replace(one, ring=orders[one.name])
-            for one in wanted.exchanges
+            replace(one, ring=orders[one.name]) if one.name in orders else one for one in wanted.exchanges
         ),
     )
 

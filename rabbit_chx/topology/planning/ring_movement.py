@@ -53,7 +53,8 @@ class Movement:
         self._pairs: dict[int, SeedPairs] = {}
         self._seeds: dict[int, NDArray[np.int64]] = {}
         self._numbers: dict[Place, int] = {None: -1}
-        self._places = self._numbered(before.buckets)
+        self._places = self.numbered(before.buckets)
+        self._staying: StayingSeeds | None = None
         self._sources: NDArray[np.int32] | None = None
 
     def moved(self, buckets: Sequence[Place]) -> float:
@@ -73,9 +74,12 @@ class Movement:
             buckets: the destination of each bucket; None at a hole.
             once: whether it is the only ring of its bucket count, for which pairs of buckets are not worth counting.
         """
+        return self.moved_and_lost_of(self.numbered(buckets), once=once)
+
+    def moved_and_lost_of(self, numbers: NDArray[np.int32], *, once: bool = False) -> tuple[float, float]:
+        """Return the same as `moved_and_lost`, of a ring that is given by the numbers of its destinations."""
         import numpy as np
 
-        numbers = self._numbered(buckets)
         count = int(np.count_nonzero(numbers >= 0))
         if once and count not in self._pairs:
             if self._sources is None:
@@ -89,14 +93,16 @@ class Movement:
         lost = pairs.seeds[found == np.int32(-1)].sum()
         return int(moved) / SEEDS, int(lost) / SEEDS
 
-    def least_staying(self, buckets: Sequence[Place]) -> float:
+    def least_staying(self, numbers: NDArray[np.int32]) -> float:
         """Return a share of the seeds that stays at least: those whose bucket and its destination are the same.
 
         It costs no table, but for one of the largest bucket count that was prepared.
+
+        Args:
+            numbers: the number of the destination of each bucket.
         """
         import numpy as np
 
-        numbers = self._numbered(buckets)
         count = int(np.count_nonzero(numbers >= 0))
         own = self._ring.bucket_count
         larger = own if count <= own else max([count, *self._tables])
@@ -106,19 +112,17 @@ class Movement:
         same = numbers[:common] == self._places[:common]
         return int(self._seeds[larger][:common][same].sum()) / SEEDS
 
-    def most_moved(self, rings: Sequence[Sequence[Place]], least: float) -> float:
-        """Return the largest share that one of many rings moves, or `least` if that is more.
+    def staying_seeds(self, least: int, most: int) -> StayingSeeds:
+        """Return the seeds, ready to be held against many rings. The ring before has buckets and no holes.
 
         Args:
-            rings: the destinations of their buckets. They have buckets and no holes, as has the ring before.
-            least: a share; rings that move less are not counted to the end.
+            least: the smallest bucket count, at least 1.
+            most: the largest one.
         """
-        counts = [len(ring) for ring in rings]
-        staying = StayingSeeds(self._places, min(counts), max(counts))
-        fewest = SEEDS - round(least * SEEDS)
-        for ring in rings:
-            fewest = min(fewest, staying.staying(self._numbered(ring), fewest))
-        return (SEEDS - fewest) / SEEDS
+        kept = self._staying
+        if kept is None or least < kept.least or most > kept.most:
+            kept = self._staying = StayingSeeds(self._places, least, most)
+        return kept
 
     def prepare(self, counts: Iterable[int]) -> None:
         """Make ready for rings of these bucket counts: the largest answers for most seeds of the others."""
@@ -185,7 +189,12 @@ class Movement:
         self._rolling = count, table
         return table
 
-    def _numbered(self, buckets: Sequence[Place]) -> NDArray[np.int32]:
+    @property
+    def places(self) -> NDArray[np.int32]:
+        """The number of the destination of each bucket before."""
+        return self._places
+
+    def numbered(self, buckets: Sequence[Place]) -> NDArray[np.int32]:
         """Return the number of each bucket's destination, -1 for a hole and for an empty ring."""
         import numpy as np
 

@@ -9,6 +9,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.planning.ring_movement import Movement
 from rabbit_chx.topology.planning.ring_orders import fewest_steps_order, least_moving_order
+from rabbit_chx.topology.planning.ring_steps import ring_walks
 from rabbit_chx.topology.planning.walk_figures import best_walk
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import HashRing
 
-__all__ = ["RingProposal", "Strategy", "proposals_of"]
+__all__ = ["RingProposal", "Strategy", "arranged_members", "proposals_of"]
 
 Strategy: TypeAlias = Literal[
     "as-written", "least-moving-order", "fewest-steps", "new-exchange", "fixed-partitions"
@@ -91,6 +92,23 @@ def proposals_of(
     if len(wanted) <= _MOST_PARTITIONS // 2:
         found.append(_fixed_partitions(exchange, live, wanted))
     return tuple(found)
+
+
+def arranged_members(
+    live: HashRing, bound: Sequence[RingMember], wanted: tuple[RingMember, ...]
+) -> tuple[RingMember, ...]:
+    """Return the wanted members in the order of the proposal ``least-moving-order``; as they are if there is none.
+
+    Args:
+        live: the ring that is there.
+        bound: all bindings of the exchange.
+        wanted: the wanted members, in order. Each destination is there once.
+    """
+    order = least_moving_order(live, bound, wanted)
+    try:
+        return order if ring_walks(live, bound, order) else wanted
+    except InputError:
+        return wanted
 
 
 def _figures_of(

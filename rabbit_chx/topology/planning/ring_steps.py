@@ -8,7 +8,7 @@ takes fewer operations.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -17,6 +17,7 @@ from rabbit_chx.routing import HashRing, ring_changes
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.planning.plain_moments import plain_moments
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -60,7 +61,7 @@ class RingWalk:
     """
 
     steps: tuple[RingStep, ...]
-    rings: tuple[RingState, ...]
+    rings: Sequence[RingState]
     first: int
 
 
@@ -132,11 +133,14 @@ def ring_walks(
     for steps, first in dict.fromkeys(candidates):
         rings = _rings_after(there, steps)
         if (rings[-1] if rings else there).buckets == target.buckets:
-            walks.append(RingWalk(steps, tuple(rings), first))
+            walks.append(RingWalk(steps, rings, first))
     return walks
 
 
-def _rings_after(ring: RingState, steps: Sequence[RingStep]) -> list[RingState]:
+def _rings_after(ring: RingState, steps: Sequence[RingStep]) -> Sequence[RingState]:
+    plain = plain_moments(ring, steps)
+    if plain is not None:
+        return plain
     rings = []
     for step in steps:
         change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
@@ -161,7 +165,7 @@ def _candidates(
     coming = wanted[len(kept) :]
     staying = {member.destination for member in kept}
     leaving = [place for place in _from_the_end(live, bound) if place not in staying]
-    unbinds = {place: _unbinds(place, bound) for place in leaving}
+    unbinds = _unbinds(leaving, bound)
     early = [place for place in leaving if place in replaced]
     first = [step for place in early for step in unbinds.pop(place)]
     again = {member.destination for member in coming}
@@ -175,38 +179,44 @@ def _candidates(
 
 def _from_the_end(live: HashRing, bound: Sequence[RingMember]) -> list[Destination]:
     """Return all destinations, the one with the last bucket first; those without a bucket come before."""
-    silent = dict.fromkeys(
-        member.destination for member in bound if member.destination not in live.destinations
-    )
+    held = set(live.destinations)
+    silent = dict.fromkeys(member.destination for member in bound if member.destination not in held)
     return [*silent, *reversed(live.destinations)]
 
 
-def _unbinds(place: Destination, bound: Sequence[RingMember]) -> list[RingStep]:
-    """Return the steps that take all buckets of a destination away.
+def _unbinds(
+    leaving: Sequence[Destination], bound: Sequence[RingMember]
+) -> dict[Destination, list[RingStep]]:
+    """Return the steps that take all buckets of each destination away.
 
     A ghost has buckets without a binding. It is bound, which adds no bucket, so that it can be unbound.
     """
-    members = [member for member in bound if member.destination == place]
-    if not members:
-        ghost = RingMember(place)
-        return [RingStep("bind", ghost), RingStep("unbind", ghost)]
-    return [RingStep("unbind", member) for member in members]
+    steps: dict[Destination, list[RingStep]] = {place: [] for place in leaving}
+    for member in bound:
+        if member.destination in steps:
+            steps[member.destination].append(RingStep("unbind", member))
+    for place, found in steps.items():
+        if not found:
+            ghost = RingMember(place)
+            found += [RingStep("bind", ghost), RingStep("unbind", ghost)]
+    return steps
 
 
 def _in_pairs(
     unbinds: dict[Destination, list[RingStep]], gone: Sequence[Destination], coming: Sequence[RingMember]
 ) -> list[RingStep]:
     """Unbind one, bind one: the ring keeps its size, as far as it can."""
-    leaving, steps = list(gone), []
+    steps: list[RingStep] = []
     new = sum(member.destination not in unbinds for member in coming)
-    for place in leaving[: max(len(leaving) - new, 0)]:
+    too_many = max(len(gone) - new, 0)
+    for place in gone[:too_many]:
         steps += unbinds[place]
-    del leaving[: max(len(leaving) - new, 0)]
+    leaving = deque(gone[too_many:])
     for member in coming:
         if member.destination in unbinds:
             steps += unbinds[member.destination]
         elif leaving:
-            steps += unbinds[leaving.pop(0)]
+            steps += unbinds[leaving.popleft()]
         steps.append(RingStep("bind", member))
     return _each_once(steps)
 

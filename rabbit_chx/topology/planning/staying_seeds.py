@@ -36,9 +36,11 @@ class StayingSeeds:
         from rabbit_chx.routing.arrays.seeds import stays_of_seeds
 
         own = len(places)
+        self._places = places
         self._destinations = int(places.max()) + 1
-        least, most = min(least, own), max(most, own)
+        self.least, self.most = least, most = min(least, own), max(most, own)
         self._width = most + 1
+        self._lasting = np.zeros(most, np.int64)
         keys = []
         for start in range(0, SEEDS, _SEEDS_AT_ONCE):
             seeds = np.arange(start, start + _SEEDS_AT_ONCE, dtype=np.uint32)
@@ -47,8 +49,18 @@ class StayingSeeds:
             held = np.empty(len(seeds), np.int64)
             held[which[before]] = places[bucket[before]]
             keys.append((bucket * self._destinations + held[which]) * self._width + until)
+            self._lasting += np.bincount(bucket[until == most], minlength=most)
         self._keys = np.concatenate(keys)
         self._keys.sort()
+
+    def least_staying(self, places: NDArray[np.int32]) -> int:
+        """Return a number of seeds that stay at least: those with the same bucket on the largest ring, if it is the same.
+
+        Args:
+            places: the number of each bucket's destination on another ring, which has no holes.
+        """
+        common = min(len(places), len(self._places))
+        return int(self._lasting[:common][places[:common] == self._places[:common]].sum())
 
     def staying(self, places: NDArray[np.int32], enough: int = SEEDS) -> int:
         """Return how many seeds have the same destination on another ring, or as many as are enough.

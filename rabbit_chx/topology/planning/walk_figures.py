@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
+from rabbit_chx.routing.seed_tables import SEEDS
+from rabbit_chx.topology.planning.plain_moments import PlainMoments
 from rabbit_chx.topology.planning.ring_steps import ring_walks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from rabbit_chx.routing import Destination, HashRing
     from rabbit_chx.routing.ring_state import RingState
     from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.planning.ring_movement import Movement
     from rabbit_chx.topology.planning.ring_steps import RingWalk
+    from rabbit_chx.topology.planning.staying_seeds import StayingSeeds
 
 __all__ = ["best_walk", "figures_of"]
 
@@ -23,10 +30,12 @@ _ALWAYS = 2.0
 _FIRST = 3
 #: For so many rings of one size, pairs of buckets are counted instead of seeds.
 _WORTH_COUNTING = 4
-#: For rings of so many sizes, seeds are sorted once instead of counted for each size.
+#: For rings of so many sizes, or for so many large rings, seeds are sorted once instead of counted for each size.
 _MANY = 24
-#: So many rings of a few sizes are counted that way too.
+#: So many rings of any size are counted that way too.
 _MANY_RINGS = 200
+#: A ring of so many buckets is large.
+_LARGE = 200
 #: Of these, no ring has more than so many times the buckets of another.
 _RANGE = 16
 
@@ -54,87 +63,136 @@ def best_walk(
         InputError: the broker would refuse a binding.
         NotDeterminedError: no rule of the release decides what one of the operations does.
     """
-    rated = [(walk, figures_of(walk, live, movement)) for walk in ring_walks(live, bound, wanted, replaced)]
+    walks = ring_walks(live, bound, wanted, replaced)
+    moments = [_moments(walk, live, movement) for walk in walks]
+    seeds = _seeds_for([one for some in moments for one in some], live, movement)
+    rated = [(walk, _figures(some, seeds, movement)) for walk, some in zip(walks, moments, strict=True)]
     return min(rated, key=lambda one: (one[1][2], one[1][1]), default=None)
 
 
 def figures_of(walk: RingWalk, live: HashRing, movement: Movement) -> tuple[float, float, float]:
     """Return the share that moves in the end, at the worst moment, and the largest share without a destination."""
-    if not walk.rings:
-        return 0.0, 0.0, 0.0
-    moments = [walk.rings[n] for n in _moments_that_count(walk, live)]
-    sizes = {id(ring): _bucket_count(ring) for ring in moments}
-    movement.prepare(sizes.values())
-    end, lost = movement.moved_and_lost(walk.rings[-1].buckets, once=len(moments) == 1)
-    often = Counter(sizes.values())
-    most = [(_most_moved(ring, sizes[id(ring)], movement), ring) for ring in moments[:-1]]
-    most.sort(key=lambda one: -one[0])
-
-    def one_by_one(some: Sequence[tuple[float, RingState]], worst: float, lost: float) -> tuple[float, float]:
-        for bound, ring in some:
-            if bound > worst:
-                once = often[sizes[id(ring)]] < _WORTH_COUNTING
-                moved, nowhere = movement.moved_and_lost(ring.buckets, once=once)
-                worst, lost = max(worst, moved), max(lost, nowhere)
-        return worst, lost
-
-    # Where most may move comes first, as it makes others not worth counting; then by falling size, for cheap tables.
-    worst, lost = one_by_one(most[:_FIRST], end, lost)
-    together = _counted_together(most[_FIRST:], worst, live)
-    if together:
-        worst = movement.most_moved([ring.buckets for _, ring in together], worst)
-    known = {id(ring) for _, ring in together}
-    others = [one for one in most[_FIRST:] if id(one[1]) not in known]
-    worst, lost = one_by_one(sorted(others, key=lambda one: -sizes[id(one[1])]), worst, lost)
-    return end, worst, lost
+    moments = _moments(walk, live, movement)
+    return _figures(moments, _seeds_for(moments, live, movement), movement)
 
 
-def _counted_together(
-    most: Sequence[tuple[float, RingState]], worst: float, live: HashRing
-) -> Sequence[tuple[float, RingState]]:
-    """Return the rings that are so many that their seeds are sorted to count them, each with the share that it may move.
+class _Moment(NamedTuple):
+    """A ring between two steps that has to be counted.
 
-    Rings of which it is known that they move no more than the worst are left out.
+    Attributes:
+        size: how many buckets it has, without holes.
+        complete: whether it has buckets, and no holes.
+        numbers: gives the number of the destination of each bucket.
     """
-    if live.bucket_count != len(live.buckets):
-        return ()
-    found = [(bound, ring) for bound, ring in most if worst < bound < _ALWAYS]
-    largest = max((len(ring.buckets) for _, ring in found), default=0)
-    found = [one for one in found if len(one[1].buckets) * _RANGE >= largest]
-    sizes = {len(ring.buckets) for _, ring in found}
-    return found if len(sizes) >= _MANY or len(found) >= _MANY_RINGS else ()
+
+    size: int
+    complete: bool
+    numbers: Callable[[], NDArray[np.int32]]
+
+    def fits(self, seeds: StayingSeeds) -> bool:
+        return self.complete and seeds.least <= self.size <= seeds.most
 
 
-def _bucket_count(ring: RingState) -> int:
-    return len(ring.buckets) - ring.buckets.count(None)
+def _figures(
+    moments: Sequence[_Moment], seeds: StayingSeeds | None, movement: Movement
+) -> tuple[float, float, float]:
+    if not moments:
+        return 0.0, 0.0, 0.0
+    *earlier, last = moments
+    together = [] if seeds is None else [one for one in earlier if one.fits(seeds)]
+    known = {id(one) for one in together}
+    others = [one for one in earlier if id(one) not in known]
+    if seeds is None or not last.fits(seeds):
+        movement.prepare([last.size, *(one.size for one in others)])
+        end, lost = movement.moved_and_lost_of(last.numbers(), once=True)
+    else:
+        end, lost = 1 - seeds.staying(last.numbers()) / SEEDS, 0.0
+    worst = end if seeds is None else _counted_together(together, end, seeds)
+    return end, *_one_by_one(others, worst, lost, movement)
 
 
-def _most_moved(ring: RingState, size: int, movement: Movement) -> float:
-    """Return a share that is not exceeded; above 1 where keys may have no destination, which has to be counted."""
-    complete = 0 < size == len(ring.buckets)
-    return 1 - movement.least_staying(ring.buckets) if complete else _ALWAYS
+def _seeds_for(moments: Sequence[_Moment], live: HashRing, movement: Movement) -> StayingSeeds | None:
+    """Return the seeds of the ring before, sorted, if there are so many moments that this is worth it."""
+    if not 0 < live.bucket_count == len(live.buckets):
+        return None
+    sizes = [one.size for one in moments if one.complete]
+    sizes = [size for size in sizes if size * _RANGE >= max(sizes)]
+    worth = len(set(sizes)) >= _MANY or len(sizes) >= (
+        _MANY_RINGS if max(sizes, default=0) < _LARGE else _MANY
+    )
+    return movement.staying_seeds(min(sizes), max(sizes)) if worth else None
 
 
-def _moments_that_count(walk: RingWalk, live: HashRing) -> list[int]:
-    """Return the steps after which the movement has to be counted, the last one always.
+def _counted_together(moments: Sequence[_Moment], worst: float, seeds: StayingSeeds) -> float:
+    """Return the largest share that one of the moments moves, or the worst that is known if that is more."""
+    fewest = SEEDS - round(worst * SEEDS)
+    at_least = [seeds.least_staying(one.numbers()) for one in moments]
+    for least, one in sorted(zip(at_least, moments, strict=True), key=lambda one: one[0]):
+        if least >= fewest:
+            break
+        fewest = min(fewest, seeds.staying(one.numbers(), fewest))
+    return (SEEDS - fewest) / SEEDS
+
+
+def _one_by_one(
+    moments: Sequence[_Moment], worst: float, lost: float, movement: Movement
+) -> tuple[float, float]:
+    """Return the largest share that moves, and the largest without a destination. Some of both are known."""
+    if not moments:
+        return worst, lost
+    movement.prepare([one.size for one in moments])
+    often = Counter(one.size for one in moments)
+    most = [(1 - movement.least_staying(one.numbers()) if one.complete else _ALWAYS, one) for one in moments]
+    # Where most may move comes first, as it makes others not worth counting; then by falling size, for cheap tables.
+    most.sort(key=lambda one: -one[0])
+    for bound, one in [*most[:_FIRST], *sorted(most[_FIRST:], key=lambda one: -one[1].size)]:
+        if bound > worst:
+            once = often[one.size] < _WORTH_COUNTING
+            moved, nowhere = movement.moved_and_lost_of(one.numbers(), once=once)
+            worst, lost = max(worst, moved), max(lost, nowhere)
+    return worst, lost
+
+
+def _moments(walk: RingWalk, live: HashRing, movement: Movement) -> list[_Moment]:
+    """Return the moments that have to be counted, the last one always.
 
     From one step to the next neither share can get smaller in two cases, so the first of the two is not counted: a
     destination is bound that had no bucket before, or the end of the live ring is cut off piece by piece.
     """
-    had = set(live.buckets)
     rings = walk.rings
-    is_cut = [ring.buckets == live.buckets[: len(ring.buckets)] for ring in rings]
+    if not rings:
+        return []
+    if isinstance(rings, PlainMoments):
+        moments, cuts = _plain_moments(rings, movement), rings.cuts
+    else:
+        moments = [_moment_of(ring, movement) for ring in rings]
+        cuts = [ring.buckets == live.buckets[: len(ring.buckets)] for ring in rings]
+    had = set(live.buckets)
     counted = []
-    for n, ring in enumerate(rings):
-        if n + 1 < len(rings):
-            step = walk.steps[n + 1]
-            grows = (
-                step.action == "bind"
-                and step.member.destination not in had
-                and _bucket_count(ring) == len(ring.buckets) > 0
-                and rings[n + 1].buckets[: len(ring.buckets)] == ring.buckets
-            )
-            if grows or (step.action == "unbind" and is_cut[n] and is_cut[n + 1]):
-                continue
-        counted.append(n)
-    return counted
+    for n, moment in enumerate(moments[:-1]):
+        step = walk.steps[n + 1]
+        if step.action == "bind":
+            known = moment.complete and step.member.destination not in had
+        else:
+            known = cuts[n] and cuts[n + 1]
+        if not known:
+            counted.append(moment)
+    return [*counted, moments[-1]]
+
+
+def _plain_moments(rings: PlainMoments, movement: Movement) -> list[_Moment]:
+    import numpy as np
+
+    nowhere = movement.numbered(())
+    there = movement.places if rings.old else nowhere[:0]
+    new = movement.numbered([run.place for run in rings.new])[: len(rings.new)]
+    new = np.repeat(new, [run.length for run in rings.new])
+    return [
+        _Moment(size, size > 0, partial(rings.numbers, n, there, new) if size else lambda: nowhere)
+        for n, size in enumerate(rings.sizes)
+    ]
+
+
+def _moment_of(ring: RingState, movement: Movement) -> _Moment:
+    size = len(ring.buckets) - ring.buckets.count(None)
+    return _Moment(size, 0 < size == len(ring.buckets), partial(movement.numbered, ring.buckets))

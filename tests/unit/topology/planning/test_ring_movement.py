@@ -29,7 +29,7 @@ def test_it_is_share_moved(before: list[Place], others: list[list[Place]]) -> No
         moved, lost = movement.moved_and_lost(after.buckets)
         assert moved == ring.share_moved(after) == movement.moved(after.buckets)
         assert lost == (after.shares().get(None, 0.0) if after.bucket_count else 1.0)
-        assert movement.least_staying(after.buckets) <= 1 - moved
+        assert movement.least_staying(movement.numbered(after.buckets)) <= 1 - moved
 
 
 def test_many_bucket_counts_are_counted_again() -> None:

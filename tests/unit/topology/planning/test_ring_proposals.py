@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, RingProposal, Topology, plan
+from rabbit_chx.topology import (
+    ExchangeDefinition,
+    QueueDefinition,
+    RingMember,
+    RingPlan,
+    RingProposal,
+    Topology,
+    plan,
+)
 
 
-def _proposals(there: str, wanted: str) -> dict[str, RingProposal]:
+def _planned(there: str, wanted: str) -> RingPlan:
     queues = tuple(QueueDefinition(name) for name in "abcdefgh")
     ours, theirs = (
         Topology((ExchangeDefinition("x", "x-consistent-hash", ring=tuple(map(RingMember, ring))),), queues)
         for ring in (wanted, there)
     )
     live = replace(theirs, rings={"x": HashRing.from_buckets([*there])})
-    return {one.strategy: one for one in plan(ours, live).rings["x"].proposals}
+    return plan(ours, live).rings["x"]
+
+
+def _proposals(there: str, wanted: str) -> dict[str, RingProposal]:
+    return {one.strategy: one for one in _planned(there, wanted).proposals}
 
 
 def test_the_plan_as_written_comes_first() -> None:
@@ -47,3 +60,18 @@ def test_fixed_partitions_move_every_key_once() -> None:
 def test_nothing_is_proposed_where_nothing_moves() -> None:
     assert _proposals("abc", "abc") == {}
     assert _proposals("", "abc") == {}
+
+
+def test_a_plan_whose_proposals_were_asked_for_is_the_same_value() -> None:
+    fresh, asked = _planned("abcd", "dbc"), _planned("abcd", "dbc")
+
+    found = asked.proposals
+
+    assert found
+    assert fresh == asked
+    assert hash(fresh) == hash(asked)
+    assert repr(fresh) == repr(asked)
+    for ring in (fresh, asked):
+        copied = pickle.loads(pickle.dumps(ring))  # noqa: S301 - our own bytes
+        assert copied == ring
+        assert copied.proposals == found
