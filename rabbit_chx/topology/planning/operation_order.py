@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import Destination
     from rabbit_chx.topology.planning.binding_differences import BindingDifferences
     from rabbit_chx.topology.planning.object_differences import NamedObject, ObjectDifferences
-    from rabbit_chx.topology.planning.ring_steps import RingStep
+    from rabbit_chx.topology.planning.ring_operation import RingStep
     from rabbit_chx.topology.planning.ring_work import RingWork
 
 __all__ = ["ordered_changes"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.planning.ring_steps import RingStep
+    from rabbit_chx.topology.planning.ring_operation import RingStep
 
 __all__ = ["PlainMoments", "PlainRun", "plain_moments"]
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.objects import RingMember
+    from rabbit_chx.topology.planning.ring_operation import RingStep
     from rabbit_chx.topology.planning.ring_proposals import RingProposal
-    from rabbit_chx.topology.planning.ring_steps import RingStep
 
 __all__ = ["RingPlan"]
 

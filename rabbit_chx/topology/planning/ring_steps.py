@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import HashRing, ring_changes
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.planning.plain_moments import plain_moments
+from rabbit_chx.topology.planning.ring_operation import RingStep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -25,29 +26,12 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, Place, Release
 
 __all__ = [
-    "RingStep",
     "RingWalk",
-    "StepAction",
     "buckets_as_members",
     "kept_members",
     "ring_walks",
     "wanted_ring_of",
 ]
-
-StepAction: TypeAlias = Literal["bind", "unbind"]
-
-
-@dataclass(frozen=True, slots=True)
-class RingStep:
-    """One operation on a ring.
-
-    Attributes:
-        action: ``bind`` or ``unbind``.
-        member: the binding that is made or goes.
-    """
-
-    action: StepAction
-    member: RingMember
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember
 from rabbit_chx.topology.planning.plan_refusals import impossible_ring, too_much_moved, unknown_order
 from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.planning.ring_operation import RingStep
 from rabbit_chx.topology.planning.ring_plan import RingPlan
-from rabbit_chx.topology.planning.ring_steps import RingStep, buckets_as_members, wanted_ring_of
+from rabbit_chx.topology.planning.ring_steps import buckets_as_members, wanted_ring_of
 from rabbit_chx.topology.planning.walk_figures import best_walk
 
 if TYPE_CHECKING:

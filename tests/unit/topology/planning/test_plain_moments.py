@@ -13,7 +13,8 @@ from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.planning.plain_moments import PlainMoments, plain_moments
 from rabbit_chx.topology.planning.ring_movement import Movement
-from rabbit_chx.topology.planning.ring_steps import RingStep, ring_walks
+from rabbit_chx.topology.planning.ring_operation import RingStep
+from rabbit_chx.topology.planning.ring_steps import ring_walks
 from rabbit_chx.topology.planning.walk_figures import figures_of
 
 if TYPE_CHECKING:
