@@ -7,6 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, assert_never
 
 import aio_pika
+import pamqp.commands
+import pamqp.encode
 from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp.replies import error_for
@@ -33,7 +35,7 @@ from rabbit_chx.topology.sequences.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.sequences.steps import Pipeline
+from rabbit_chx.topology.sequences.steps import Pipeline, SendingCheck
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -101,8 +103,8 @@ class AioPikaConnection:
             return cls(settings, connection)
         raise error
 
-    async def perform(self, step: Operation | Pipeline) -> QueueCounts | Refusal | None:
-        """Perform an operation, or a pipeline of them, and return the answer.
+    async def perform(self, step: Operation | Pipeline | SendingCheck) -> QueueCounts | Refusal | None:
+        """Perform an operation, or a pipeline of them, and return the answer. What is only to be checked is not sent.
 
         Args:
             step: the operation or pipeline.
@@ -112,40 +114,50 @@ class AioPikaConnection:
             BrokerTimeoutError: the answer did not come in time.
             InputError: aio-pika cannot send the arguments.
         """
-        operations = step.operations if isinstance(step, Pipeline) else (step,)
+        operations = (step,) if not isinstance(step, Pipeline | SendingCheck) else step.operations
+        if isinstance(step, SendingCheck):
+            for operation in operations:
+                _check(operation)
+            return None
         try:
             async with asyncio.timeout(self._reply_timeout_s):
-                if self._channel is None or self._channel.is_closed:
-                    channel = await self._connection.channel(publisher_confirms=False)
-                    self._channel = await channel.get_underlay_channel()
-                for operation in operations[:-1]:
-                    await _call(self._channel, operation, {"nowait": True})
-                answer = await _call(self._channel, operations[-1], {})
-        except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
-            self._channel = None
-            return _refusal(refusal)
+                answer = await self._sent(operations)
         except TimeoutError:
             raise BrokerTimeoutError(
                 f"{self._where}: no answer within {self._reply_timeout_s:g} s: the broker is connected, but does not reply; "
                 "look at its log and alarms"
             ) from None
-        except (
-            aiormq_errors.AMQPError,
-            aiormq_errors.ChannelInvalidStateError,
-            OSError,
-            RuntimeError,
-        ) as cause:
-            raise ConnectionLostError(
-                f"{self._where}: the connection was lost ({_said(cause)}): connect again"
-            ) from None
+        except (aiormq_errors.AMQPError, OSError, RuntimeError) as cause:
+            raise self._lost(cause) from None
         except (TypeError, ValueError) as cause:
-            name = getattr(operations[-1], "queue", None) or getattr(operations[-1], "exchange", None)
-            raise InputError(
-                f"the arguments of {name!r} cannot be sent by aio-pika: {_said(cause)}"
-            ) from None
+            raise _unsendable(operations[-1], cause) from None
+        if isinstance(answer, Refusal):
+            return answer
         if isinstance(operations[-1], QueueDeclare):
             return QueueCounts(answer.message_count or 0, answer.consumer_count or 0)
         return None
+
+    async def _sent(self, operations: tuple[Operation, ...]) -> Any:  # noqa: ANN401  # aiormq's own types
+        """Return the answer to the last of some operations, or a refusal."""
+        try:
+            if self._channel is None or self._channel.is_closed:
+                channel = await self._connection.channel(publisher_confirms=False)
+                self._channel = await channel.get_underlay_channel()
+            for operation in operations[:-1]:
+                await _call(self._channel, operation, {"nowait": True})
+            return await _call(self._channel, operations[-1], {})
+        except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
+            self._channel = None
+            return _refusal(refusal)
+        except aiormq_errors.ChannelInvalidStateError as cause:
+            if len(operations) == 1 or self._connection.is_closed:
+                raise
+            # The refusal of one came while the next ones were sent, and aiormq does not tell it.
+            self._channel = None
+            return Refusal(504, _said(cause))
+
+    def _lost(self, cause: BaseException) -> ConnectionLostError:
+        return ConnectionLostError(f"{self._where}: the connection was lost ({_said(cause)}): connect again")
 
     async def close(self) -> None:
         """Close the connection; may be called again, also after an error."""
@@ -159,12 +171,35 @@ class AioPikaConnection:
                 await self._connection.close()
 
 
+def _check(operation: Operation) -> None:
+    """Refuse what pamqp cannot encode: some types of arguments, and names with other than a few characters."""
+    exchanges = (getattr(operation, "exchange", None), getattr(operation, "destination", None))
+    try:
+        pamqp.commands.Queue.Declare(queue=getattr(operation, "queue", None) or "")
+        for exchange in exchanges:
+            pamqp.commands.Exchange.Declare(exchange=exchange or "")
+        pamqp.encode.field_table(_table(operation))
+    except (TypeError, ValueError) as cause:
+        raise _unsendable(operation, cause) from None
+
+
+def _unsendable(operation: Operation, cause: BaseException) -> InputError:
+    name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
+    return InputError(
+        f"{name!r} or its arguments cannot be sent by aio-pika: {_said(cause)}: use Broker, which sends with pika"
+    )
+
+
+def _table(operation: Operation) -> dict[str, Any]:
+    return dict(getattr(operation, "arguments", None) or {})
+
+
 async def _call(  # noqa: PLR0911  # one for each operation
     channel: Any,  # noqa: ANN401
     operation: Operation,
     how: dict[str, bool],
 ) -> Any:  # noqa: ANN401  # aiormq's own types
-    table = dict(getattr(operation, "arguments", None) or {})
+    table = _table(operation)
     match operation:
         case ExchangeDeclare(exchange, kind, durable):
             return await channel.exchange_declare(

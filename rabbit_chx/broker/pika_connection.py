@@ -35,7 +35,7 @@ from rabbit_chx.topology.sequences.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.sequences.steps import Pipeline, carried_out
+from rabbit_chx.topology.sequences.steps import Pipeline, SendingCheck, carried_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,8 +101,8 @@ class PikaConnection:
         """
         return carried_out(sequence, self.perform)
 
-    def perform(self, step: Operation | Pipeline) -> QueueCounts | Refusal | None:
-        """Perform an operation, or a pipeline of them, and return the answer.
+    def perform(self, step: Operation | Pipeline | SendingCheck) -> QueueCounts | Refusal | None:
+        """Perform an operation, or a pipeline of them, and return the answer. What is only to be checked is not sent.
 
         Args:
             step: the operation or pipeline.
@@ -112,9 +112,11 @@ class PikaConnection:
             BrokerTimeoutError: the answer did not come in time; the connection is closed.
             InputError: pika cannot send the arguments.
         """
-        operations = step.operations if isinstance(step, Pipeline) else (step,)
+        operations = step.operations if isinstance(step, Pipeline | SendingCheck) else (step,)
         for operation in operations:
             _check_arguments(operation)
+        if isinstance(step, SendingCheck):
+            return None
         if not self._connection.is_open:
             raise ConnectionLostError(f"{self._where}: the connection was lost before: connect again")
         try:

@@ -10,6 +10,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.planning.binding_differences import binding_differences
+from rabbit_chx.topology.planning.last_bindings import last_binding_refusals
 from rabbit_chx.topology.planning.object_differences import NamedObject, object_differences, reference_to
 from rabbit_chx.topology.planning.operation_order import ordered_changes
 from rabbit_chx.topology.planning.plan_checksum import checksum_of
@@ -120,6 +121,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         ),
         *_deletions(live, objects),
         *bindings.refusals,
+        *last_binding_refusals(live, changes),
     )
     plans = {name: work.plan for name, work in rings.items()}
     return Plan(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deleted_by_itself", "deletion", "different_external",
     "different_external_ring", "impossible_ring", "loss", "other_cluster", "replacement", "too_much_moved",
-    "unknown_cluster", "unknown_order", "unplanned_slots",
+    "uncounted_loss", "unknown_cluster", "unknown_order", "unplanned_slots",
 ]  # fmt: skip
 
 ALLOW_DELETE = "--allow-delete"
@@ -169,6 +169,19 @@ def loss(queue: str, messages: int, consumers: int) -> PlanRefusal:
     return PlanRefusal(
         f"queue {queue} is to be deleted, and has {' and '.join(counted)}: let it run empty and stop what consumes it, or "
         f"allow it with {_ALLOW_LOSS}",
+        _ALLOW_LOSS,
+    )
+
+
+def uncounted_loss(queue: str) -> PlanRefusal:
+    """Return the refusal to delete a stream, of which AMQP tells neither messages nor consumers.
+
+    Args:
+        queue: the stream.
+    """
+    return PlanRefusal(
+        f"queue {queue} is to be deleted, and is a stream: the broker does not tell here whether it has messages or consumers; "
+        f"see that nobody needs it, and allow it with {_ALLOW_LOSS}",
         _ALLOW_LOSS,
     )
 

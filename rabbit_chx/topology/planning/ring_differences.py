@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from rabbit_chx.routing import NEWEST, HashRing
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.plan_refusals import (
-    deleted_by_itself,
     different_external_ring,
     unplanned_slots,
 )
@@ -87,10 +86,7 @@ class _Rings:
     def _of_staying(
         self, theirs: ExchangeDefinition, live: LiveRing, members: tuple[RingMember, ...], limit: float | None
     ) -> RingWork:
-        work = ring_work(theirs.name, live, members, self._again, limit)
-        if theirs.auto_delete and _loses_all_bindings(work, len(live.bound)):
-            work = work._replace(refusals=(*work.refusals, deleted_by_itself(theirs.name)))
-        return work
+        return ring_work(theirs.name, live, members, self._again, limit)
 
     def _of_replaced(
         self, name: str, ours: ExchangeDefinition, theirs: ExchangeDefinition, limit: float | None
@@ -116,12 +112,3 @@ class _Rings:
             return None
         empty = HashRing.from_bindings([])
         return RingWork(RingPlan(ours.name, empty, empty), 0, (unplanned_slots(ours.name),))
-
-
-def _loses_all_bindings(work: RingWork, count: int) -> bool:
-    """Return whether the exchange has no binding after one of the steps."""
-    for step in work.plan.steps:
-        count += 1 if step.action == "bind" else -1
-        if count == 0:
-            return True
-    return False

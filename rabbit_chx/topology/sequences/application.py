@@ -19,13 +19,21 @@ from rabbit_chx.errors import (
     PlanRefusedError,
     RabbitChxError,
 )
-from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition
 from rabbit_chx.topology.planning.change_plan import Plan
 from rabbit_chx.topology.planning.change_plan import plan as plan_of
-from rabbit_chx.topology.planning.plan_refusals import loss
+from rabbit_chx.topology.planning.plan_refusals import loss, uncounted_loss
+from rabbit_chx.topology.sequences.binding_removal import binding_removed
 from rabbit_chx.topology.sequences.change_operations import is_repeatable, steps_of
-from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, QueueDelete, Refusal, refused
-from rabbit_chx.topology.sequences.steps import ApiRequest, Pipeline, asked
+from rabbit_chx.topology.sequences.operations import (
+    QueueCounts,
+    QueueDeclare,
+    QueueDelete,
+    Refusal,
+    check_declared_name,
+    refused,
+)
+from rabbit_chx.topology.sequences.steps import ApiRequest, Pipeline, SendingCheck, asked
 from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK, rings_read, topology_read
 
 if TYPE_CHECKING:
@@ -153,6 +161,16 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[Non
             "\n".join(["the plan is refused, and nothing was changed:", *(f"  {one.says}" for one in left)]),
             left,
         )
+    yield from _check_sending(plan.changes, access.vhost)
+
+
+def _check_sending(changes: tuple[PlannedChange, ...], vhost: str) -> Sequence[None]:
+    """Refuse what the client or the broker could not take, before anything is changed."""
+    for change in changes:
+        if change.action == "create" and change.kind in ("exchange", "queue"):
+            check_declared_name(change.name, change.kind)
+    steps = (step for change in changes for step in steps_of(change, vhost, allow_loss=True))
+    yield SendingCheck(tuple(step for step in steps if not isinstance(step, ApiRequest)))
 
 
 def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal]]:
@@ -165,6 +183,9 @@ def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal
             continue
         if subject.name not in there:
             continue  # the plan itself makes it, to take a ghost away
+        if subject.type == "stream":
+            found.append(uncounted_loss(subject.name))
+            continue
         operation = QueueDeclare(subject.name, passive=True)
         answer = yield operation
         if isinstance(answer, QueueCounts):
@@ -242,6 +263,8 @@ def changes_done(
             # After a pipeline that was refused, this finds the change that the broker refuses.
             if len(some) == 1 or refusal is not None:
                 yield from _steps_done(of_change, access.where)
+            if change.action == "unbind" and isinstance(change.live, BindingDefinition):
+                yield from binding_removed(change.live, access)
             count(change)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "OperationSequence",
     "Pipeline",
     "RingRequest",
+    "SendingCheck",
     "Sequence",
     "SequenceStep",
     "asked",
@@ -111,7 +112,14 @@ class RingRequest:
     exchanges: tuple[str, ...]
 
 
-SequenceStep: TypeAlias = Operation | Pipeline | ApiRequest | RingRequest
+@dataclass(frozen=True, slots=True)
+class SendingCheck:
+    """Whether the client can send the arguments of operations. Nothing is sent. The answer is None, or an InputError."""
+
+    operations: tuple[Operation, ...]
+
+
+SequenceStep: TypeAlias = Operation | Pipeline | SendingCheck | ApiRequest | RingRequest
 
 _T = TypeVar("_T")
 #: A sequence that needs no more than AMQP.

@@ -26,7 +26,14 @@ from rabbit_chx.topology.sequences.operations import (
     QueueDelete,
     Refusal,
 )
-from rabbit_chx.topology.sequences.steps import Access, ApiRequest, Pipeline, RingRequest, carried_out
+from rabbit_chx.topology.sequences.steps import (
+    Access,
+    ApiRequest,
+    Pipeline,
+    RingRequest,
+    SendingCheck,
+    carried_out,
+)
 from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK
 
 if TYPE_CHECKING:
@@ -53,13 +60,15 @@ class Script:
     Attributes:
         answers: the answer to an operation; None: it is done.
         ring: the buckets that are read at the end.
-        queues: the names of the classic queues that are there.
+        queues: the names of the queues that are there.
+        type: their type.
         steps: what was asked.
     """
 
     answers: Callable[[Operation], Any] = lambda _: None
     ring: tuple[str, ...] = ("orders.1", "orders.2", "orders.3")
     queues: tuple[str, ...] = ()
+    type: str = "classic"
     steps: list[Any] = field(default_factory=list)
 
     def do(self, step: Any) -> Any:
@@ -68,10 +77,15 @@ class Script:
         if isinstance(step, ApiRequest):
             return {
                 "overview": {"rabbitmq_version": "4.3.6", "cluster_name": "rabbit@one"},
-                "queues": [{"name": name, "durable": True, "arguments": {}} for name in self.queues],
+                "queues": [
+                    {"name": name, "durable": True, "arguments": {"x-queue-type": self.type}}
+                    for name in self.queues
+                ],
             }.get(step.path[0], [])
         if isinstance(step, RingRequest):
             return {"orders": self.ring}
+        if isinstance(step, SendingCheck):
+            return None
         if isinstance(step, Pipeline):
             return next((answer for one in step.operations if (answer := self.answers(one))), None)
         return self.answers(step)
@@ -81,7 +95,8 @@ class Script:
         return [
             one
             for one in self.steps
-            if not isinstance(one, (ApiRequest, RingRequest)) and getattr(one, "queue", "") != APPLY_LOCK
+            if not isinstance(one, (ApiRequest, RingRequest, SendingCheck))
+            and getattr(one, "queue", "") != APPLY_LOCK
         ]
 
     def apply(self, made: Plan, permission: Permission = Permission()) -> Applied:  # noqa: B008
@@ -91,7 +106,7 @@ class Script:
     def live(self) -> Topology:
         """Return what is there."""
         return Topology(
-            queues=tuple(map(QueueDefinition, self.queues)),
+            queues=tuple(QueueDefinition(name, self.type) for name in self.queues),
             cluster="rabbit@one",
             release=Release("4.3.6"),
         )
@@ -223,3 +238,33 @@ def test_only_a_plan_is_applied() -> None:
 
 def test_what_was_done_is_shown_in_a_line() -> None:
     assert repr(Applied((), {}, "0123456789abcdef")) == "<Applied 0 changes, 0 rings, 0123456789ab>"
+
+
+def test_nobody_counts_what_is_in_a_stream() -> None:
+    script = Script(lambda _: QueueCounts(0, 0), queues=("old",), type="stream")
+    made = plan(Topology(owns=("old",)), script.live())
+    with pytest.raises(PlanRefusedError, match="queue old is to be deleted, and is a stream"):
+        script.apply(made, Permission(delete=True))
+    script.apply(made, Permission(delete=True, loss=True))
+    assert script.operations()[-1] == QueueDelete("old")
+
+
+def test_what_the_client_cannot_send_is_refused_before_anything_is_changed() -> None:
+    @dataclass
+    class Unable(Script):
+        def do(self, step: Any) -> Any:
+            if isinstance(step, SendingCheck):
+                raise InputError(f"{len(step.operations)} operations")
+            return super().do(step)
+
+    script = Unable()
+    with pytest.raises(InputError, match="7 operations"):
+        script.apply(plan(WANTED, script.live()))
+    assert script.operations() == []
+
+
+def test_a_name_that_would_reach_the_broker_as_another_is_refused_before_anything_is_changed() -> None:
+    script = Script()
+    with pytest.raises(InputError, match="has a line break"):
+        script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b\nc"))), script.live()))
+    assert script.operations() == []
