@@ -1,0 +1,350 @@
+"""Every kind of change: planned, applied and compared, on every release, with pika and with aio-pika."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import aio_pika
+import pytest
+from changed_site import ChangedSite, changed_site
+from exchange_types import CHX
+from plan_scenarios import SCENARIOS
+
+from rabbit_chx import HashRing, Topology
+from rabbit_chx.errors import AccessRefusedError, ApplyError, InputError, PlanRefusedError
+from rabbit_chx.routing.rules import UNBIND_SHIFTS_BY_WEIGHT
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.parity.conftest import Rabbit
+
+pytestmark = pytest.mark.docker
+
+# The stored scenarios whose live side a broker has when its rings are bound in order, each with the client that applies it.
+DONE = {
+    "02-everything-is-new": "aio-pika",
+    "04-a-queue-is-added-in-the-middle": "pika",
+    "06-the-first-of-ten-goes-and-too-much-moves": "pika",
+    "08-a-weight-changes": "aio-pika",
+    "11-the-only-member-changes": "pika",
+    "21-what-is-owned-is-deleted": "aio-pika",
+    "22-what-is-not-owned-stays": "pika",
+    "24-another-type-of-queue-in-the-ring": "aio-pika",
+    "25-another-hash-header": "pika",
+    "29-a-policy-changes": "aio-pika",
+    "30-a-binding-changes": "pika",
+    "34-an-exchange-that-is-a-member-is-replaced": "aio-pika",
+    "35-a-direct-exchange-becomes-a-hash-exchange": "pika",
+}
+REFUSED = (
+    "20-another-cluster",
+    "27-an-external-queue-is-missing",
+    "31-a-queue-that-nobody-declares",
+    "33-slots",
+)
+FIRST_WITH_STREAMS = (3, 9)
+NAMES = (
+    "a/b",
+    "ü€😀",
+    "%2F",
+    "q?x=1&y",
+    "#",
+    "..",
+    '"',
+    "it's",
+    "back\\slash",
+    "tab\tq",
+    "\x01",
+    "x" * 255,
+    "~",
+)
+EVERY_KIND = """
+[[exchanges]]
+name = "news"
+type = "headers"
+arguments = { alternate-exchange = "lost" }
+[[exchanges]]
+name = "lost"
+type = "fanout"
+internal = true
+[[exchanges]]
+name = "once"
+auto_delete = true
+durable = false
+[[queues]]
+name = "classic"
+arguments = { x-max-length = 5, x-dead-letter-exchange = "lost" }
+[[queues]]
+name = "quorum"
+type = "quorum"
+[[queues]]
+name = "stream"
+type = "stream"
+arguments = { x-max-length-bytes = 1000000 }
+[[queues]]
+name = "passing"
+durable = false
+auto_delete = true
+[[bindings]]
+source = "news"
+queue = "quorum"
+arguments = { x-match = "any", size = 5, far = 5000000000, hot = true, tags = "a" }
+[[bindings]]
+source = "news"
+exchange = "lost"
+arguments = { size = %d }
+[[bindings]]
+source = "once"
+queue = "passing"
+routing_key = "k"
+[[bindings]]
+source = "amq.topic"
+queue = "stream"
+routing_key = "#"
+"""
+
+
+@pytest.fixture(scope="module")
+def site(rabbit: Rabbit) -> Iterator[ChangedSite]:
+    """A vhost that is as it was after each test."""
+    with changed_site(rabbit.broker) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _clean(site: ChangedSite) -> Iterator[None]:
+    """Delete what a test has made, by a plan."""
+    yield
+    live = site.live()
+    names = (
+        [one.name for one in live.exchanges]
+        + [one.name for one in live.queues]
+        + [one.name for one in live.policies]
+    )
+    ours = tuple(name for name in names if not name.startswith("theirs"))
+    site.apply(Topology(owns=ours), allow_loss=True)
+    site.check_theirs()
+
+
+@pytest.mark.parametrize(("name", "client"), DONE.items(), ids=DONE)
+def test_a_stored_scenario(site: ChangedSite, name: str, client: str) -> None:
+    wanted, live = SCENARIOS[name]
+    site.apply(replace(live, cluster=None))
+    planned = site.planned(wanted)
+    done = site.apply(planned, client)
+    assert done.changes == planned.changes
+    assert {one: ring.buckets for one, ring in done.rings.items()} == {
+        one: ring.after.buckets for one, ring in planned.rings.items() if ring.steps and one in done.rings
+    }
+    site.check_done(wanted, client)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_scenario_changes_nothing(site: ChangedSite, name: str) -> None:
+    wanted, live = SCENARIOS[name]
+    site.apply(replace(live, cluster=None))
+    before = site.exported()
+    with pytest.raises(PlanRefusedError):
+        site.apply(wanted)
+    assert site.exported() == before
+
+
+def ring_of(members: str) -> Topology:
+    """A hash exchange with weights behind colons."""
+    parts = [part.partition(":") for part in members.split()]
+    ring = tuple(RingMember(name, weight or "1") for name, _, weight in parts)
+    return Topology(
+        (ExchangeDefinition("h", CHX, ring=ring),), tuple(QueueDefinition(f"q{n}") for n in range(8))
+    )
+
+
+def test_a_ring_on_its_way_through_many_others(site: ChangedSite) -> None:
+    ways = ("q0 q1 q2 q3 q4", "q0 q1 q3 q4", "q0 q1:3 q4 q3:2", "q4 q3 q1 q0", "q7 q3 q1:2 q6 q5", "", "q2:4")
+    for n, way in enumerate(ways):
+        wanted = ring_of(way)
+        planned = site.planned(wanted)
+        after = site.apply(planned, ("pika", "aio-pika")[n % 2]).rings["h"]
+        assert after.buckets == planned.rings["h"].after.buckets
+        members = [member.binding for member in wanted.exchanges[0].ring or ()]
+        assert after.buckets == HashRing.from_bindings(members, after.release).buckets
+        again = site.planned(wanted)
+        assert (again.changes, again.refusals) == ((), ())
+
+
+@pytest.mark.parametrize("client", ["pika", "aio-pika"])
+def test_objects_of_every_kind_come_change_and_go(rabbit: Rabbit, site: ChangedSite, client: str) -> None:
+    text = EVERY_KIND
+    if rabbit.release.numbers < FIRST_WITH_STREAMS:
+        text = text.replace('type = "stream"', 'type = "quorum"')
+    there = Topology.from_toml(text % 1)
+    assert len(site.apply(there, client).changes) == 11
+    site.check_done(there, client)
+
+    owns = ("news", "lost", "classic", "quorum", "passing")
+    text = (
+        (EVERY_KIND % 2)
+        .replace("x-max-length = 5", "x-max-length = 6")
+        .replace('"quorum"\n[', '"classic"\n[')
+    )
+    wanted = replace(Topology.from_toml(text), owns=owns)
+    with pytest.raises(PlanRefusedError, match="--allow-delete"):
+        site.apply(wanted, client, allow_delete=False)
+    done = site.apply(wanted, client)
+    assert [change.name for change in done.changes if change.action == "replace"] == ["classic", "quorum"]
+    site.check_done(wanted, client)
+
+
+def test_names_with_any_character(site: ChangedSite) -> None:
+    there = Topology(
+        (
+            ExchangeDefinition("h/#", CHX, ring=tuple(map(RingMember, NAMES))),
+            ExchangeDefinition("e ü/%", "headers"),
+        ),
+        tuple(map(QueueDefinition, NAMES)),
+        tuple(BindingDefinition("e ü/%", name, name, {"n": name}) for name in NAMES),
+        (PolicyDefinition("p/ü %", "^none$", definition={"max-length": 5}),),
+    )
+    assert there.problems == ()
+    site.apply(there)
+    site.check_done(there)
+    fewer = replace(
+        there,
+        exchanges=(replace(there.exchanges[0], ring=(there.exchanges[0].ring or ())[1:]), there.exchanges[1]),
+        bindings=there.bindings[1:],
+        owns=("e ü/%", *NAMES),
+    )
+    with pytest.raises(InputError, match="cannot be sent by aio-pika: Invalid value"):
+        site.apply(fewer, "aio-pika")
+    site.check_done(there)
+    site.apply(fewer)
+    site.check_done(fewer)
+
+
+def test_bindings_whose_arguments_json_does_not_tell(site: ChangedSite) -> None:
+    """aio-pika sends numbers in the smallest type that takes them, pika in others."""
+
+    async def bound() -> None:
+        async with await aio_pika.connect(site.broker.url) as connection:
+            channel = await connection.channel()
+            queue = await channel.declare_queue("q", durable=True)
+            exchange = await channel.declare_exchange("x", aio_pika.ExchangeType.HEADERS, durable=True)
+            tables: list[Any] = [{"n": 5}, {"n": 300}, {"n": None}, {"n": [1, {"n": 2}]}]
+            for n, arguments in enumerate(tables):
+                await queue.bind(exchange, f"key {n}~", arguments=arguments)
+
+    asyncio.run(bound())
+    wanted = Topology.from_toml(
+        'owns = ["x", "q"]\n[[exchanges]]\nname = "x"\ntype = "headers"\n[[queues]]\nname = "q"'
+    )
+    for client in ("pika", "aio-pika"):
+        asyncio.run(bound())
+        assert len(site.apply(wanted, client).changes) == 4
+        site.check_done(wanted)
+
+
+def test_what_pika_cannot_send_is_refused_before_anything_is_changed(site: ChangedSite) -> None:
+    wanted = Topology.from_toml('[[queues]]\nname = "a"\n[[queues]]\nname = "b"\narguments = { rate = 1.5 }')
+    before = site.exported()
+    with pytest.raises(InputError, match="'b' cannot be sent by pika"):
+        site.apply(wanted)
+    assert site.exported() == before
+    site.apply(wanted, "aio-pika")
+    site.check_done(wanted)
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum", "stream"])
+def test_a_queue_in_use_is_not_deleted(rabbit: Rabbit, site: ChangedSite, kind: str) -> None:
+    if kind == "stream" and rabbit.release.numbers < FIRST_WITH_STREAMS:
+        pytest.skip(f"RabbitMQ {rabbit.release.version} has no streams")
+    site.apply(Topology(queues=(QueueDefinition("used", kind), QueueDefinition("unused"))))
+    other = Topology(owns=("used", "unused"))
+    channel = site.channel.connection.channel()
+    channel.confirm_delivery()
+    channel.basic_publish("", "used", b"")
+    before = site.exported()
+    with pytest.raises(PlanRefusedError, match="queue used is to be deleted") as refused:
+        site.apply(other)
+    assert [one.allow_with for one in refused.value.refusals] == ["--allow-loss"]
+
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume("used", lambda *_: None)
+    with pytest.raises(PlanRefusedError, match="queue used is to be deleted"):
+        site.apply(other, "aio-pika")
+    assert site.exported() == before
+    assert len(site.apply(other, allow_loss=True).changes) == 2
+    site.check_done(other)
+
+
+def test_a_replaced_queue_keeps_its_place_and_the_bindings_of_others(site: ChangedSite) -> None:
+    text = '[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = [{{ queue = "q{{1..3}}", weight = 2 }}]\n'
+    text += '[[queues]]\nname = "q1"\n[[queues]]\nname = "q3"\n[[queues]]\nname = "q2"\ntype = "{}"\n'
+    site.apply(Topology.from_toml(text.format("classic")))
+    site.channel.queue_bind("q2", "theirs.news", "k", {"x-match": "any", "site": "b"})
+    bindings = site.live().bindings
+    before = site.live().rings["h"]
+
+    wanted = Topology.from_toml(text.format("quorum"))
+    site.apply(wanted)
+    live = site.live()
+    assert live.rings["h"] == before
+    assert set(live.bindings) == set(bindings)
+    assert [one.type for one in live.queues if one.name == "q2"] == ["quorum"]
+    site.check_done(wanted)
+
+
+def test_second_bindings_and_holes_are_mended(rabbit: Rabbit, site: ChangedSite) -> None:
+    wanted = ring_of("q0 q1 q2")
+    site.apply(wanted)
+    site.channel.queue_bind("q1", "h", "5")
+    assert site.planned(wanted).changes
+    site.channel.queue_unbind("q1", "h", "1")
+    holes = None in site.live().rings["h"].buckets
+    assert holes == rabbit.release.follows(UNBIND_SHIFTS_BY_WEIGHT)
+    site.apply(wanted)
+    site.check_done(wanted)
+
+
+def test_a_default_queue_type_of_the_vhost_decides_nothing(rabbit: Rabbit, site: ChangedSite) -> None:
+    if rabbit.release.numbers < (3, 11):
+        pytest.skip("a vhost of that release has no default queue type")
+    site.request("PUT", "vhosts", body={"default_queue_type": "quorum"})
+    site.channel.queue_declare("asked", durable=True)
+    site.channel.queue_declare("said", durable=True, arguments={"x-queue-type": "classic"})
+    text = (
+        '[[queues]]\nname = "asked"\ntype = "quorum"\n[[queues]]\nname = "said"\n[[queues]]\nname = "new"\n'
+    )
+    wanted = Topology.from_toml(text)
+    assert [change.name for change in site.apply(wanted).changes] == ["new"]
+    site.check_done(wanted)
+
+
+@pytest.mark.parametrize("client", ["pika", "aio-pika"])
+def test_what_the_broker_refuses_in_the_middle_is_said_and_the_rest_done_later(
+    site: ChangedSite, client: str
+) -> None:
+    user = {"password": "some", "tags": "management"}
+    management: Any = site._management
+    management.request("PUT", "users", "some", body=user)
+    may = {"configure": "^(?!q5$)", "write": ".*", "read": ".*"}
+    site.request("PUT", "permissions", "some", body=may)
+    url = site.broker.url.replace("guest:guest", "some:some")
+    limited = ChangedSite(replace(site.broker, url=url), site.channel)
+    wanted = ring_of("q0 q1 q2")
+    with pytest.raises(ApplyError, match=r"queue 'q5' .* refused .*; 6 of 12 changes were done") as caught:
+        limited.apply(wanted, client)
+    assert [change.name for change in caught.value.applied.changes] == ["h", "q0", "q1", "q2", "q3", "q4"]
+    with pytest.raises(AccessRefusedError):
+        limited.apply(wanted, client)  # the first change of what is left
+    site.admin("DELETE", "users", "some")
+    site.apply(wanted, client)
+    site.check_done(wanted)

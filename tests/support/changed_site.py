@@ -1,0 +1,142 @@
+"""A vhost in which plans are applied, beside objects of somebody else, which no plan may touch."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pika
+from quick_rings import quick_prefix
+
+from rabbit_chx import AsyncBroker, Broker, Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.testing import temporary_vhost
+from rabbit_chx.topology import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.testing import RunningBroker
+    from rabbit_chx.topology import Applied, Plan
+
+__all__ = ["ChangedSite", "changed_site"]
+
+_THEIRS = Topology.from_toml(
+    """
+    [[exchanges]]
+    name = "theirs"
+    type = "x-consistent-hash"
+    ring = [{ queue = "theirs.2", weight = 2 }, { queue = "theirs.1" }]
+    [[exchanges]]
+    name = "theirs.news"
+    type = "headers"
+    [[queues]]
+    name = "theirs.{1..2}"
+    [[bindings]]
+    source = "theirs.news"
+    queue = "theirs.1"
+    arguments = { x-match = "any", site = "a" }
+    [[policies]]
+    name = "theirs"
+    pattern = "^theirs[.]none$"
+    definition = { max-length = 5 }
+    """
+)
+
+
+class ChangedSite:
+    """A vhost.
+
+    Attributes:
+        broker: the broker, with the vhost in its URL.
+        channel: a channel of pika.
+        source: the command prefix that reads rings.
+    """
+
+    def __init__(self, inside: RunningBroker, channel: BlockingChannel) -> None:
+        assert inside.management_url is not None
+        self.broker, self.channel = inside, channel
+        self.source = quick_prefix(inside)
+        self._management = Management(inside.management_url)
+        self._vhost = ConnectionSettings.from_uri(inside.url).vhost
+
+    def connected(self) -> Broker:
+        """Return a broker that is not open yet."""
+        return Broker(self.broker.url, self.broker.management_url, self.source)
+
+    def connected_async(self) -> AsyncBroker:
+        """Return the same for asyncio."""
+        return AsyncBroker(self.broker.url, self.broker.management_url, self.source)
+
+    def live(self) -> Topology:
+        """Return what is there, what is somebody else's too."""
+        with self.connected() as broker:
+            return broker.topology()
+
+    def apply(self, wanted: Topology | Plan, client: str = "pika", **allowed: Any) -> Applied:
+        """Plan, if that is not done, and apply; everything but losses is allowed, if nothing is said."""
+        allowed = {"allow_moved": 1.0, "allow_delete": True, **allowed}
+        if client == "pika":
+            with self.connected() as broker:
+                made = plan(wanted, broker.topology()) if isinstance(wanted, Topology) else wanted
+                return broker.apply(made, **allowed)
+
+        async def applied() -> Applied:
+            async with self.connected_async() as broker:
+                made = plan(wanted, await broker.topology()) if isinstance(wanted, Topology) else wanted
+                return await broker.apply(made, **allowed)
+
+        return asyncio.run(applied())
+
+    def planned(self, wanted: Topology) -> Plan:
+        """Return the plan of what is wanted."""
+        return plan(wanted, self.live())
+
+    def exported(self) -> Any:
+        """Return the definitions of the vhost as the broker exports them, and all rings."""
+        definitions = self._management.request("GET", "definitions", self._vhost)
+        live = self.live()
+        return definitions, {name: ring.buckets for name, ring in live.rings.items()}, live
+
+    def request(self, method: str, kind: str, *path: str, body: Any = None) -> Any:
+        """Ask the management API of something in the vhost."""
+        return self._management.request(method, kind, self._vhost, *path, body=body)
+
+    def admin(self, method: str, *path: str, body: Any = None) -> Any:
+        """Ask the management API of something outside the vhost."""
+        return self._management.request(method, *path, body=body)
+
+    def check_done(self, wanted: Topology, client: str = "pika") -> None:
+        """A second plan is empty, and its application changes nothing. What is somebody else's is as it was."""
+        before = self.exported()
+        again = plan(wanted, before[2])
+        assert (again.changes, again.refusals) == ((), ())
+        assert self.apply(wanted, client).changes == ()
+        assert self.exported() == before
+        self.check_theirs(before[2])
+
+    def check_theirs(self, live: Topology | None = None) -> None:
+        """What is somebody else's is as it was."""
+        again = plan(_THEIRS, self.live() if live is None else live)
+        assert (again.changes, again.refusals) == ((), ())
+
+
+@contextmanager
+def changed_site(broker: RunningBroker) -> Iterator[ChangedSite]:
+    """Make a vhost with somebody else's objects; it is deleted at the end.
+
+    Args:
+        broker: the broker.
+    """
+    with (
+        temporary_vhost(broker) as inside,
+        pika.BlockingConnection(pika_parameters(f"{inside.url}?heartbeat=0")) as connection,
+    ):
+        site = ChangedSite(inside, connection.channel())
+        site.apply(_THEIRS)
+        yield site
