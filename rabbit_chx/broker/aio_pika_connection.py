@@ -17,6 +17,7 @@ from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S
 from rabbit_chx.connection.failures import unreachable
 from rabbit_chx.errors import (
     AccessRefusedError,
+    BrokerRefusedError,
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
@@ -249,9 +250,15 @@ def _refusal(error: BaseException) -> Refusal:
     return Refusal(541, _said(error))
 
 
-def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
+def _opening_error(  # noqa: PLR0911  # one for each fault
+    settings: ConnectionSettings, cause: BaseException
+) -> RabbitChxError:
     """Return our error for aio-pika's failure to open a connection."""
     said = _said(cause)
+    if isinstance(cause.__cause__, OSError):  # aiormq keeps the words of an error of the system, not its type
+        return unreachable(settings, cause.__cause__, said)
+    if isinstance(cause, aiormq_errors.InvalidFrameError) and "Connection.Close" in said:
+        return _opening_refusal(settings, cause)
     if isinstance(cause, TimeoutError):
         return BrokerTimeoutError(
             f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
@@ -269,6 +276,25 @@ def _opening_error(settings: ConnectionSettings, cause: BaseException) -> Rabbit
             f"{settings.masked_url}: no AMQP 0-9-1 is spoken there ({said}): check the port"
         )
     return unreachable(settings, cause, said)
+
+
+def _opening_refusal(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
+    """Return the error for a vhost that the broker refuses.
+
+    aiormq 7.2 tells of it as a frame that it did not expect, without the code and the words; they are in the frame alone.
+    """
+    trace = cause.__traceback__
+    while trace is not None:
+        close = trace.tb_frame.f_locals.get("frame")
+        code, text = getattr(close, "reply_code", None), getattr(close, "reply_text", None)
+        if isinstance(code, int) and isinstance(text, str):
+            return error_for(code, text, where=settings.masked_url)
+        trace = trace.tb_next
+    return BrokerRefusedError(
+        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r}: check the vhost in the URL, the user's permissions "
+        "on it, and the limits of connections",
+        reply_code=530,
+    )
 
 
 def _said(cause: BaseException) -> str:

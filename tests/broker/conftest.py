@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import pika
 import pytest
+from both_brokers import BOTH_BROKERS
 from shop import Shop, declare
 from topology_commands import Topologies
 
@@ -140,11 +141,11 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-@pytest.fixture
-def live(vhost: RunningBroker) -> Iterator[Broker]:
-    """A `Broker` on the test's vhost, which reads the true rings."""
+@pytest.fixture(params=BOTH_BROKERS)
+def live(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A `Broker`, then an `AsyncBroker`, on the test's vhost, which reads the true rings."""
     assert vhost.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
-    with Broker(vhost.url, ring_source=DiagnosticsRing(vhost.ring_via)) as live:
+    with request.param(vhost.url, ring_source=DiagnosticsRing(vhost.ring_via)) as live:
         yield live
 
 
