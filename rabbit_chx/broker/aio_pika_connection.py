@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["AioPikaConnection"]
 
 _CLOSE_TIMEOUT_S = 5.0
+_LONGEST_NAME = 128
 _CODES = {
     aiormq_errors.ChannelAccessRefused: 403,
     aiormq_errors.ChannelNotFoundEntity: 404,
@@ -193,6 +194,17 @@ def _unsendable(operation: Operation, cause: BaseException) -> InputError:
 
 def _table(operation: Operation) -> dict[str, Any]:
     return dict(getattr(operation, "arguments", None) or {})
+
+
+def _check_names(operation: Operation) -> None:
+    """Refuse names of arguments that pamqp 4.0 would cut to another name, without an error."""
+    for argument in getattr(operation, "arguments", None) or {}:
+        if len(argument) > _LONGEST_NAME:
+            name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
+            raise InputError(
+                f"the arguments of {name!r} cannot be sent by aio-pika: {argument[:20]!r}... is longer than {_LONGEST_NAME} "
+                "characters: shorten it"
+            )
 
 
 async def _call(  # noqa: PLR0911  # one for each operation
