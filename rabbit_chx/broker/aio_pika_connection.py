@@ -117,9 +117,9 @@ class AioPikaConnection:
             InputError: aio-pika cannot send the arguments.
         """
         operations = (step,) if not isinstance(step, Pipeline | SendingCheck) else step.operations
+        for operation in operations:
+            _check(operation)
         if isinstance(step, SendingCheck):
-            for operation in operations:
-                _check(operation)
             return None
         try:
             async with asyncio.timeout(self._reply_timeout_s):
@@ -181,6 +181,10 @@ def _check(operation: Operation) -> None:
         for exchange in exchanges:
             pamqp.commands.Exchange.Declare(exchange=exchange or "")
         pamqp.encode.field_table(_table(operation))
+        if long := [
+            name for name in _table(operation) if len(name) > _LONGEST_NAME
+        ]:  # pamqp 4.0 cuts them off
+            raise ValueError(f"{long[0][:20]!r}... is longer than {_LONGEST_NAME} characters")  # noqa: TRY301  # one wording for both
     except (TypeError, ValueError) as cause:
         raise _unsendable(operation, cause) from None
 
@@ -194,17 +198,6 @@ def _unsendable(operation: Operation, cause: BaseException) -> InputError:
 
 def _table(operation: Operation) -> dict[str, Any]:
     return dict(getattr(operation, "arguments", None) or {})
-
-
-def _check_names(operation: Operation) -> None:
-    """Refuse names of arguments that pamqp 4.0 would cut to another name, without an error."""
-    for argument in getattr(operation, "arguments", None) or {}:
-        if len(argument) > _LONGEST_NAME:
-            name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
-            raise InputError(
-                f"the arguments of {name!r} cannot be sent by aio-pika: {argument[:20]!r}... is longer than {_LONGEST_NAME} "
-                "characters: shorten it"
-            )
 
 
 async def _call(  # noqa: PLR0911  # one for each operation
