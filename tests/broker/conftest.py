@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pika
 import pytest
 from both_brokers import BOTH_BROKERS
+from checked_orders import ORDERS_FILE, declare_orders, shop_of
 from shop import Shop, declare
 from topology_commands import Topologies
 
@@ -153,3 +154,20 @@ def live(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[Broke
 def topologies(shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Topologies:
     """The commands, on the shop."""
     return Topologies(shop, tmp_path / "topology.toml", capsys)
+
+
+@pytest.fixture
+def orders(vhost: RunningBroker) -> Iterator[Shop]:
+    """A vhost with the exchange and the queues of ORDERS_FILE."""
+    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
+        shop = shop_of(vhost, connection.channel())
+        declare_orders(shop.channel)
+        yield shop
+
+
+@pytest.fixture
+def orders_file(tmp_path: Path) -> str:
+    """ORDERS_FILE, as a file."""
+    path = tmp_path / "topology.toml"
+    path.write_text(ORDERS_FILE)
+    return str(path)

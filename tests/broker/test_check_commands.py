@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
-from checked_orders import ORDERS_FILE, declare_orders, finding_kinds, share_lost, shop_of
+from checked_orders import declare_orders, finding_kinds, share_lost, shop_of
 from exchange_types import CHX
 from exposition import parsed_exposition
 from pika.exchange_type import ExchangeType
@@ -17,34 +17,18 @@ from rabbit_chx.cli import main
 from rabbit_chx.testing import docker_broker, need
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable
 
     from shop import Shop
 
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
 
-@pytest.fixture
-def orders(vhost: RunningBroker) -> Iterator[Shop]:
-    """A vhost with the exchange and the queues of ORDERS_FILE."""
-    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
-        shop = shop_of(vhost, connection.channel())
-        declare_orders(shop.channel)
-        yield shop
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    path = tmp_path / "topology.toml"
-    path.write_text(ORDERS_FILE)
-    return str(path)
-
-
-def test_what_is_as_the_file_says_is_sound(orders: Shop, file: str, answer: Callable[..., Any]) -> None:
-    assert answer("topology", "check", file, *orders.live, *orders.via) == {
+def test_what_is_as_the_file_says_is_sound(
+    orders: Shop, orders_file: str, answer: Callable[..., Any]
+) -> None:
+    assert answer("topology", "check", orders_file, *orders.live, *orders.via) == {
         "format": "rabbit-chx/check",
         "findings": [],
     }
@@ -52,33 +36,35 @@ def test_what_is_as_the_file_says_is_sound(orders: Shop, file: str, answer: Call
 
 
 def test_another_order_is_found_with_its_exact_share(
-    orders: Shop, file: str, answer: Callable[..., Any]
+    orders: Shop, orders_file: str, answer: Callable[..., Any]
 ) -> None:
     orders.channel.queue_unbind("orders.1", "orders", "1")
     orders.channel.queue_bind("orders.1", "orders", "1")
     assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
-    (order,) = answer("topology", "check", file, *orders.live, *orders.via, code=1)["findings"]
+    (order,) = answer("topology", "check", orders_file, *orders.live, *orders.via, code=1)["findings"]
     assert (order["kind"], order["exchange"], order["destination"]) == ("order", "orders", None)
     with Broker(orders.broker.url, ring_source=orders.ring_via) as live:
         ring = live.ring("orders")
     wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
     assert order["share"] == ring.share_moved(wanted)
-    assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {file};")
+    assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file};")
 
 
 def test_a_ring_that_cannot_be_read_is_never_green(
-    orders: Shop, file: str, capsys: pytest.CaptureFixture[str]
+    orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for command in (("topology", "check", file), ("ring", "check", "orders")):
+    for command in (("topology", "check", orders_file), ("ring", "check", "orders")):
         assert main([*command, *orders.live]) == 2
         assert "give --ring-via PREFIX" in capsys.readouterr().err
 
 
-def test_objects_and_members_against_the_file(orders: Shop, file: str, answer: Callable[..., Any]) -> None:
+def test_objects_and_members_against_the_file(
+    orders: Shop, orders_file: str, answer: Callable[..., Any]
+) -> None:
     orders.channel.queue_delete("orders.3")
     orders.channel.queue_declare("orders.4", durable=True)
     orders.channel.queue_bind("orders.4", "orders", "3")
-    document = answer("topology", "check", file, *orders.live, *orders.via, code=1)
+    document = answer("topology", "check", orders_file, *orders.live, *orders.via, code=1)
     assert finding_kinds(document) == [
         ("different", None), ("missing", "orders.3"), ("unexpected", "orders.4"),
         ("missing", "orders.3"), ("unexpected", "orders.4"),
@@ -87,11 +73,11 @@ def test_objects_and_members_against_the_file(orders: Shop, file: str, answer: C
 
 
 def test_metrics_are_for_a_textfile_collector(
-    orders: Shop, file: str, capsys: pytest.CaptureFixture[str]
+    orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     orders.channel.queue_bind("orders.2", "orders", "7")
     orders.channel.queue_unbind("orders.2", "orders", "7")
-    assert main(["topology", "check", file, *orders.live, *orders.via, "--output", "prometheus"]) == 1
+    assert main(["topology", "check", orders_file, *orders.live, *orders.via, "--output", "prometheus"]) == 1
     found = parsed_exposition(capsys.readouterr().out)
     about = {"vhost": orders.settings.vhost, "exchange": "orders"}
     counts = found["rabbit_chx_check_findings"]
@@ -102,9 +88,11 @@ def test_metrics_are_for_a_textfile_collector(
     assert found["rabbit_chx_check_success"].value() == 1
 
 
-def test_metrics_of_a_check_that_fails(orders: Shop, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_of_a_check_that_fails(
+    orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = ("--ring-via", "false")
-    assert main(["topology", "check", file, *orders.live, *broken, "--output", "prometheus"]) == 70
+    assert main(["topology", "check", orders_file, *orders.live, *broken, "--output", "prometheus"]) == 70
     shown = capsys.readouterr()
     assert parsed_exposition(shown.out)["rabbit_chx_check_success"].value() == 0
     assert "the ring was not read" in shown.err
@@ -183,7 +171,7 @@ def test_on_3_8_an_exchange_of_which_all_messages_are_unroutable(
 @pytest.mark.docker
 @pytest.mark.parametrize("series", ["3.10", "4.0", "4.3"])
 def test_on_each_release_a_bound_queue_without_a_bucket_and_the_order_are_found(
-    series: str, file: str, answer: Callable[..., Any]
+    series: str, orders_file: str, answer: Callable[..., Any]
 ) -> None:
     need("docker")
     with (
@@ -192,15 +180,15 @@ def test_on_each_release_a_bound_queue_without_a_bucket_and_the_order_are_found(
     ):
         shop = shop_of(broker, connection.channel())
         declare_orders(shop.channel)
-        assert answer("topology", "check", file, *shop.live, *shop.via)["findings"] == []
+        assert answer("topology", "check", orders_file, *shop.live, *shop.via)["findings"] == []
         shop.channel.queue_bind("orders.2", "orders", "5")
-        twice = answer("topology", "check", file, *shop.live, *shop.via, code=1)
+        twice = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
         shop.channel.queue_unbind("orders.2", "orders", "5")
-        silent = answer("topology", "check", file, *shop.live, *shop.via, code=1)
+        silent = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
         assert share_lost(shop, "orders", 500) == 0
         shop.channel.queue_unbind("orders.2", "orders", "2")
         shop.channel.queue_bind("orders.2", "orders", "2")
-        order = answer("topology", "check", file, *shop.live, *shop.via, code=1)
+        order = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
     assert finding_kinds(twice) == [("second-binding", "orders.2"), ("different", "orders.2")]
     assert finding_kinds(silent) == [("silent-binding", "orders.2"), ("different", None)]
     assert finding_kinds(order) == [("order", None)]

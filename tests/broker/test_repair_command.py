@@ -29,22 +29,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.broker
 
 
-@pytest.fixture
-def orders(vhost: RunningBroker) -> Iterator[Shop]:
-    """A vhost with the exchange and the queues of ORDERS_FILE."""
-    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
-        shop = shop_of(vhost, connection.channel())
-        declare_orders(shop.channel)
-        yield shop
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    path = tmp_path / "topology.toml"
-    path.write_text(ORDERS_FILE)
-    return str(path)
-
-
 def live_ring(shop: Shop, exchange: str = "orders") -> HashRing:
     with Broker(shop.broker.url, ring_source=shop.ring_via) as live:
         return live.ring(exchange)
@@ -56,12 +40,12 @@ def moved_to_the_end(shop: Shop, queue: str, weight: str) -> None:
 
 
 def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
-    orders: Shop, file: str, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    orders: Shop, orders_file: str, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = live_ring(orders)
     moved_to_the_end(orders, "orders.1", "1")
     there = live_ring(orders)
-    command = ("ring", "repair", "orders", "--file", file, *orders.live, *orders.via)
+    command = ("ring", "repair", "orders", "--file", orders_file, *orders.live, *orders.via)
     document = answer(*command, code=1)
     assert (document["state"], document["done"], document["longest_gap"]["seconds"]) == ("planned", 0, None)
     (ring,) = document["plan"]["rings"]
@@ -76,13 +60,17 @@ def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
     assert applied["longest_gap"]["operations"] >= 1
     assert 0 < applied["longest_gap"]["seconds"] < 60
     assert live_ring(orders) == before
-    assert answer("topology", "check", file, *orders.live, *orders.via)["findings"] == []
+    assert answer("topology", "check", orders_file, *orders.live, *orders.via)["findings"] == []
     again = answer(*command, "--apply")
     assert (again["state"], again["plan"]["changes"]) == ("unchanged", [])
 
 
 def test_the_limit_of_the_file_holds_and_the_refusal_names_the_flag(
-    orders: Shop, file: str, tmp_path: Path, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+    orders: Shop,
+    orders_file: str,
+    tmp_path: Path,
+    answer: Callable[..., Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     strict = tmp_path / "strict.toml"
     strict.write_text(f"max_share_moved = 0.1\n{ORDERS_FILE}")
@@ -95,7 +83,7 @@ def test_the_limit_of_the_file_holds_and_the_refusal_names_the_flag(
     assert live_ring(orders) == there
     (refusal,) = answer(*command, code=1)["refusals"]
     assert answer(*command, "--apply", *refusal["allow_with"].split())["state"] == "applied"
-    assert answer("topology", "check", file, *orders.live, *orders.via)["findings"] == []
+    assert answer("topology", "check", orders_file, *orders.live, *orders.via)["findings"] == []
 
 
 def test_a_binding_without_a_bucket_is_healed_without_a_file(
@@ -139,7 +127,7 @@ def test_a_repair_needs_the_true_ring_and_a_hash_exchange(
 @pytest.mark.docker
 @pytest.mark.restarts
 def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
-    file: str, answer: Callable[..., Any]
+    orders_file: str, answer: Callable[..., Any]
 ) -> None:
     need("docker")
     with docker_broker("4.3") as broker:
@@ -152,11 +140,11 @@ def test_ghosts_of_an_exclusive_queue_after_a_restart_are_found_and_cured(
             broker.restart()
         with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
             shop = shop_of(broker, connection.channel())
-            found = answer("topology", "check", file, *shop.live, *shop.via, code=1)
+            found = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
             ghosts, lost = live_ring(shop), share_lost(shop, "orders")
             with under_load(broker):
                 repaired = answer("ring", "repair", "orders", *shop.live, *shop.via, "--apply")
-            sound = answer("topology", "check", file, *shop.live, *shop.via)
+            sound = answer("topology", "check", orders_file, *shop.live, *shop.via)
             ring, left = live_ring(shop), share_lost(shop, "orders")
             queues = list(map(str, ring.destinations))
             for name in queues:
@@ -209,7 +197,7 @@ def keys_in(shop: Shop, queue: str) -> set[str]:
 @pytest.mark.restarts
 @pytest.mark.parametrize("series", ["3.10", "4.0"])
 def test_the_order_that_a_restart_changed_is_restored(
-    series: str, file: str, answer: Callable[..., Any]
+    series: str, orders_file: str, answer: Callable[..., Any]
 ) -> None:
     need("docker")
     with docker_broker(series) as broker:
@@ -225,11 +213,11 @@ def test_the_order_that_a_restart_changed_is_restored(
                 "orders.2" if live_ring(shop) == before else "orders.3",
                 "2" if live_ring(shop) == before else "1",
             )
-            found = answer("topology", "check", file, *shop.live, *shop.via, code=1)
-            repair = ("ring", "repair", "orders", "--file", file, *shop.live, *shop.via)
+            found = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
+            repair = ("ring", "repair", "orders", "--file", orders_file, *shop.live, *shop.via)
             assert answer(*repair, "--apply")["state"] == "applied"
             assert live_ring(shop) == before
-            assert answer("topology", "check", file, *shop.live, *shop.via)["findings"] == []
+            assert answer("topology", "check", orders_file, *shop.live, *shop.via)["findings"] == []
     assert finding_kinds(found) == [("order", None)]
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import pytest
 
-from rabbit_chx.broker import Broker
+from rabbit_chx.broker import AsyncBroker, Broker
 from rabbit_chx.errors import InputError, UriError
 
 
@@ -34,3 +37,23 @@ def test_no_password_is_shown() -> None:
     with pytest.raises(InputError, match="not a management URL") as caught:
         Broker("amqp://h", management_url="u:c4nary@h")
     assert "c4nary" not in str(caught.value)
+
+
+PUBLIC = [name for name in vars(Broker) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_both_brokers_have_the_same_methods_with_the_same_arguments(name: str) -> None:
+    one, other = vars(Broker)[name], vars(AsyncBroker)[name]
+    if isinstance(one, property):
+        assert isinstance(other, property)
+        return
+    assert inspect.iscoroutinefunction(other)
+    assert not inspect.iscoroutinefunction(one)
+    assert inspect.signature(one) == inspect.signature(other)
+    if name != "open":  # only AsyncBroker needs an extra
+        assert re.sub("AsyncBroker", "Broker", inspect.getdoc(other) or "") == inspect.getdoc(one)
+
+
+def test_neither_broker_has_more_than_the_other() -> None:
+    assert [name for name in vars(AsyncBroker) if not name.startswith("_")] == PUBLIC
