@@ -135,7 +135,7 @@ class AioPikaConnection:
             raise _unsendable(operations[-1], cause) from None
         if isinstance(answer, Refusal):
             return answer
-        if isinstance(operations[-1], QueueDeclare):
+        if isinstance(step, QueueDeclare):
             return QueueCounts(answer.message_count or 0, answer.consumer_count or 0)
         return None
 

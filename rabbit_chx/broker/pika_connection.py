@@ -136,7 +136,7 @@ class PikaConnection:
             raise ConnectionLostError(
                 f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
             ) from None
-        if isinstance(operations[-1], QueueDeclare):
+        if isinstance(step, QueueDeclare):
             return QueueCounts(answer.method.message_count, answer.method.consumer_count)
         return None
 

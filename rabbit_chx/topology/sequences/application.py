@@ -256,12 +256,12 @@ def changes_done(
     """
     for some in changes_together(changes):
         steps = [steps_of(change, access.vhost, allow_loss=allow_loss) for change in some]
-        refusal: Refusal | None = None
-        if len(some) > 1:
-            refusal = yield Pipeline(tuple(one for of_change in steps for one in of_change))  # type: ignore[misc]  # no policies
+        one_by_one = len(some) == 1
+        if not one_by_one:
+            answer = yield Pipeline(tuple(one for of_change in steps for one in of_change))  # type: ignore[misc]  # no policies
+            one_by_one = isinstance(answer, Refusal)  # which finds the change that the broker refuses
         for change, of_change in zip(some, steps, strict=True):
-            # After a pipeline that was refused, this finds the change that the broker refuses.
-            if len(some) == 1 or refusal is not None:
+            if one_by_one:
                 yield from _steps_done(of_change, access.where)
             if change.action == "unbind" and isinstance(change.live, BindingDefinition):
                 yield from binding_removed(change.live, access)

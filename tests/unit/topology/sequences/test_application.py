@@ -268,3 +268,10 @@ def test_a_name_that_would_reach_the_broker_as_another_is_refused_before_anythin
     with pytest.raises(InputError, match="has a line break"):
         script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b\nc"))), script.live()))
     assert script.operations() == []
+
+
+def test_a_pipeline_that_ends_with_a_queue_is_done_once() -> None:
+    script = Script(lambda one: QueueCounts(0, 0) if isinstance(one, QueueDeclare) else None)
+    script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b"))), script.live()))
+    (pipeline,) = script.operations()
+    assert isinstance(pipeline, Pipeline)
