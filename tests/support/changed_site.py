@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pika
+import pika.exceptions
 from quick_rings import quick_prefix
 
 from rabbit_chx import AsyncBroker, Broker, Topology
@@ -120,6 +121,10 @@ class ChangedSite:
         assert self.exported() == before
         self.check_theirs(before[2])
 
+    def mend_theirs(self) -> None:
+        """Bring the ring of somebody else's back into order, which a restart on Mnesia has lost."""
+        self.apply(_THEIRS)
+
     def check_theirs(self, live: Topology | None = None) -> None:
         """What is somebody else's is as it was."""
         again = plan(_THEIRS, self.live() if live is None else live)
@@ -133,10 +138,10 @@ def changed_site(broker: RunningBroker) -> Iterator[ChangedSite]:
     Args:
         broker: the broker.
     """
-    with (
-        temporary_vhost(broker) as inside,
-        pika.BlockingConnection(pika_parameters(f"{inside.url}?heartbeat=0")) as connection,
-    ):
+    with temporary_vhost(broker) as inside:
+        connection = pika.BlockingConnection(pika_parameters(f"{inside.url}?heartbeat=0"))
         site = ChangedSite(inside, connection.channel())
         site.apply(_THEIRS)
         yield site
+        with suppress(pika.exceptions.AMQPError):  # a test may have broken the broker
+            connection.close()

@@ -1,0 +1,152 @@
+"""Applies plans in processes of their own, which kill themselves. A program: each line of its input is a task as JSON.
+
+It forks for each task, since the start of Python takes longer than an application. The child kills itself by SIGKILL before
+its operation of that number, so at any point: within a pipeline, and between the deletion of a queue and its declaration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx import AsyncBroker, Broker, HashRing, Topology
+from rabbit_chx.broker import aio_pika_connection, pika_connection
+from rabbit_chx.broker.management import Management
+from rabbit_chx.topology import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from changed_site import ChangedSite
+
+__all__ = ["DyingApplier", "dying_applier"]
+
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class DyingApplier:
+    """The program.
+
+    Attributes:
+        process: the process.
+        site: where it applies.
+    """
+
+    process: subprocess.Popen[str]
+    site: ChangedSite
+
+    def killed(self, wanted: Topology, before: int, client: str = "pika") -> bool:
+        """Apply until an operation, and return whether that was reached, so that the process was killed.
+
+        Args:
+            wanted: what is wanted.
+            before: the number of the operation, the lock being 0.
+            client: ``pika`` or ``aio-pika``.
+        """
+        broker = self.site.broker
+        assert broker.ring_via is not None
+        task = {
+            "url": broker.url,
+            "management_url": broker.management_url,
+            "source": self.site.source,
+            "wanted": wanted.to_toml(),
+            "before": before,
+            "client": client,
+        }
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        status = json.loads(self.process.stdout.readline())
+        assert status in (0, signal.SIGKILL), "the application failed; its error is on stderr"
+        return bool(status)
+
+
+@contextmanager
+def dying_applier(site: ChangedSite) -> Iterator[DyingApplier]:
+    """Start the program; it ends with the block.
+
+    Args:
+        site: where it applies.
+    """
+    command = [sys.executable, __file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield DyingApplier(process, site)
+        finally:
+            process.kill()
+
+
+def _die_before(number: int) -> None:
+    """Count what changes the broker, and die."""
+    left = number
+
+    def counted() -> None:
+        nonlocal left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+    pika_call, aio_call, answer = pika_connection._call, aio_pika_connection._call, Management.answer
+
+    def by_pika(channel: Any, operation: Any) -> Any:
+        if not getattr(operation, "passive", False):
+            counted()
+        return pika_call(channel, operation)
+
+    async def by_aio_pika(channel: Any, operation: Any, how: Any) -> Any:
+        if not getattr(operation, "passive", False):
+            counted()
+        return await aio_call(channel, operation, how)
+
+    def by_http(self: Management, request: Any) -> Any:
+        if request.method != "GET":
+            counted()
+        return answer(self, request)
+
+    pika_connection._call, aio_pika_connection._call = by_pika, by_aio_pika
+    Management.answer = by_http  # type: ignore[method-assign]
+
+
+def _apply(task: dict[str, Any]) -> None:
+    wanted = Topology.from_toml(task["wanted"])
+    arguments = task["url"], task["management_url"], task["source"]
+    _die_before(task["before"])
+    if task["client"] == "pika":
+        with Broker(*arguments) as broker:
+            broker.apply(plan(wanted, broker.topology()), allow_moved=1.0, allow_delete=True)
+        return
+
+    async def applied() -> None:
+        async with AsyncBroker(*arguments) as broker:
+            await broker.apply(plan(wanted, await broker.topology()), allow_moved=1.0, allow_delete=True)
+
+    asyncio.run(applied())
+
+
+def _main() -> None:
+    rings = [HashRing.from_buckets(list("abcdefgh"[:size])) for size in range(1, 9)]
+    for one, other in pairwise(rings):  # what is worked out here once, no child has to
+        one.share_moved(other)
+    for line in sys.stdin:
+        pid = os.fork()
+        if not pid:
+            signal.alarm(_TIMEOUT_S)
+            _apply(json.loads(line))
+            os._exit(0)
+        _, status = os.waitpid(pid, 0)
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _main()
