@@ -18,7 +18,18 @@ from rabbit_chx.errors import RingSourceError
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMMANDS = ("route", "simulate", "compare", "keys", "uniformity", "rules", "ring", "topology", "verify")
+COMMANDS = (
+    "route",
+    "simulate",
+    "compare",
+    "keys",
+    "rehearse",
+    "uniformity",
+    "rules",
+    "ring",
+    "topology",
+    "verify",
+)
 
 
 @pytest.mark.parametrize(
