@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import aio_pika
 import pytest
 from changed_site import ChangedSite, changed_site
+from declared_topologies import declared_topologies
 from exchange_types import CHX
+from hypothesis import HealthCheck, Phase, given, settings
 from plan_scenarios import SCENARIOS
 
 from rabbit_chx import HashRing, Topology
@@ -325,6 +327,20 @@ def test_a_default_queue_type_of_the_vhost_decides_nothing(rabbit: Rabbit, site:
     )
     wanted = Topology.from_toml(text)
     assert [change.name for change in site.apply(wanted).changes] == ["new"]
+    site.check_done(wanted)
+
+
+@settings(
+    max_examples=6,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(wanted=declared_topologies(owns=("q*", "x*", "hash*", "p0", "p1")))
+def test_any_topology_after_any_other(site: ChangedSite, wanted: Topology) -> None:
+    """The same is done with many more on the model broker, in test_interrupted_applications.py."""
+    site.apply(wanted)
     site.check_done(wanted)
 
 
