@@ -94,6 +94,8 @@ bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/latency.py
 	$(BIN)/python bench/growth.py
 	$(BIN)/python bench/plan.py
+	$(BIN)/python bench/apply.py
+	$(BIN)/python bench/check.py
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/spark_sizes.py

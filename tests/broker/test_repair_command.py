@@ -207,12 +207,9 @@ def test_the_order_that_a_restart_changed_is_restored(
         broker.restart()
         with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
             shop = shop_of(broker, connection.channel())
-            # A restart may by chance leave the first where it was.
-            moved_to_the_end(
-                shop,
-                "orders.2" if live_ring(shop) == before else "orders.3",
-                "2" if live_ring(shop) == before else "1",
-            )
+            # A restart may by chance leave the order as it was.
+            if live_ring(shop) == before:
+                moved_to_the_end(shop, "orders.2", "2")
             found = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
             repair = ("ring", "repair", "orders", "--file", orders_file, *shop.live, *shop.via)
             assert answer(*repair, "--apply")["state"] == "applied"

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Applied", "Permission", "changes_done", "changes_together", "plan_applied"]
 
-_AT_ONCE = 200
+_AT_ONCE = 100
 _NOT_ALLOWED, _NOT_FOUND, _LOCKED = 403, 404, 405
 
 
