@@ -14,6 +14,7 @@ from topology_commands import SHOP
 
 from rabbit_chx import Topology
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
 
 if TYPE_CHECKING:
     from shop import Shop
@@ -123,3 +124,21 @@ def test_a_definitions_file_warns_of_the_order(topologies: Topologies) -> None:
     assert vhosts == {topologies.shop.settings.vhost}
     out, errors = topologies.run("export", "--format", "definitions", "--no-rings")
     assert (errors, [one["source"] for one in json.loads(out)["bindings"]]) == ("", ["slot"])
+
+
+def test_what_an_import_loses_a_repair_restores(
+    topologies: Topologies, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop = topologies.shop
+    text, _ = topologies.run("export")
+    document, _ = topologies.run("export", "--format", "definitions", "--no-rings")
+    shop.channel.exchange_delete("orders")
+    shop.management.request("POST", "definitions", body=json.loads(document))
+    missing = topologies.document("plan", topologies.file(text), code=1)["changes"]
+    assert [change["action"] for change in missing] == ["bind"] * 4
+
+    repair = ["ring", "repair", "orders", "--file", str(topologies.path), *topologies.options]
+    assert main([*repair, "--apply"]) == 0
+    capsys.readouterr()
+    assert topologies.run("export")[0] == text
+    assert topologies.document("check", topologies.file(text))["findings"] == []
