@@ -61,7 +61,7 @@ class BrokerBase:
             if self._management is None:
                 raise ManagementNeededError(
                     f"{self._access.where}: AMQP does not tell bindings, arguments and policies: give "
-                    "management_url='http://user:password@host:15672'"
+                    "management_url='http://user:password@host:15672', on the command line --management-url"
                 )
             answer = self._management.answer(step)
             if step == OVERVIEW:

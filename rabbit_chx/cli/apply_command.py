@@ -135,13 +135,13 @@ def _applied(opened: Broker, found: LivePlan, expected: str | None, asked: Asked
         *_exclusive(plan),
     )
     size = len(plan.changes)
-    if not size and not refusals:
-        return Outcome(output, ApplyReport("unchanged", plan.checksum, size))
     if expected is not None and plan.checksum != expected:
         raise PlanOutdatedError(
             f"the plan of {found.given.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
             "file or the broker is another one since, so look at the new plan"
         )
+    if not size and not refusals:
+        return Outcome(output, ApplyReport("unchanged", plan.checksum, size))
     report = found.report(whole=asked.whole, refusals=refusals)
     if refusals:
         refused = ApplyReport("refused", plan.checksum, size, refusals=refusals, says="nothing was changed")

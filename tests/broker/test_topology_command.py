@@ -110,6 +110,10 @@ def test_the_result_for_programs(topologies: Topologies) -> None:
     assert ring["ring"]["provenance"] == "read"
     assert len(ring["ring"]["buckets"]) == 14
 
+    # What is done has another checksum, though nothing is left to do.
+    _, errors = topologies.run("apply", path, "--checksum", checksum, code=1)
+    assert f"and not {checksum}: nothing was changed" in errors
+
 
 def test_a_plan_that_differs_is_not_applied(topologies: Topologies, tmp_path: Path) -> None:
     stored = str(tmp_path / "plan.json")
