@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_repeatable", "steps_of"]
 
-#: Whether these may be done again without an effect: a broker ignores what is there already.
+#: These may be done again without an effect: a broker ignores what is there already.
 _REPEATABLE = ("create", "bind")
 
 
