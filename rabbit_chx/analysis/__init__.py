@@ -7,8 +7,12 @@ from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_squ
 from rabbit_chx.analysis.comparison import Comparison, Moved, compare_releases, compare_rings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.key_search import NoKeyFoundError, keys_for
+from rabbit_chx.analysis.key_sketch import KeyCount, KeySketch
 from rabbit_chx.analysis.matrix import MovementMatrix, count_movement, movement_matrix
+from rabbit_chx.analysis.modulo_map import ModuloMap, modulo_movement
+from rabbit_chx.analysis.modulo_simulation import simulate_modulo
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
+from rabbit_chx.analysis.slot_load import KeyLoad, SlotLoad
 from rabbit_chx.analysis.soundness import RingFinding, ring_findings
 from rabbit_chx.analysis.uniformity import (
     PUBLISHED,
@@ -29,6 +33,10 @@ __all__ = [
     "Comparison",
     "Hashing",
     "HeavyKey",
+    "KeyCount",
+    "KeyLoad",
+    "KeySketch",
+    "ModuloMap",
     "Moved",
     "MovementMatrix",
     "NoKeyFoundError",
@@ -39,6 +47,7 @@ __all__ = [
     "RingFinding",
     "SampleCounts",
     "Simulation",
+    "SlotLoad",
     "UniformityRow",
     "chi_square",
     "chi_square_of_keys",
@@ -49,8 +58,10 @@ __all__ = [
     "count_keys",
     "count_movement",
     "keys_for",
+    "modulo_movement",
     "movement_matrix",
     "ring_findings",
     "simulate",
+    "simulate_modulo",
     "uniformity_table",
 ]

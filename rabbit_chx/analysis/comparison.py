@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
-from rabbit_chx.routing import check_ring
+from rabbit_chx.routing import check_key_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rabbit_chx.routing import HashRing, Place, Release
+    from rabbit_chx.routing import KeyMap, Place, Release
 
 __all__ = ["Comparison", "Moved", "compare_releases", "compare_rings"]
 
@@ -40,16 +40,16 @@ class Comparison:
     """The outcome of a comparison.
 
     Attributes:
-        before: the ring before the change.
-        after: the ring after it.
+        before: the ring, or the slots of one, before the change.
+        after: the same after it.
         values: how many values there were.
         matrix: the values that both route, from where to where.
         moved: every value that does not stay where it was, in the order of the sample, including values that
             one of the two refuses. A value counts as often as it is in the sample.
     """
 
-    before: HashRing
-    after: HashRing
+    before: KeyMap
+    after: KeyMap
     values: int
     matrix: MovementMatrix
     moved: tuple[Moved, ...]
@@ -66,21 +66,21 @@ class Comparison:
 
 
 def compare_rings(
-    values: Sequence[Any], before: HashRing, after: HashRing, hashing: Hashing | None = None
+    values: Sequence[Any], before: KeyMap, after: KeyMap, hashing: Hashing | None = None
 ) -> Comparison:
     """Return which values of a sample move between two rings, each by the rules of its own release.
 
     Args:
         values: what is hashed of each message: routing keys, or values of the header or the property; header
             values as AmqpField, or bare as the client sends them.
-        before: the ring before the change.
-        after: the ring after it.
+        before: the ring, or the slots of one, before the change.
+        after: the same after it.
         hashing: what the exchange hashes; None for the routing key.
 
     Raises:
         InputError: the client cannot send a value where the exchange looks for it.
     """
-    check_ring(before, after)
+    check_key_map(before, after)
     hashing = hashing or Hashing()
     outcomes = list(
         zip(values, hashing.route_all(values, before), hashing.route_all(values, after), strict=True)
@@ -100,20 +100,20 @@ def compare_rings(
 
 
 def compare_releases(
-    values: Sequence[Any], ring: HashRing, release: Release, hashing: Hashing | None = None
+    values: Sequence[Any], ring: KeyMap, release: Release, hashing: Hashing | None = None
 ) -> Comparison:
     """Return which values of a sample move when the same buckets follow the rules of another release.
 
     Args:
         values: as for :func:`compare_rings`.
-        ring: the ring, under the release that it has now.
+        ring: the ring, or the slots of one, under the release that it has now.
         release: the other release.
         hashing: what the exchange hashes; None for the routing key.
 
     Raises:
         InputError: the client cannot send a value where the exchange looks for it.
     """
-    check_ring(ring)
+    check_key_map(ring)
     return compare_rings(values, ring, ring.with_release(release), hashing)
 
 

@@ -9,7 +9,7 @@ from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange, HashedOn, check_ring
+from rabbit_chx.routing import ConsistentHashExchange, HashedOn
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp.client_fields import Client
     from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.routing import HashRing, Place
+    from rabbit_chx.routing import KeyMap, Place
 
 __all__ = ["Hashing", "Refused"]
 
@@ -84,21 +84,20 @@ class Hashing:
             return {"properties": {self.hash_property: value}, "client": self.client}
         return {"routing_key": value}
 
-    def route_all(self, values: Sequence[Any], ring: HashRing) -> list[Place | Refused]:
+    def route_all(self, values: Sequence[Any], ring: KeyMap) -> list[Place | Refused]:
         """Return where each value goes, by the rules of the ring's release; None where nothing takes it.
 
         Args:
             values: routing keys, or values of the header or the property.
-            ring: the ring of the exchange.
+            ring: the ring of the exchange, or its slots.
 
         Raises:
             InputError: the client cannot send a value where the exchange looks for it.
         """
-        check_ring(ring)
         exchange = ConsistentHashExchange("sample", ring, self.arguments)
-        if not ring.destinations:
+        if not exchange.ring.destinations:
             return [_routed(exchange, self.message(value)) for value in values]
-        places: tuple[Place, ...] = (*ring.destinations, None)  # the index of a hole, -1, is the last
+        places: tuple[Place, ...] = (*exchange.destinations, None)  # the index of a hole, -1, is the last
         try:
             indices = exchange.indices(values, field_type=self.field_type, client=self.client)
         except ChannelClosedError:

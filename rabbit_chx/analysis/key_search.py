@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.analysis.key_routing import Hashing
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import check_ring
+from rabbit_chx.routing import check_key_map, queue_behind, ring_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.routing import Destination, KeyMap
 
 __all__ = ["NoKeyFoundError", "keys_for"]
 
@@ -27,7 +27,7 @@ class NoKeyFoundError(InputError):
 
 
 def keys_for(
-    ring: HashRing,
+    ring: KeyMap,
     destination: Destination,
     pattern: str = "canary-{n}",
     *,
@@ -43,8 +43,8 @@ def keys_for(
         list(itertools.islice(keys_for(ring, "q7"), 3))
 
     Args:
-        ring: the ring; the keys are as sure as its provenance.
-        destination: the destination that the keys must reach.
+        ring: the ring, or the slots of one; the keys are as sure as its provenance.
+        destination: the destination that the keys must reach: with slots a queue, or one of the slots.
         pattern: a key with ``{n}`` in the place of a number.
         start: the first number.
         tries: how many candidates in a row may land elsewhere before the search is given up.
@@ -56,17 +56,21 @@ def keys_for(
         NoKeyFoundError: no key reaches its buckets; or, while iterating, `tries` keys in a row went
             elsewhere.
     """
-    check_ring(ring)
+    check_key_map(ring)
+    beneath = ring_beneath(ring)
+    if destination not in ring.destinations and destination in beneath.destinations:
+        ring = beneath  # a slot is asked for
     if destination not in ring.destinations:
         names = ", ".join(map(str, ring.destinations[:10])) or "nothing at all"
         raise InputError(
             f"{destination!s} has no bucket in the ring; the ring has {names}",
             queue=destination if isinstance(destination, str) else None,
         )
-    if destination not in ring.buckets[: ring.bucket_count]:
+    counted = beneath.buckets[: beneath.bucket_count]
+    if all(queue_behind(ring, place) != destination for place in counted):
         raise NoKeyFoundError(
             f"no key lands on {destination!s}: its exact share is 0, as the ring has holes, and of its buckets the broker "
-            f"counts the first {ring.bucket_count:,} alone: delete the exchange and declare it again"
+            f"counts the first {beneath.bucket_count:,} alone: delete the exchange and declare it again"
         )
     _check_pattern(pattern)
     _check_number("start", start, 0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from rabbit_chx.routing import check_ring
+from rabbit_chx.routing import check_key_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing import HashRing, Place
+    from rabbit_chx.routing import Destination, KeyMap, Place
 
-__all__ = ["MovementMatrix", "count_movement", "matrix_of", "movement_matrix"]
+__all__ = ["HasDestinations", "MovementMatrix", "count_movement", "matrix_of", "movement_matrix"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +67,33 @@ class MovementMatrix:
         return sorted(found, key=lambda move: -move[2])
 
 
-def movement_matrix(before: HashRing, after: HashRing) -> MovementMatrix:
+def movement_matrix(before: KeyMap, after: KeyMap) -> MovementMatrix:
     """Return the exact movement between two rings, by enumerating all 2^21 seeds.
 
     It holds for whatever has the same seed on both: routing keys, message ids, and headers as long as both
     releases hash them alike. An empty ring has all its seeds in the place None.
 
     Args:
-        before: the ring before the change.
-        after: the ring after it.
+        before: the ring, or the slots of one, before the change.
+        after: the same after it.
 
     Returns:
         Shares: floats k/2^21.
     """
     from rabbit_chx.routing.seed_tables import SEEDS
 
-    check_ring(before, after)
+    check_key_map(before, after)
     counted = _counted(before, before.indices_of_all_seeds(), after, after.indices_of_all_seeds())
     return matrix_of({pair: count / SEEDS for pair, count in counted.items()}, before, after)
 
 
-def count_movement(keys: Iterable[str | bytes], before: HashRing, after: HashRing) -> MovementMatrix:
+def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -> MovementMatrix:
     """Return how many of these keys go from where to where; a key counts as often as it is given.
 
     Args:
         keys: the keys, as for :meth:`HashRing.indices`.
-        before: the ring before the change.
-        after: the ring after it.
+        before: the ring, or the slots of one, before the change.
+        after: the same after it.
 
     Returns:
         Numbers of keys.
@@ -102,24 +102,32 @@ def count_movement(keys: Iterable[str | bytes], before: HashRing, after: HashRin
         EmptyRingError: one of the rings has no buckets.
         RowError: a key is null or neither text nor bytes.
     """
-    check_ring(before, after)
+    check_key_map(before, after)
     listed = list(keys) if isinstance(keys, Iterator) else keys
     counted = _counted(before, before.indices(listed), after, after.indices(listed))
     return matrix_of(counted, before, after)
 
 
+class HasDestinations(Protocol):
+    """A ring, or whatever else keys go to destinations by."""
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """The destinations, each once."""
+
+
 def matrix_of(
-    amounts: Mapping[tuple[Place, Place], float], before: HashRing, after: HashRing
+    amounts: Mapping[tuple[Place, Place], float], before: HasDestinations, after: HasDestinations
 ) -> MovementMatrix:
     """Return the matrix of amounts that were counted already, by destinations of the two rings.
 
     Args:
         amounts: the amount of each ``(from, to)``.
-        before: the ring before the change.
-        after: the ring after it.
+        before: the ring, or the slots of one, before the change.
+        after: the same after it.
     """
 
-    def places(ring: HashRing, reached: Iterable[Place]) -> tuple[Place, ...]:
+    def places(ring: HasDestinations, reached: Iterable[Place]) -> tuple[Place, ...]:
         return (*ring.destinations, None) if None in reached else ring.destinations
 
     rows = places(before, {source for source, _ in amounts})
@@ -130,7 +138,7 @@ def matrix_of(
 
 
 def _counted(
-    before: HashRing, sources: NDArray[np.int32], after: HashRing, targets: NDArray[np.int32]
+    before: KeyMap, sources: NDArray[np.int32], after: KeyMap, targets: NDArray[np.int32]
 ) -> dict[tuple[Place, Place], int]:
     """Return how often each pair of indices occurs, by their destinations; -1 is no destination."""
     import numpy as np
@@ -144,5 +152,5 @@ def _counted(
     return found
 
 
-def _place(ring: HashRing, index: int) -> Place:
+def _place(ring: KeyMap, index: int) -> Place:
     return ring.destinations[index] if index >= 0 else None

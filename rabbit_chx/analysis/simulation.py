@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
 from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
-from rabbit_chx.routing import check_ring
+from rabbit_chx.routing import check_key_map, queue_behind, ring_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rabbit_chx.routing import HashRing, Place
+    from rabbit_chx.analysis.modulo_map import ModuloMap
+    from rabbit_chx.routing import KeyMap, Place
 
-__all__ = ["Change", "HeavyKey", "PlaceShare", "SampleCounts", "Simulation", "simulate"]
+__all__ = [
+    "Change",
+    "HeavyKey",
+    "PlaceShare",
+    "SampleCounts",
+    "Simulation",
+    "counted_values",
+    "sample_counts",
+    "simulate",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +100,12 @@ class Change:
     """What another ring would move.
 
     Attributes:
-        ring: the other ring.
+        ring: the other ring, or other slots, or another `ModuloMap`.
         shares: the exact movement.
         messages: the movement of the sample's messages; None without a sample.
     """
 
-    ring: HashRing
+    ring: KeyMap | ModuloMap
     shares: MovementMatrix
     messages: MovementMatrix | None
 
@@ -105,42 +115,42 @@ class Simulation:
     """The outcome of :func:`simulate`.
 
     Attributes:
-        ring: the ring.
+        ring: the ring, or the slots of one, or a `ModuloMap`, whose bindings count as buckets.
         places: what each destination has of it, in ring order, holes last.
         sample: where the sample goes; None without one.
         change: what the other ring would move; None without one.
     """
 
-    ring: HashRing
+    ring: KeyMap | ModuloMap
     places: tuple[PlaceShare, ...]
     sample: SampleCounts | None
     change: Change | None
 
 
 def simulate(
-    ring: HashRing,
+    ring: KeyMap,
     values: Sequence[Any] | None = None,
     *,
     hashing: Hashing | None = None,
-    changed: HashRing | None = None,
+    changed: KeyMap | None = None,
     heaviest: int = 5,
 ) -> Simulation:
     """Return the exact shares of a ring, where a sample goes on it, and what a change would move.
 
     Args:
-        ring: the ring that is asked about.
+        ring: the ring that is asked about, or the slots of one.
         values: a sample: what is hashed of each message, once for each message.
         hashing: what the exchange hashes; None for the routing key.
-        changed: the ring after a change, if one is asked about.
+        changed: the same after a change, if one is asked about.
         heaviest: how many of the heaviest keys to name.
 
     Raises:
-        InputError: a value of the sample cannot be sent, or a ring is not a HashRing.
+        InputError: a value of the sample cannot be sent, or a ring is neither a HashRing nor a SlotTable.
     """
-    check_ring(ring, *([] if changed is None else [changed]))
-    shares = ring.shares()
-    held = Counter(ring.buckets)
-    count = ring.bucket_count
+    check_key_map(ring, *([] if changed is None else [changed]))
+    shares, beneath = ring.shares(), ring_beneath(ring)
+    held = Counter(queue_behind(ring, place) for place in beneath.buckets)
+    count = beneath.bucket_count
     places = tuple(
         PlaceShare(place, held[place], share, 0.0 if place is None else held[place] / count)
         for place, share in shares.items()
@@ -150,7 +160,7 @@ def simulate(
         return Simulation(ring, places, None, exact)
 
     hashing = hashing or Hashing()
-    weights, positions = _counted(hashing.identities(values))
+    weights, positions = counted_values(hashing.identities(values))
     keys = [values[position] for position in positions]
     outcomes = hashing.route_all(keys, ring)
     named = (
@@ -158,7 +168,7 @@ def simulate(
         for n in nlargest(heaviest, range(len(keys)), weights.__getitem__)
         if not isinstance(place := outcomes[n], Refused)
     )
-    sample = _counts(weights, outcomes, shares, tuple(named))
+    sample = sample_counts(weights, outcomes, shares, tuple(named))
     if changed is None:
         return Simulation(ring, places, sample, None)
     pairs: Counter[tuple[Place, Place]] = Counter()
@@ -169,8 +179,12 @@ def simulate(
     return Simulation(ring, places, sample, moved)
 
 
-def _counted(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
-    """Return how often each distinct identity occurs, and where first, in the order of first occurrence."""
+def counted_values(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
+    """Return how often each distinct identity occurs, and where first, in the order of first occurrence.
+
+    Args:
+        identities: what is counted; equal where values are the same in a message.
+    """
     slots: dict[Any, int] = {}
     weights, positions = array("q"), array("q")
     for position, identity in enumerate(identities):
@@ -183,12 +197,20 @@ def _counted(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
     return weights, positions
 
 
-def _counts(
+def sample_counts(
     weights: Sequence[int],
-    outcomes: list[Place | Refused],
+    outcomes: Sequence[Place | Refused],
     shares: dict[Place, float],
     heaviest: tuple[HeavyKey, ...],
 ) -> SampleCounts:
+    """Return where the values of a sample go.
+
+    Args:
+        weights: how often each distinct value is in the sample.
+        outcomes: where each of them goes.
+        shares: the exact shares of the destinations.
+        heaviest: the heaviest of them.
+    """
     messages_of: dict[Place, int] = dict.fromkeys(shares, 0)
     keys_of: dict[Place, int] = dict.fromkeys(shares, 0)
     refused, refusal = 0, None

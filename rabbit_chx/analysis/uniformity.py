@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_square_threshold
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import check_ring
+from rabbit_chx.routing import HashRing, check_key_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.routing import Destination, KeyMap
 
 __all__ = [
     "PUBLISHED",
@@ -62,12 +62,12 @@ class ChiSquare:
         return chi_square_threshold(p, self.degrees_of_freedom) if self.degrees_of_freedom else None
 
 
-def count_keys(keys: Iterable[str | bytes], ring: HashRing) -> dict[Destination | None, int]:
+def count_keys(keys: Iterable[str | bytes], ring: KeyMap) -> dict[Destination | None, int]:
     """Return how many keys each destination gets, in ring order; holes, if keys reach any, under None.
 
     Args:
         keys: the keys, as for :meth:`HashRing.indices`.
-        ring: the ring that routes them.
+        ring: the ring that routes them, or the slots of one.
 
     Raises:
         EmptyRingError: the ring has no buckets.
@@ -75,7 +75,7 @@ def count_keys(keys: Iterable[str | bytes], ring: HashRing) -> dict[Destination 
     """
     import numpy as np
 
-    check_ring(ring)
+    check_key_map(ring)
     indices = ring.indices(keys)
     counts = np.bincount(indices[indices >= 0], minlength=len(ring.destinations)).tolist()
     found: dict[Destination | None, int] = dict(zip(ring.destinations, counts, strict=True))
@@ -128,19 +128,19 @@ def _check_count(destination: Destination | None, count: object) -> None:
         raise InputError(f"{count!r:.60} keys at {destination!s}: give a whole number, 0 or more")
 
 
-def chi_square_of_keys(keys: Iterable[str | bytes], ring: HashRing) -> ChiSquare:
+def chi_square_of_keys(keys: Iterable[str | bytes], ring: KeyMap) -> ChiSquare:
     """Test whether these keys, each taken once, fall as the ring's exact shares say.
 
     Args:
         keys: str or bytes.
-        ring: the ring that routes them.
+        ring: the ring that routes them, or the slots of one.
 
     Raises:
         EmptyRingError: the ring has no buckets.
         RowError: a key is null or neither text nor bytes.
         InputError: there are no keys.
     """
-    check_ring(ring)
+    check_key_map(ring)
     return chi_square(count_keys(list(dict.fromkeys(keys)), ring), ring.shares())
 
 
@@ -220,8 +220,6 @@ def uniformity_table(keys: Iterable[str | bytes] | None = None) -> tuple[Uniform
         RowError: a key is null or neither text nor bytes.
         InputError: there are no keys.
     """
-    from rabbit_chx.routing import HashRing
-
     sample = list(map(str, range(_PUBLISHED_KEYS)) if keys is None else dict.fromkeys(keys))
     rows = []
     for buckets, published in PUBLISHED.items():

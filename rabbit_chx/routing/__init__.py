@@ -4,6 +4,14 @@ from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
 from rabbit_chx.routing.consistent_hash import ConsistentHashExchange, Explanation
 from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.jump import bucket_of_seed, jump_consistent_hash, seed_of
+from rabbit_chx.routing.key_map import (
+    KeyMap,
+    check_key_map,
+    key_map_from_json,
+    queue_behind,
+    ring_beneath,
+    share_between,
+)
 from rabbit_chx.routing.modulus_hash import ModulusHashExchange
 from rabbit_chx.routing.release import NEWEST, Release
 from rabbit_chx.routing.ring import HashRing, check_ring
@@ -22,6 +30,7 @@ __all__ = [
     "Explanation",
     "HashRing",
     "HashedOn",
+    "KeyMap",
     "ModulusHashExchange",
     "Place",
     "Provenance",
@@ -30,9 +39,14 @@ __all__ = [
     "SlotTable",
     "SuperStream",
     "bucket_of_seed",
+    "check_key_map",
     "check_ring",
     "jump_consistent_hash",
+    "key_map_from_json",
+    "queue_behind",
+    "ring_beneath",
     "rule_rows",
     "seed_of",
     "shard_names",
+    "share_between",
 ]

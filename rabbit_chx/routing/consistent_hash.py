@@ -19,10 +19,11 @@ from rabbit_chx.errors import ChannelClosedError
 from rabbit_chx.routing.exchange import HashExchange, received
 from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
+from rabbit_chx.routing.key_map import check_key_map, ring_beneath
 from rabbit_chx.routing.message import NO_KEYS, HashedTerm, SentMessage
 from rabbit_chx.routing.message_091 import field_term
-from rabbit_chx.routing.ring import check_ring
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
+from rabbit_chx.routing.slot_table import SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import Headers, Sender
     from rabbit_chx.amqp.fields import AmqpField, FieldType
     from rabbit_chx.erlang import Term
-    from rabbit_chx.routing.bindings import Place
+    from rabbit_chx.routing.bindings import Destination, Place
     from rabbit_chx.routing.exchange import ReceivedMessage
+    from rabbit_chx.routing.key_map import KeyMap
     from rabbit_chx.routing.release import Release
     from rabbit_chx.routing.ring import HashRing
     from rabbit_chx.routing.ring_state import Provenance
@@ -95,30 +97,38 @@ class ConsistentHashExchange(HashExchange):
         name: the exchange's name.
         ring: the ring, which says who has which bucket.
         hashed_on: what the exchange hashes, by its arguments.
+        slots: who has which slot of the ring, if that was given: destinations are queues then. Else None.
     """
 
     name: str
     ring: HashRing
     hashed_on: HashedOn
+    slots: SlotTable | None
 
-    def __init__(self, name: str, ring: HashRing, arguments: Headers | None = None) -> None:
+    def __init__(self, name: str, ring: KeyMap, arguments: Headers | None = None) -> None:
         """Return an exchange with a ring.
 
         Args:
             name: the exchange's name.
-            ring: the ring, which says who has which bucket.
+            ring: the ring, which says who has which bucket; or the table of its slots.
             arguments: the arguments of its declaration, as a mapping or as pairs: ``hash-header`` or
                 ``hash-property`` or neither, as text or AmqpField.
 
         Raises:
-            InputError: the broker would refuse to declare the exchange, or `ring` is not a HashRing.
+            InputError: the broker would refuse to declare the exchange, or `ring` is neither a HashRing nor a SlotTable.
         """
         short_string(name, "the exchange's name")
-        check_ring(ring)
+        check_key_map(ring)
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "name", name)
-        object.__setattr__(self, "ring", ring)
+        object.__setattr__(self, "ring", ring_beneath(ring))
+        object.__setattr__(self, "slots", ring if isinstance(ring, SlotTable) else None)
         object.__setattr__(self, "hashed_on", HashedOn.from_arguments(arguments))
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """What messages go to, in the order of the ring: its destinations, or with slots the queues behind them."""
+        return (self.ring if self.slots is None else self.slots).destinations
 
     def indices(
         self,
@@ -129,7 +139,7 @@ class ConsistentHashExchange(HashExchange):
         fill_null: Any = None,  # noqa: ANN401
         missing_nulls: bool = False,
     ) -> NDArray[np.int32]:
-        """Return the destination of each message, as an index into ``ring.destinations``; -1 for a hole.
+        """Return the destination of each message, as an index into `destinations`; -1 where there is none.
 
         Beware of -1 as an index: it is the last element in Python. Use `destinations_for` for names and
         `counts` for counts.
@@ -171,9 +181,10 @@ class ConsistentHashExchange(HashExchange):
         )
         if not self.ring.bucket_count:
             return self.ring.indices(())  # raises EmptyRingError
-        return self.ring.indices_of_seeds(
+        found = self.ring.indices_of_seeds(
             seeds.of_values(values, fill_null=fill_null, missing_nulls=missing_nulls)
         )
+        return found if self.slots is None else self.slots.indices_behind(found)
 
     def destinations_for(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> NDArray[np.object_]:
         """Return the destination of each message, as an array of objects, None for a hole; else as `indices`.
@@ -184,7 +195,7 @@ class ConsistentHashExchange(HashExchange):
         """
         from rabbit_chx.routing import arrays
 
-        return arrays.destinations_at(self.indices(values, **how), self.ring.destinations)
+        return arrays.destinations_at(self.indices(values, **how), self.destinations)
 
     def counts(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> dict[Place, int]:
         """Return how many messages each destination gets; holes, if any, under None; else as `indices`.
@@ -195,7 +206,7 @@ class ConsistentHashExchange(HashExchange):
         """
         from rabbit_chx.routing import arrays
 
-        return arrays.counts_at(self.indices(values, **how), self.ring.destinations)
+        return arrays.counts_at(self.indices(values, **how), self.destinations)
 
     def explain(
         self,
@@ -238,10 +249,12 @@ class ConsistentHashExchange(HashExchange):
             raise too_deep() from None
         seed = seed_of(term) if buckets > 1 else None
         walk = (0,) if seed is None else walk_of_seed(seed, buckets)
-        destination = self.ring.buckets[walk[-1]]
+        place = self.ring.buckets[walk[-1]]
+        destination = place if self.slots is None else self.slots.queue_of(place)
+        reason = f"{place!s} has no queue" if place is not None and destination is None else None
         return about(
             destination,
-            reason=f"bucket {walk[-1]} is a hole in the ring" if destination is None else None,
+            reason=f"bucket {walk[-1]} is a hole in the ring" if place is None else reason,
             term=text,
             phash2=None if seed is None else _phash2(term),
             seed=seed,
@@ -256,8 +269,10 @@ class ConsistentHashExchange(HashExchange):
         if not self.ring.destinations:
             return None
         if self.hashed_on.kind == "routing-key":
-            return self.ring.destination_for(message.routing_keys[0])
-        return self.ring.destination_for_term(self._hashed(message).term)
+            place = self.ring.destination_for(message.routing_keys[0])
+        else:
+            place = self.ring.destination_for_term(self._hashed(message).term)
+        return place if self.slots is None else self.slots.queue_of(place)
 
     def _hashed(self, message: ReceivedMessage) -> HashedTerm:
         if self.hashed_on.kind == "routing-key":

@@ -6,6 +6,8 @@ Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``,
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.names import short_string
@@ -15,7 +17,37 @@ from rabbit_chx.routing.bindings import listed
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["shard_names"]
+__all__ = ["ShardName", "shard_names"]
+
+_NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardName:
+    """What the name of a shard says.
+
+    Attributes:
+        exchange: the sharded exchange.
+        node: the node that the shard was made for, such as ``rabbit@host``.
+        number: its number on that node, from 0.
+    """
+
+    exchange: str
+    node: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"sharding: {self.exchange} - {self.node} - {self.number}"
+
+    @classmethod
+    def parsed(cls, queue: str) -> ShardName | None:
+        """Return what the name of a queue says; None if it is not the name of a shard.
+
+        Args:
+            queue: the name of the queue.
+        """
+        found = _NAME.fullmatch(queue)
+        return None if found is None else cls(found[1], found[2], int(found[3]))
 
 
 def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:
@@ -40,7 +72,7 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
         if not isinstance(name, str):
             raise InputError(f"{name!r:.60} names no exchange or node: give str")
     names = [
-        f"sharding: {exchange} - {node} - {number}"
+        str(ShardName(exchange, node, number))
         for node in dict.fromkeys(known)
         for number in range(shards_per_node)
     ]

@@ -17,7 +17,7 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["assigned", "slot_counts"]
+__all__ = ["assigned", "kept_slots", "slot_counts"]
 
 _Slot = TypeVar("_Slot")
 
@@ -80,12 +80,26 @@ def assigned(
     for slot in slots:
         if (queue := owners.get(slot)) is not None:
             held[queue] = held.get(queue, 0) + 1
-    left = slot_counts(len(slots), weights, held)
+    kept, left = kept_slots(slots, owners, slot_counts(len(slots), weights, held))
+    takers = iter([queue for queue in sorted(left) for _ in range(left[queue])])
+    return {slot: kept.get(slot) or next(takers) for slot in slots}
+
+
+def kept_slots(
+    slots: Sequence[_Slot], owners: Mapping[_Slot, str], counts: Mapping[str, int]
+) -> tuple[dict[_Slot, str], dict[str, int]]:
+    """Return who keeps which slot, and how many more slots each queue gets. A queue with too many keeps the first ones.
+
+    Args:
+        slots: the slots, in order.
+        owners: who has which slot now; a slot that nobody has may be missing.
+        counts: how many slots each queue gets, of `slot_counts`.
+    """
+    left = dict(counts)
     kept: dict[_Slot, str] = {}
     for slot in slots:
         queue = owners.get(slot)
         if queue is not None and left.get(queue, 0):
             left[queue] -= 1
             kept[slot] = queue
-    takers = iter([queue for queue in sorted(left) for _ in range(left[queue])])
-    return {slot: kept.get(slot) or next(takers) for slot in slots}
+    return kept, left

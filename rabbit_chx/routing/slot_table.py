@@ -8,10 +8,11 @@ move.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import slot_json
 from rabbit_chx.routing.bindings import ExchangeRef
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.slot_assignment import assigned
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing.bindings import Place
+    from rabbit_chx.routing.bindings import Destination, Place
+    from rabbit_chx.routing.release import Release
+    from rabbit_chx.routing.ring_state import Provenance
 
 __all__ = ["SlotOwners", "SlotTable"]
 
@@ -64,38 +67,49 @@ class SlotOwners(Mapping[ExchangeRef, str]):
 class SlotTable:
     """Who has which slot of a ring, and so which queue gets which key. A value.
 
-    A queue that is itself a destination of the ring has its own keys. The keys of a slot that nobody has have no queue.
+    Each exchange that is a destination of the ring is a slot, but for `other_exchanges`. The keys of a slot that nobody has
+    have no queue. A queue that is itself a destination of the ring has its own keys, and so has another exchange.
 
     Attributes:
         ring: the ring of the hash exchange.
         owners: the queue of each slot.
-        destinations: the queues that have keys, in the order of the ring.
+        other_exchanges: the exchanges among the destinations of the ring that are no slots.
+        destinations: what has keys, in the order of the ring: the queues, and the other exchanges.
     """
 
     ring: HashRing
     owners: Mapping[ExchangeRef, str]
-    destinations: tuple[str, ...] = field(init=False, compare=False)
+    other_exchanges: frozenset[ExchangeRef] = frozenset()
+    destinations: tuple[Destination, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         check_ring(self.ring)
         owners = SlotOwners(self.owners)
+        there = frozenset(self.ring.destinations)
         for slot in owners:
-            if slot not in self.ring.destinations:
+            if slot not in there:
                 raise InputError(
                     f"{slot} is no destination of the ring: bind it to the exchange, or leave it out"
                 )
         # dataclass(frozen=True) leaves no other way to set an attribute.
         object.__setattr__(self, "owners", owners)
+        object.__setattr__(self, "other_exchanges", frozenset(self.other_exchanges))
+        if owned := sorted(slot.name for slot in owners if slot in self.other_exchanges):
+            raise InputError(f"{owned[0]} has a queue and is said to be no slot: leave it out of one of them")
         queues = dict.fromkeys(map(self.queue_of, self.ring.destinations))
         object.__setattr__(self, "destinations", tuple(queue for queue in queues if queue is not None))
 
-    def queue_of(self, place: Place) -> str | None:
-        """Return the queue that gets what goes to a destination of the ring; None where there is none.
+    def queue_of(self, place: Place) -> Place:
+        """Return what gets the messages of a destination of the ring: the queue of a slot; None where it has none.
+
+        A queue, and an exchange that is no slot, gets its own.
 
         Args:
-            place: a slot, a queue, or None for a hole.
+            place: a destination of the ring, or None for a hole.
         """
-        return self.owners.get(place) if isinstance(place, ExchangeRef) else place
+        if not isinstance(place, ExchangeRef) or place in self.other_exchanges:
+            return place
+        return self.owners.get(place)
 
     def __repr__(self) -> str:
         return (
@@ -104,10 +118,32 @@ class SlotTable:
 
     @property
     def slots(self) -> tuple[ExchangeRef, ...]:
-        """The exchanges that are destinations of the ring, in its order."""
-        return tuple(place for place in self.ring.destinations if isinstance(place, ExchangeRef))
+        """The slots, in the order of the ring."""
+        return tuple(
+            place
+            for place in self.ring.destinations
+            if isinstance(place, ExchangeRef) and place not in self.other_exchanges
+        )
 
-    def destination_for(self, key: str | bytes) -> str | None:
+    @property
+    def release(self) -> Release:
+        """The release of the ring."""
+        return self.ring.release
+
+    @property
+    def provenance(self) -> Provenance:
+        """The provenance of the ring."""
+        return self.ring.provenance
+
+    def with_release(self, release: Release) -> SlotTable:
+        """Return the same table under the rules of another release: an assumption.
+
+        Args:
+            release: the release whose rules apply.
+        """
+        return replace(self, ring=self.ring.with_release(release))
+
+    def destination_for(self, key: str | bytes) -> Place:
         """Return the queue of a routing key; None where its slot has none.
 
         Args:
@@ -129,15 +165,25 @@ class SlotTable:
         Raises:
             EmptyRingError, RowError, InputError: as in `HashRing.indices`.
         """
-        numbers: dict[str | None, int] = {queue: n for n, queue in enumerate(self.destinations)} | {None: -1}
-        found: NDArray[np.int32] = _numbers_of_places(self, numbers)[
-            self.ring.indices(keys, fill_null=fill_null)
-        ]
+        return self.indices_behind(self.ring.indices(keys, fill_null=fill_null))
+
+    def indices_of_all_seeds(self) -> NDArray[np.int32]:
+        """Return the queue of each of the 2^21 seeds, as in `indices`; all -1 on an empty ring."""
+        return self.indices_behind(self.ring.indices_of_all_seeds())
+
+    def indices_behind(self, indices: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Return indices into `destinations` for those into the destinations of the ring.
+
+        Args:
+            indices: the indices; -1 is a hole.
+        """
+        numbers: dict[Place, int] = {queue: n for n, queue in enumerate(self.destinations)}
+        found: NDArray[np.int32] = _numbers_of_places(self, {**numbers, None: -1})[indices]
         return found
 
-    def shares(self) -> dict[str | None, float]:
+    def shares(self) -> dict[Place, float]:
         """Return each queue's exact share of the 2^21 seeds; what has no queue under None."""
-        found: dict[str | None, float] = dict.fromkeys(self.destinations, 0.0)
+        found: dict[Place, float] = dict.fromkeys(self.destinations, 0.0)
         for place, share in self.ring.shares().items():
             queue = self.queue_of(place)
             found[queue] = found.get(queue, 0.0) + share  # exact: a share is a whole number of 2^-21
@@ -147,15 +193,15 @@ class SlotTable:
         """Return the exact share of the 2^21 seeds whose queue differs in the other table or ring.
 
         Args:
-            other: the table to compare with, or a ring of queues.
+            other: the table to compare with, or a ring without slots.
 
         Raises:
             InputError: `other` is neither.
         """
         import numpy as np
 
-        table = other if isinstance(other, SlotTable) else SlotTable(_ring_of(other), {})
-        numbers: dict[str | None, int] = {None: -1}
+        table = other if isinstance(other, SlotTable) else _without_slots(other)
+        numbers: dict[Place, int] = {None: -1}
         for queue in (*self.destinations, *table.destinations):
             numbers.setdefault(queue, len(numbers))
         one, two = _queues_of_seeds(self, numbers), _queues_of_seeds(table, numbers)
@@ -173,7 +219,7 @@ class SlotTable:
         Raises:
             InputError: a weight is none, or a queue would get no slot.
         """
-        return SlotTable(self.ring, assigned(self.slots, self.owners, dict(weights)))
+        return replace(self, owners=assigned(self.slots, self.owners, dict(weights)))
 
     def moved_slots(self, other: SlotTable) -> tuple[ExchangeRef, ...]:
         """Return the slots that another table gives to another queue, in the order of the ring.
@@ -183,14 +229,41 @@ class SlotTable:
         """
         return tuple(slot for slot in self.slots if self.owners.get(slot) != other.owners.get(slot))
 
+    def to_json(self) -> str:
+        """Return the table as JSON text: that of its ring, and ``slots``, with the queue of each slot or null."""
+        queues = {slot.name: self.owners.get(slot) for slot in self.slots}
+        return slot_json.dumps(self.ring.to_json(), queues)
 
-def _queues_of_seeds(table: SlotTable, numbers: Mapping[str | None, int]) -> NDArray[np.int32]:
+    @classmethod
+    def from_json(cls, text: str | bytes) -> SlotTable:
+        """Read the text that `to_json` made.
+
+        Args:
+            text: the JSON text; bytes are UTF-8.
+
+        Raises:
+            InputError: the text is that of no table, or is of a later format.
+        """
+        ring = HashRing.from_json(text)
+        queues = slot_json.loads(text)
+        named = {ExchangeRef(name): queue for name, queue in queues.items()}
+        places = set(ring.destinations)
+        if unbound := [slot for slot in named if slot not in places]:
+            raise InputError(
+                f"the table's {unbound[0]} is no destination of its ring: write it again with to_json"
+            )
+        others = {one for one in places if isinstance(one, ExchangeRef) and one not in named}
+        owners = {slot: queue for slot, queue in named.items() if queue is not None}
+        return cls(ring, owners, frozenset(others))
+
+
+def _queues_of_seeds(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
     """Return the number of the queue of each seed."""
     found: NDArray[np.int32] = _numbers_of_places(table, numbers)[table.ring.indices_of_all_seeds()]
     return found
 
 
-def _numbers_of_places(table: SlotTable, numbers: Mapping[str | None, int]) -> NDArray[np.int32]:
+def _numbers_of_places(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
     """Return the number of the queue of each destination of the ring; at the end that of a hole, whose index is -1."""
     import numpy as np
 
@@ -198,7 +271,6 @@ def _numbers_of_places(table: SlotTable, numbers: Mapping[str | None, int]) -> N
     return np.array([numbers[table.queue_of(place)] for place in places], np.int32)
 
 
-def _ring_of(other: object) -> HashRing:
-    check_ring(other)
-    assert isinstance(other, HashRing)  # noqa: S101  # it was checked
-    return other
+def _without_slots(ring: HashRing) -> SlotTable:
+    check_ring(ring)
+    return SlotTable(ring, {}, frozenset(one for one in ring.destinations if isinstance(one, ExchangeRef)))

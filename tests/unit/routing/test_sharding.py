@@ -8,6 +8,7 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import shard_names
+from rabbit_chx.routing.sharding import ShardName
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,27 @@ def test_shards_stand_by_node_and_then_by_number_as_text() -> None:
     assert len(names) == 24
     assert names[12] == "sharding: images - rabbit@b - 0"
     assert shard_names("images", ["rabbit@a"], 0) == ()
+
+
+@pytest.mark.parametrize("exchange", ["images", "a - b@c - 1", "sharding: x - n@h - 0", "日本"])
+def test_the_name_of_a_shard_says_what_it_is_of(exchange: str) -> None:
+    for text in shard_names(exchange, ["rabbit@a.example", "other@b"], 11):
+        name = ShardName.parsed(text)
+        assert name is not None
+        assert str(name) == text
+        assert name.exchange == exchange
+    assert ShardName.parsed("sharding: x - rabbit@a - 10") == ShardName("x", "rabbit@a", 10)
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [
+        "x",
+        "sharding: x - rabbit@a",
+        "sharding: x - a - 0",
+        "sharding: x - r@a - 01",
+        "sharding: x - r@a - 1 ",
+    ],
+)
+def test_other_queues_are_no_shards(queue: str) -> None:
+    assert ShardName.parsed(queue) is None

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rabbit_chx import ExchangeRef, HashRing, SlotTable
+from rabbit_chx import ExchangeRef, HashRing, Release, SlotTable
 from rabbit_chx.errors import EmptyRingError, InputError
+from rabbit_chx.routing import key_map_from_json
 
 SLOTS = [ExchangeRef(f"orders.slot.{n:02}") for n in range(32)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])
@@ -99,6 +101,71 @@ def test_a_table_is_a_value() -> None:
 def test_what_makes_no_table(ring: Any, owners: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         SlotTable(ring, owners)
+
+
+def test_another_exchange_of_the_ring_is_no_slot_and_keeps_its_keys() -> None:
+    audit = ExchangeRef("audit")
+    ring = HashRing.from_buckets([SLOTS[0], audit, SLOTS[1]])
+    table = SlotTable(ring, {SLOTS[0]: "a"}, frozenset([audit]))
+    assert (table.slots, table.destinations) == ((SLOTS[0], SLOTS[1]), ("a", audit))
+    assert set(table.reassigned({"b": 1}).owners) == {SLOTS[0], SLOTS[1]}
+    assert table.shares() == {
+        "a": ring.shares()[SLOTS[0]],
+        audit: ring.shares()[audit],
+        None: ring.shares()[SLOTS[1]],
+    }
+    with pytest.raises(InputError, match=r"^audit has a queue and is said to be no slot"):
+        SlotTable(ring, {audit: "a"}, frozenset([audit]))
+
+
+def test_a_table_as_json_is_its_ring_and_the_slots() -> None:
+    audit = ExchangeRef("audit")
+    ring = HashRing.from_buckets([SLOTS[0], audit, SLOTS[1], None, "plain"])
+    table = SlotTable(ring, {SLOTS[0]: "a"}, frozenset([audit]))
+    document = json.loads(table.to_json())
+    assert document["slots"] == {"orders.slot.00": "a", "orders.slot.01": None}
+    assert {name: value for name, value in document.items() if name != "slots"} == json.loads(ring.to_json())
+    for text in (table.to_json(), table.to_json().encode()):
+        assert SlotTable.from_json(text) == table
+        assert key_map_from_json(text) == table
+        assert HashRing.from_json(text) == ring  # who knows rings alone reads the ring
+    assert SlotTable.from_json(FOUR.to_json()) == FOUR
+    assert key_map_from_json(RING.to_json()) == RING
+    assert SlotTable.from_json(table.to_json()).provenance == "read"
+
+
+@pytest.mark.parametrize(
+    ("slots", "says"),
+    [
+        (None, "this is a ring without slots: read it with HashRing.from_json"),
+        (["a"], "the table's slots are no queue by slot"),
+        ({"orders.slot.00": 5}, "the table's slots are no queue by slot"),
+        ({"orders.slot.99": "a"}, "exchange orders.slot.99 is no destination of its ring"),
+        ({"": "a"}, "name"),
+    ],
+)
+def test_json_that_is_no_table(slots: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        SlotTable.from_json(json.dumps({**json.loads(RING.to_json()), "slots": slots}))
+
+
+def test_json_that_is_nothing_of_ours() -> None:
+    for text in ("", "[]", "{", '{"slots": {}}'):
+        with pytest.raises(InputError, match=r"no ring"):
+            key_map_from_json(text)
+
+
+def test_a_table_under_another_release_is_an_assumption() -> None:
+    other = FOUR.with_release(Release("3.12.14"))
+    assert (other.release, other.provenance) == (Release("3.12.14"), "assumed")
+    assert other.owners == FOUR.owners
+    assert (FOUR.release, FOUR.provenance) == (RING.release, "replayed")
+
+
+def test_all_seeds_are_those_of_the_queues() -> None:
+    counts = np.bincount(FOUR.indices_of_all_seeds(), minlength=4) / (1 << 21)
+    assert dict(zip(FOUR.destinations, counts.tolist(), strict=True)) == FOUR.shares()
+    assert set(SlotTable(RING, {}).indices_of_all_seeds().tolist()) == {-1}
 
 
 def test_an_empty_ring_has_no_answer() -> None:

@@ -1,0 +1,165 @@
+"""What goes to the destination whose number is a hash modulo their count: ``x-modulus-hash`` exchanges and super streams."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, ModulusHashExchange, SuperStream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rabbit_chx.routing import Destination, Place, Release
+
+__all__ = ["ModuloKind", "ModuloMap", "StreamClient", "modulo_movement"]
+
+ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
+StreamClient: TypeAlias = Literal["java", "rstream"]
+
+_PHASH2 = 1 << 27
+#: The client for Python has 128 bits. For that every share is the ideal one, to all digits of a float.
+_MURMUR = {"java": 1 << 32, "rstream": 1 << 128}
+_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModuloMap:
+    """An ``x-modulus-hash`` exchange, or a super stream. A value.
+
+    Attributes:
+        name: the exchange's name.
+        kind: ``x-modulus-hash`` or ``super-stream``.
+        bindings: ``(destination, binding key)`` pairs; for a super stream in the order of its partitions.
+        release: the release whose rules apply; None for the newest. The partition of a super stream is chosen by the client.
+        client: the client that publishes to a super stream: ``java``, which hashes as those for .NET and Go do, or ``rstream``.
+    """
+
+    name: str
+    kind: ModuloKind
+    bindings: tuple[tuple[Destination, str], ...]
+    release: Release | None = None
+    client: StreamClient = "java"
+
+    @property
+    def mirror(self) -> ModulusHashExchange | SuperStream:
+        """What routes.
+
+        Raises:
+            InputError: a binding is none, or a super stream has no partition or an exchange as one.
+        """
+        if self.kind == "x-modulus-hash":
+            return ModulusHashExchange(self.name, self.bindings, self.release)
+        streams = [place for place, _ in self.bindings]
+        if others := [place.name for place in streams if isinstance(place, ExchangeRef)]:
+            raise InputError(f"a partition of a super stream is a stream, and {others[0]!r} is an exchange")
+        return SuperStream(map(str, streams), [key for _, key in self.bindings])
+
+    @property
+    def numbered(self) -> tuple[Destination, ...]:
+        """The destination of each number, from 0."""
+        mirror = self.mirror
+        return mirror.destinations if isinstance(mirror, ModulusHashExchange) else mirror.partitions
+
+    @property
+    def destinations(self) -> tuple[Destination, ...]:
+        """The destinations, each once."""
+        return tuple(dict.fromkeys(self.numbered))
+
+    @property
+    def hashes(self) -> int:
+        """How many values the hash has."""
+        return _PHASH2 if self.kind == "x-modulus-hash" else _MURMUR[self.client]
+
+    def shares(self) -> dict[Place, float]:
+        """Return the exact share of the hashes of each destination; nothing without bindings."""
+        numbered, shares = self.numbered, Counter[Any]()
+        whole, rest = divmod(self.hashes, len(numbered)) if numbered else (0, 0)
+        for number, place in enumerate(numbered):
+            shares[place] += whole + (number < rest)
+        return {place: count / self.hashes for place, count in shares.items()}
+
+    def route_all(self, messages: Sequence[Mapping[str, Any]]) -> list[Place]:
+        """Return where messages go; None where nothing is bound.
+
+        Args:
+            messages: the arguments of `ModulusHashExchange.route`; for a super stream a ``routing_key``, and no more.
+
+        Raises:
+            InputError: a message cannot be sent.
+            NotDeterminedError: nobody can know the order of the bindings, on that release.
+        """
+        mirror = self.mirror
+        if isinstance(mirror, ModulusHashExchange):
+            return [mirror.route(**message) for message in messages]
+        if any(message.keys() != {"routing_key"} for message in messages):
+            raise InputError(
+                f"the client hashes the routing key alone for the super stream {self.name!r}: leave the rest out"
+            )
+        return [mirror.partition_for(message["routing_key"], self.client) for message in messages]
+
+    def bound(self, destination: Destination, key: str) -> ModuloMap:
+        """Return the map with one binding more; a super stream gets a partition at its end.
+
+        Args:
+            destination: what is bound.
+            key: the binding key.
+        """
+        return replace(self, bindings=(*self.bindings, (destination, key)))
+
+    def unbound(self, destination: Destination, key: str | None = None) -> ModuloMap:
+        """Return the map without the bindings of a destination.
+
+        Args:
+            destination: what is unbound.
+            key: the binding key; None for all.
+
+        Raises:
+            InputError: there is no such binding.
+        """
+        left = tuple(one for one in self.bindings if one[0] != destination or key not in (None, one[1]))
+        if len(left) == len(self.bindings):
+            which = f"{destination!s}" if key is None else f"{destination!s} with the key {key!r}"
+            raise InputError(f"{which} is not bound to {self.name}: give one that is")
+        return replace(self, bindings=left)
+
+
+def modulo_movement(before: ModuloMap, after: ModuloMap) -> MovementMatrix:
+    """Return the exact movement between two maps of one kind, over all hashes.
+
+    Args:
+        before: the map before the change.
+        after: the map after it.
+
+    Returns:
+        Shares. Without bindings all of them are in the place None.
+    """
+    import numpy as np
+
+    places: list[tuple[Place, ...]] = [one.numbered or (None,) for one in (before, after)]
+    names: list[dict[Place, int]] = [{p: n for n, p in enumerate(dict.fromkeys(one))} for one in places]
+    columns = [np.array([names[n][p] for p in one]) for n, one in enumerate(places)]
+    sizes = [len(one) for one in places]
+    period, hashes = math.lcm(*sizes), before.hashes
+    whole, rest = divmod(hashes, period)
+    amounts = np.zeros(len(names[0]) * len(names[1]))
+    for start in range(0, min(period, hashes), _AT_ONCE):
+        numbers = np.arange(start, min(start + _AT_ONCE, period, hashes))
+        pairs = columns[0][numbers % sizes[0]] * len(names[1]) + columns[1][numbers % sizes[1]]
+        weights = whole / hashes + (numbers < min(rest, 1 << 62)) / hashes
+        amounts += np.bincount(pairs, weights, len(amounts))
+    cells = amounts.reshape(len(names[0]), len(names[1]))
+    return matrix_of(
+        {
+            (source, target): float(cells[row, column])
+            for source, row in names[0].items()
+            for target, column in names[1].items()
+            if cells[row, column]
+        },
+        before,
+        after,
+    )

@@ -1,0 +1,81 @@
+"""The sketch of heavy keys: its bounds, against an exact count of each key."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import repeat
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rabbit_chx.analysis import KeyCount, KeySketch
+from rabbit_chx.errors import InputError
+
+STREAMS = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=200)
+
+
+def exact(stream: list[tuple[int, int]]) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for key, messages in stream:
+        counts[key] += messages
+    return counts
+
+
+@given(STREAMS, st.integers(1, 12))
+def test_the_bounds_hold_for_each_key(stream: list[tuple[int, int]], counters: int) -> None:
+    sketch, counts = KeySketch(counters), exact(stream)
+    for key, messages in stream:
+        sketch.add(key, messages)
+    held = {one.key: one for one in sketch.heaviest(counters)}
+    assert sketch.messages == sum(counts.values())
+    assert len(held) == min(counters, len(counts))
+    for key, messages in counts.items():
+        if key in held:
+            assert held[key].least <= messages <= held[key].most
+            assert held[key].most - held[key].least <= sketch.unseen_at_most
+        else:
+            assert messages <= sketch.unseen_at_most
+    heaviest = [0, *(messages for _, messages in counts.most_common())]
+    for j in range(min(counters, len(heaviest))):
+        assert sketch.unseen_at_most * (counters - j) <= sketch.messages - sum(heaviest[: j + 1])
+    assert {key for key, messages in counts.items() if messages * counters > sketch.messages} <= set(held)
+
+
+def test_few_heavy_keys_and_a_long_tail_are_told_exactly_enough() -> None:
+    """100 counters for 20,000 keys: the five heavy ones are found, in their order, each to less than 1/95 of the tail."""
+    numbers = random.Random(20261121)  # noqa: S311  # no secret
+    heavy = {f"heavy-{n}": 5_000 - 600 * n for n in range(5)}
+    tail = [f"tail-{numbers.randrange(20_000)}" for _ in range(30_000)]
+    stream = [*tail, *(key for key, messages in heavy.items() for key in repeat(key, messages))]
+    numbers.shuffle(stream)
+    sketch = KeySketch(100)
+    for key in stream:
+        sketch.add(key)
+    for found, (key, messages) in zip(sketch.heaviest(5), heavy.items(), strict=True):
+        assert found.key == key
+        assert found.least <= messages <= found.most <= messages + len(tail) / 95
+
+
+def test_the_worst_stream_for_it_keeps_the_bound() -> None:
+    """Each key is new: no counter can be right, and none is more wrong than the bound says."""
+    sketch = KeySketch(10)
+    for key in range(1_000):
+        sketch.add(key)
+    assert sketch.unseen_at_most == 100
+    assert all(one.least == 1 for one in sketch.heaviest(10))
+
+
+def test_no_counter_is_taken_over_while_there_is_a_free_one() -> None:
+    sketch = KeySketch(3)
+    for key in "abcaab":
+        sketch.add(key)
+    assert sketch.heaviest(2) == (KeyCount("a", 3, 3), KeyCount("b", 2, 2))
+    assert sketch.unseen_at_most == 1
+
+
+@pytest.mark.parametrize("counters", [0, -1, 1.5, True])
+def test_a_sketch_needs_counters(counters: int) -> None:
+    with pytest.raises(InputError, match="give a whole number from 1"):
+        KeySketch(counters)
