@@ -1,0 +1,45 @@
+"""What handles messages: consumers that keep order, repeated messages recognized, order checked."""
+
+from __future__ import annotations
+
+from rabbit_chx.consuming.consumer_group import ConsumerGroup
+from rabbit_chx.consuming.deduplication_report import DeduplicationReport
+from rabbit_chx.consuming.deduplicator import Deduplicator
+from rabbit_chx.consuming.group_message import GroupMessage
+from rabbit_chx.consuming.group_pace import GroupPace
+from rabbit_chx.consuming.group_status import GroupStatus, MemberStatus, QueueConsumer, QueueStatus
+from rabbit_chx.consuming.group_warnings import GroupFinding, group_findings
+from rabbit_chx.consuming.journal_entry import JOURNAL, JournalEntry
+from rabbit_chx.consuming.order_checker import OrderChecker
+from rabbit_chx.consuming.order_report import OrderFault, OrderReport
+from rabbit_chx.consuming.pseudo_queue_consumer import PseudoQueueConsumer
+from rabbit_chx.consuming.roster import QueueClaim, Roster, RosterMember
+from rabbit_chx.consuming.shard_consumer import ShardConsumer
+from rabbit_chx.consuming.shard_message import ShardMessage
+from rabbit_chx.consuming.sqlite_deduplicator import SqliteDeduplicator
+
+__all__ = [
+    "JOURNAL",
+    "ConsumerGroup",
+    "DeduplicationReport",
+    "Deduplicator",
+    "GroupFinding",
+    "GroupMessage",
+    "GroupPace",
+    "GroupStatus",
+    "JournalEntry",
+    "MemberStatus",
+    "OrderChecker",
+    "OrderFault",
+    "OrderReport",
+    "PseudoQueueConsumer",
+    "QueueClaim",
+    "QueueConsumer",
+    "QueueStatus",
+    "Roster",
+    "RosterMember",
+    "ShardConsumer",
+    "ShardMessage",
+    "SqliteDeduplicator",
+    "group_findings",
+]

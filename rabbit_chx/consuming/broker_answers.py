@@ -1,0 +1,53 @@
+"""What is asked of the broker through aiormq: each wait is bounded, and what aiormq raises becomes one of our errors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from aiormq import exceptions as aiormq_errors
+
+from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.connection.aio_pika_opening import refusal_told_by, said_by
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rabbit_chx.errors import RabbitChxError
+
+__all__ = ["REPLY_S", "answered"]
+
+#: How long the broker may take to answer, in seconds.
+REPLY_S = 30.0
+
+
+@contextlib.asynccontextmanager
+async def answered(where: str, queue: str | None = None) -> AsyncIterator[None]:
+    """Bound the wait in a block, and raise our errors in place of those that aiormq raises in it.
+
+    Args:
+        where: the broker's address without password, for errors.
+        queue: the queue that it is about.
+
+    Raises:
+        BrokerTimeoutError: there is no answer in time.
+        ConnectionLostError: the connection is lost.
+        RabbitChxError: the broker refuses it.
+    """
+    error: RabbitChxError
+    try:
+        async with asyncio.timeout(REPLY_S):
+            yield
+    except TimeoutError:
+        error = BrokerTimeoutError(
+            f"{where}: no answer within {REPLY_S:g} s: look at the broker's log and alarms", queue=queue
+        )
+    except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
+        error = error_for(*refusal_told_by(refusal), where=where, queue=queue)
+    except (aiormq_errors.AMQPError, OSError, RuntimeError) as cause:
+        error = ConnectionLostError(f"{where}: the connection was lost ({said_by(cause)})", queue=queue)
+    else:
+        return
+    raise error

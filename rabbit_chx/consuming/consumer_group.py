@@ -1,0 +1,282 @@
+"""A group of consumers that keep order, on aio-pika. The broker elects who handles which queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING
+
+from rabbit_chx.consuming.group_base import default_member, group_settings, queue_names, static_share
+from rabbit_chx.consuming.group_member import GroupMember
+from rabbit_chx.consuming.group_pace import GroupPace
+from rabbit_chx.consuming.group_session import GroupSession
+from rabbit_chx.consuming.handling import Handling
+from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.consuming.seat import Seat
+from rabbit_chx.consuming.seat_runner import SeatRunner
+from rabbit_chx.errors import HandlerError, InputError, MissingExtraError, RabbitChxError
+from rabbit_chx.publishing import Retries
+from rabbit_chx.publishing.outage import Outage
+from rabbit_chx.routing import Release
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+    from typing import Self
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.consuming.group_base import GroupQueues
+    from rabbit_chx.consuming.group_channels import GroupChannels
+    from rabbit_chx.consuming.group_message import GroupMessage
+    from rabbit_chx.consuming.handling import OnFailure
+
+__all__ = ["ConsumerGroup"]
+
+_log = logging.getLogger(__name__)
+_PRIORITIES_FROM = (4, 0, 0)
+
+
+class ConsumerGroup:
+    """One member of a group that shares queues and keeps the order of each queue.
+
+    Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker gives each queue to
+    the member with the highest priority, and finishes with the old one first. Use it in an ``async with`` block.
+
+    Args:
+        url: the AMQP URI, or the settings of a connection.
+        queues: the names of the queues; or a `HashRing` or a `SlotTable`, whose queues they are.
+        member: a name that no other member has and that stays the same after a restart, such as that of the pod; by default the
+            host's name and the process id.
+        weight: how much this member takes: one of weight 2 gets twice as many queues as one of weight 1.
+        lanes: how many messages of one queue are handled at a time. All messages of a key have one lane, so their order is kept.
+        prefetch: how many messages of one queue the broker may deliver ahead, at least `lanes`. When a queue changes hands,
+            the old member handles these first.
+        retries: how often a message is given to the handler again after the handler raised. It stays in its place meanwhile.
+        backoff_s: seconds before the first repetition; each further one waits twice as long, at most 30 s.
+        on_failure: what follows the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place
+            for the next member. ``dead-letter``: the message is rejected and goes to the queue's dead-letter exchange.
+        on_gained: an async function of the queue's name, called before the first message of a queue that this member gets.
+        on_lost: an async function of the queue's name, called when this member no longer has a queue.
+        pace: the times of the group.
+        journal: the stream in which the members tell of each other and which gives the generations. None for no journal.
+        static: (index, count): this member consumes each count-th queue only. For releases before 4.0, which ignore priorities.
+        reconnect_timeout_s: for how long to connect again after a loss, in seconds; 0 does not.
+        reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 5 s.
+
+    Raises:
+        InputError: an argument cannot work.
+        UriError: the URL is malformed, or has a parameter that is not supported.
+    """
+
+    def __init__(
+        self,
+        url: str | ConnectionSettings,
+        queues: GroupQueues,
+        *,
+        member: str | None = None,
+        weight: float = 1.0,
+        lanes: int = Handling.lanes,
+        prefetch: int = Handling.prefetch,
+        retries: int = Handling.retries,
+        backoff_s: float = Handling.backoff_s,
+        on_failure: OnFailure = Handling.on_failure,
+        on_gained: Callable[[str], Awaitable[None]] | None = None,
+        on_lost: Callable[[str], Awaitable[None]] | None = None,
+        pace: GroupPace | None = None,
+        journal: str | None = JOURNAL,
+        static: tuple[int, int] | None = None,
+        reconnect_timeout_s: float = Retries.reconnect_timeout_s,
+        reconnect_backoff_s: float = Retries.backoff_s,
+    ) -> None:
+        self._settings = group_settings(url)
+        self.queues = static_share(queue_names(queues), static)
+        self._member = GroupMember(
+            default_member() if member is None else member,
+            weight,
+            Handling(lanes, prefetch, retries, backoff_s, on_failure=on_failure),
+            pace or GroupPace(),
+            {"gained": on_gained, "lost": on_lost},
+            journal,
+        )
+        self.member = self._member.name
+        self._static = static
+        self._retries = Retries(reconnect_timeout_s=reconnect_timeout_s, backoff_s=reconnect_backoff_s)
+        self._stop = asyncio.Event()
+        self._channels: GroupChannels | None = None
+        self._session: GroupSession | None = None
+        self._seats: dict[str, Seat] = {}
+        self._runs = False
+        self.reconnects = 0
+
+    # -- what is known
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The queues that this member has now."""
+        return tuple(queue for queue, seat in self._seats.items() if seat.held)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The members that share the queues, as the journal tells them; empty without a journal."""
+        return () if self._session is None else tuple(sorted(self._session.roster.members))
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The member that is to have each queue, as the journal tells it; empty without a journal."""
+        return {} if self._session is None else self._session.roster.owners()
+
+    def __repr__(self) -> str:
+        return f"<ConsumerGroup member={self.member!r} at {self._settings.masked_url}: {len(self.held)} of {len(self.queues)} queues>"
+
+    # -- its life
+
+    async def __aenter__(self) -> Self:
+        """Connect, and check that the queues are fit for a group.
+
+        Raises:
+            NotFoundError: there is no such queue.
+            MismatchError: a queue is no quorum queue, or has no single active consumer.
+            BrokerRefusedError: the broker refuses the login or the vhost.
+            UnreachableError: nothing answers at the address.
+            MissingExtraError: aio-pika is not installed.
+        """
+        self._channels = await _opened(self._settings)
+        try:
+            await self._check(self._channels)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        channels, self._channels = self._channels, None
+        if channels is not None:
+            await channels.close()
+
+    def stop(self) -> None:
+        """Let `run` finish the messages in hand, give the others back in order, and return. May be called from a signal's handler
+        of asyncio.
+        """
+        self._stop.set()
+
+    async def run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
+        """Handle messages until `stop` is called or the task is cancelled.
+
+        A message is acknowledged when the handler returns. If the handler raises, it gets the message again.
+
+        Args:
+            handle: an async function of a message.
+
+        Raises:
+            HandlerError: the handler failed with a message at each attempt, and `on_failure` is ``stop``.
+            ConnectionLostError: the connection is lost and did not come back in time.
+            BrokerRefusedError: the broker refuses something, and another attempt would not help.
+            InputError: the group is not open, or runs already; or another process is a member of this name.
+        """
+        if self._channels is None:
+            raise InputError(
+                "the group is not open: use it as 'async with ConsumerGroup(url, queues) as group:'"
+            )
+        if self._runs:
+            raise InputError("the group runs already: call run once")
+        self._runs = True
+        try:
+            await self._run(handle)
+        finally:
+            self._runs = False
+
+    async def _run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
+        self._seats = {
+            queue: Seat(queue, self._member.handling, journal=self._member.journal is not None)
+            for queue in self.queues
+        }
+        runners: list[SeatRunner] = []
+        outage: Outage | None = None
+        while not self._stop.is_set():
+            channels, self._channels = self._channels, None
+            try:
+                if channels is None:
+                    channels = await _opened(self._settings)
+                    self.reconnects += 1
+                session = self._session = GroupSession(channels, self._member, handle)
+                if not runners:
+                    runners = [SeatRunner(seat, session) for seat in self._seats.values()]
+                for runner in runners:
+                    runner.session = session
+                    runner.seat.stopping = False
+                await session.run(runners, self._stop)
+            except (HandlerError, InputError):
+                raise
+            except RabbitChxError as cause:
+                if self._session is not None and self._session.handled_count:
+                    outage = None  # the connection had worked
+                outage = await self._waited(outage, cause)
+        self._session = None
+
+    async def _waited(self, outage: Outage | None, cause: RabbitChxError) -> Outage:
+        """Wait before the next attempt to connect, and return the outage.
+
+        Raises:
+            RabbitChxError: no attempt is left, or none would help.
+        """
+        if outage is None:
+            outage = Outage(self._retries, cause, time.monotonic())
+        else:
+            outage.last = cause
+        if not outage.may_be_cured(cause):
+            raise outage.ended_by(cause) from cause
+        wait_s = outage.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
+        if wait_s is None:
+            raise outage.given_up(time.monotonic()) from cause
+        outage.attempts += 1
+        _log.warning("group member %s: %s; connecting again in %.1f s", self.member, cause, wait_s)
+        try:
+            async with asyncio.timeout(wait_s):
+                await self._stop.wait()
+        except TimeoutError:
+            pass
+        return outage
+
+    async def _check(self, channels: GroupChannels) -> None:
+        """Look at the release and at each queue."""
+        numbers = Release(channels.server_version).numbers
+        if numbers < _PRIORITIES_FROM and self._static is None:
+            _log.warning(
+                "RabbitMQ %s ignores the priority of consumers under a single active consumer: the member that comes first keeps every "
+                "queue until it leaves. The order is kept. To share the queues, give static=(index, count), or upgrade to 4.0",
+                channels.server_version,
+            )
+        for queue in self.queues:
+            arguments = await channels.queue_arguments(queue)
+            if arguments is None:
+                _log.warning(
+                    "queue %s: whether it is a quorum queue with a single active consumer is not known, since the user may not "
+                    "declare it; without these the order is not kept",
+                    queue,
+                )
+            elif (
+                self._member.handling.on_failure == "dead-letter"
+                and "x-dead-letter-exchange" not in arguments
+            ):
+                _log.warning(
+                    "queue %s has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
+                    "cannot handle is lost",
+                    queue,
+                )
+
+
+async def _opened(settings: ConnectionSettings) -> GroupChannels:
+    try:
+        from rabbit_chx.consuming.group_channels import GroupChannels
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            f"ConsumerGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[aio]'"
+        ) from None
+    return await GroupChannels.open(settings)

@@ -1,0 +1,180 @@
+"""Whether consumers handle the messages of each key in order, for tests: each message has its key's next number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain, islice
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from rabbit_chx.consuming.order_report import OrderFault, OrderReport
+from rabbit_chx.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["OrderChecker"]
+
+_SAMPLES = 5  # of each kind of fault
+
+
+class OrderChecker:
+    """Checks that the messages of each key are handled in the order of their numbers.
+
+    The publisher of the test numbers the messages of each key: `first`, and then always one more. The handler tells each
+    message to `handled` at the moment of its effect. Threads and tasks may share a checker. If the handlers are in several
+    processes, let them write down what they handle in one place, such as a table, and tell the checker afterwards, in that
+    order.
+
+    Args:
+        first: the number of each key's first message.
+
+    Example::
+
+        checker = OrderChecker()
+
+
+        async def handle(message):
+            checker.handled(message.routing_key, int(message.body), redelivered=message.redelivered)
+
+
+        ...
+        report = checker.report(sent={"customer-1": 500, "customer-2": 500})
+        assert report.ok, report
+    """
+
+    def __init__(self, *, first: int = 0) -> None:
+        self._first = first
+        self._lock = Lock()
+        self._keys: dict[str, _KeyHistory] = {}
+        self._found = _Found()
+        self._messages = self._repeated = self._redelivered = 0
+
+    def handled(self, key: str, number: int, *, redelivered: bool = False) -> None:
+        """Note that a message was handled.
+
+        Args:
+            key: the key, within which order matters; mostly the routing key.
+            number: the message's number among those of its key.
+            redelivered: whether the broker marked it as redelivered.
+
+        Raises:
+            InputError: the number is not an int.
+        """
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise InputError(f"the number of a message of key {key!r} is {number!r:.60}: give an int")
+        with self._lock:
+            self._messages += 1
+            history = self._keys.setdefault(key, _KeyHistory(self._first))
+            if number < self._first:
+                self._found.add("unexpected", key, number, f"numbers begin at {self._first:,}")
+                return
+            if skipped := history.broken_off_by(number):
+                self._found.add("stale", key, history.last, _stale(skipped))
+            is_repeat = history.has(number)
+            if is_repeat:
+                self._repeated += 1
+                self._redelivered += redelivered
+            elif number < history.highest:
+                self._found.add("out of order", key, number, f"{history.highest:,} was handled before it")
+            history.add(number, is_repeat=is_repeat)
+
+    def report(self, sent: Mapping[str, int] | None = None) -> OrderReport:
+        """Return what was found so far.
+
+        Args:
+            sent: how many messages were sent of each key. With it the report knows of messages that are lost at the end of a
+                key, and of messages that nobody sent. None where that is not known.
+        """
+        with self._lock:
+            found = self._found.copy()
+            for key in sorted({*self._keys, *(sent or ())}):
+                history = self._keys.get(key) or _KeyHistory(self._first)
+                if skipped := history.broken_off_by(None):
+                    found.add("stale", key, history.last, _stale(skipped))
+                end = history.highest + 1 if sent is None else self._first + sent.get(key, 0)
+                found.add_many("lost", key, history.missing(end), "it never came")
+                found.add_many("unexpected", key, history.beyond(end), "nobody sent it")
+            return OrderReport(
+                messages=self._messages,
+                keys=len(self._keys),
+                out_of_order=found.counts["out of order"],
+                stale=found.counts["stale"],
+                lost=found.counts["lost"],
+                repeated=self._repeated,
+                redelivered=self._redelivered,
+                unexpected=found.counts["unexpected"],
+                faults=tuple(found.samples),
+            )
+
+
+class _KeyHistory:
+    """Which numbers of a key were handled, and which was the last."""
+
+    def __init__(self, first: int) -> None:
+        self.highest = self.last = first - 1
+        self._next = first  # all below it were handled
+        self._apart: set[int] = set()  # those above it
+        self._in_rerun = False  # the last one was a repeat
+
+    def has(self, number: int) -> bool:
+        return number < self._next or number in self._apart
+
+    def add(self, number: int, *, is_repeat: bool) -> None:
+        self.last, self._in_rerun = number, is_repeat
+        self.highest = max(self.highest, number)
+        if number >= self._next:
+            self._apart.add(number)
+        while self._next in self._apart:
+            self._apart.remove(self._next)
+            self._next += 1
+
+    def broken_off_by(self, number: int | None) -> int:
+        """Return how many handled numbers a run of repeats leaves out if this number is next; None is the end."""
+        if not self._in_rerun:
+            return 0
+        end = self.highest + 1 if number is None else number
+        apart = sum(self.last < one < end for one in self._apart)
+        return max(0, min(self._next, end) - self.last - 1) + apart
+
+    def missing(self, end: int) -> tuple[int, Iterator[int]]:
+        """Return how many numbers below `end` were not handled, and these."""
+        inside = sum(number < end for number in self._apart)
+        numbers = (number for number in range(self._next, end) if number not in self._apart)
+        return max(0, end - self._next - inside), numbers
+
+    def beyond(self, end: int) -> tuple[int, Iterator[int]]:
+        """Return how many numbers from `end` on were handled, and these."""
+        apart = sorted(number for number in self._apart if number >= end)
+        numbers = chain(range(end, self._next), apart)
+        return max(0, self._next - end) + len(apart), numbers
+
+
+class _Found:
+    """Faults, counted by kind, with the first few of each kind."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.samples: list[OrderFault] = []
+
+    def copy(self) -> _Found:
+        other = _Found()
+        other.counts, other.samples = Counter(self.counts), list(self.samples)
+        return other
+
+    def add(self, kind: str, key: str, number: int, says: str) -> None:
+        self.add_many(kind, key, (1, iter((number,))), says)
+
+    def add_many(self, kind: str, key: str, faults: tuple[int, Iterator[int]], says: str) -> None:
+        count, numbers = faults
+        room = max(0, _SAMPLES - self.counts[kind])
+        self.samples += [OrderFault(kind, key, number, says) for number in islice(numbers, room)]
+        self.counts[kind] += count
+
+
+def _stale(skipped: int) -> str:
+    return (
+        f"it came again, and the {skipped:,} after it did not"
+        if skipped > 1
+        else "it came again, and the one after it did not"
+    )

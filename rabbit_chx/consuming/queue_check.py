@@ -1,0 +1,76 @@
+"""Whether a queue keeps order: a quorum queue with a single active consumer. AMQP tells it only when a declaration is refused.
+
+A declaration of a queue that exists, with other arguments, changes nothing and is refused with the first argument that
+differs and its value (rabbitmq-server v4.3.6, rabbit_misc.erl, ``assert_args_equivalence1/4``). So the declarations go on
+with what the refusals have told until none is refused, and the arguments are known.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.errors import MismatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["WANTED", "learned_arguments"]
+
+#: What a queue needs so that a group keeps order.
+WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+_MOST_ARGUMENTS = 30
+_REFUSAL = re.compile(
+    r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
+    r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",
+    re.DOTALL,
+)
+_REMEDY = (
+    "a group needs quorum queues with a single active consumer: declare the queue anew with "
+    'arguments = { x-queue-type = "quorum", x-single-active-consumer = true }; neither can be changed later'
+)
+
+
+def learned_arguments(queue: str) -> Generator[dict[str, Any], str | None, dict[str, Any] | None]:
+    """Yield arguments to declare a queue with, take the broker's refusal, and return the arguments of the queue.
+
+    Send None for a declaration that the broker accepts.
+
+    Args:
+        queue: the name of the queue, which exists.
+
+    Returns:
+        The arguments that the queue was declared with; None where the refusals do not tell them.
+
+    Raises:
+        MismatchError: the queue is no quorum queue, or has no single active consumer.
+    """
+    arguments = dict(WANTED)
+    for _ in range(_MOST_ARGUMENTS):
+        refusal = yield dict(arguments)
+        if refusal is None:
+            return arguments
+        found = _REFUSAL.search(refusal)
+        if found is None:
+            return None
+        name = found["name"]
+        if name in WANTED or name == "durable":
+            current = found["value"] or found["bare"] or "not set"
+            raise MismatchError(
+                f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406
+            )
+        if found["value"] is None:
+            return None
+        arguments[name] = _value(found["value"], found["type"])
+    return None
+
+
+def _value(text: str, kind: str) -> Any:  # noqa: ANN401  # as the type says
+    if kind == "bool":
+        return text == "true"
+    if kind in ("longstr", "binary"):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,169 @@
+"""A consumer of a queue, and what it holds."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+from zlib import crc32
+
+from rabbit_chx.consuming.seat_commands import Ack, AwaitTime, FetchParked, Note, Reply, Start
+
+if TYPE_CHECKING:
+    from rabbit_chx.consuming.handling import Handling
+    from rabbit_chx.consuming.seat_commands import DeliveredMessage, SeatCommand
+
+__all__ = ["POLL", "TAKING", "HandledMessage", "QueueLine"]
+
+#: Why the line waits: to ask the parking queue again, and for the end of a hand-over.
+POLL, TAKING = "poll", "taking"
+_POLL_S = 0.05
+
+
+@dataclass(slots=True)
+class HandledMessage:
+    """A message in hand."""
+
+    delivery: DeliveredMessage
+    attempt: int = 1
+    running: bool = True
+
+
+@dataclass(slots=True)
+class QueueLine:
+    """A consumer of the queue, on a channel of its own.
+
+    Attributes:
+        number: tells it from the other lines of the seat.
+        priority: its ``x-priority``.
+        state: opening; open; draining (another consumer was elected, and it finishes what it holds); retiring (it finishes what
+            is in hand, and the rest goes back); ended (it is being closed).
+        pending: what was delivered and not started, in the order of the queue.
+        working: what is in hand, by lane.
+        generation: the generation of its claim; None before, and without a journal.
+        claim: whether the claim was not made yet, asked for, or had.
+        begin: the marker up to whose `end` the parking queue is read now.
+        polling: whether the parking queue is being asked, or is asked again in a moment.
+        fetching: whether the answer of the parking queue is on its way.
+        failed: whether a message in it stops the group.
+        probed: whether all is here that was delivered before another consumer outranked it.
+    """
+
+    number: int
+    priority: int
+    state: Literal["opening", "open", "draining", "retiring", "ended"] = "opening"
+    pending: deque[DeliveredMessage] = field(default_factory=deque)
+    working: dict[int, HandledMessage] = field(default_factory=dict)
+    generation: int | None = None
+    claim: Literal["none", "asked", "had"] = "none"
+    begin: DeliveredMessage | None = None
+    polling: bool = False
+    fetching: bool = False
+    failed: bool = False
+    probed: bool = False
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether nothing of it is in hand, delivered or asked for."""
+        return not (self.pending or self.working or self.begin or self.fetching or self.claim == "asked")
+
+    def start_pending(self, handling: Handling, most: int) -> list[SeatCommand]:
+        """Start the messages whose lane is free, and obey the markers before which all is handled. Nothing passes a marker.
+
+        Args:
+            handling: the lanes.
+            most: the most messages to start.
+        """
+        commands: list[SeatCommand] = []
+        kept: deque[DeliveredMessage] = deque()
+        busy = set(self.working)
+        free = min(most, handling.lanes - len(busy))
+        while self.pending and free > 0:
+            delivery = self.pending.popleft()
+            if delivery.marker is not None:
+                if self.working or kept:
+                    self.pending.appendleft(delivery)
+                    break
+                commands += self._obey(delivery, handling)
+                if self.begin is not None:
+                    break
+                continue
+            lane = crc32(delivery.key.encode()) % handling.lanes if handling.lanes > 1 else 0
+            if lane in busy:
+                kept.append(delivery)
+                continue
+            free -= 1
+            busy.add(lane)
+            self.working[lane] = HandledMessage(delivery)
+            commands.append(Start(self.number, delivery, 1, self.generation))
+        self.pending.extendleft(reversed(kept))
+        return commands
+
+    # -- hand-over of a slot
+
+    def read_park(self) -> list[SeatCommand]:
+        """Ask the parking queue for its next message, unless one is in hand or asked for."""
+        if self.polling or self.working or self.begin is None or self.begin.marker is None:
+            return []
+        self.polling = self.fetching = True
+        return [FetchParked(self.number, self.begin.marker.park)]
+
+    def fetched(self, delivery: DeliveredMessage | None) -> list[SeatCommand]:
+        """Take a message of the parking queue.
+
+        Args:
+            delivery: the message; None where the queue is empty.
+        """
+        self.polling = self.fetching = False
+        if self.state in ("retiring", "ended"):
+            return []  # what came goes back when the line ends
+        if delivery is None:
+            self.polling = True
+            return [AwaitTime(self.number, POLL, _POLL_S)]
+        if delivery.marker is None:
+            self.working[0] = HandledMessage(delivery)
+            return [Start(self.number, delivery, 1, self.generation)]
+        begin = self.begin
+        if begin is None or delivery.marker.kind != "end" or delivery.marker.slot != _slot(begin):
+            return [Ack(self.number, delivery.tag)]  # of a hand-over that was given up
+        self.begin = None
+        replies: list[SeatCommand] = []
+        if begin.reply_to and begin.marker:
+            replies = [Reply(self.number, begin.reply_to, begin.marker.reply("taken"))]
+        return [Ack(self.number, begin.tag), Ack(self.number, delivery.tag), *replies]
+
+    def end_late(self, queue: str, reason: str, handling: Handling) -> list[SeatCommand]:
+        """Go on without the end of a hand-over, where it is still awaited.
+
+        Args:
+            queue: the queue of the line.
+            reason: the reason of the wait, which names the hand-over.
+            handling: for how long it was awaited.
+        """
+        if self.begin is None or reason != f"{TAKING} {self.begin.tag}":
+            return []
+        if self.fetching:  # its answer would be held by nobody
+            return [AwaitTime(self.number, reason, _POLL_S)]
+        slot, tag, self.begin = _slot(self.begin), self.begin.tag, None
+        says = (
+            f"the hand-over of {slot} to {queue} did not end within {handling.park_timeout_s:g} s: what is parked is left to "
+            "whoever moves the slot"
+        )
+        return [Note(says), Ack(self.number, tag)]
+
+    def _obey(self, delivery: DeliveredMessage, handling: Handling) -> list[SeatCommand]:
+        """Do what a marker says. All that came before it is handled and acknowledged."""
+        marker = delivery.marker
+        assert marker is not None  # noqa: S101  # the caller has looked
+        if marker.kind == "begin":
+            self.begin = delivery
+            reason = f"{TAKING} {delivery.tag}"
+            return [AwaitTime(self.number, reason, handling.park_timeout_s), *self.read_park()]
+        replies: list[SeatCommand] = []
+        if marker.kind == "flush" and delivery.reply_to:
+            replies = [Reply(self.number, delivery.reply_to, marker.reply("flushed"))]
+        return [Ack(self.number, delivery.tag), *replies]
+
+
+def _slot(begin: DeliveredMessage) -> str:
+    return begin.marker.slot if begin.marker else ""

@@ -1,0 +1,258 @@
+"""What both de-duplicators do: an effect once for each id that is known, and an id only after its effect."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rabbit_chx import Deduplicator, SqliteDeduplicator
+from rabbit_chx.consuming import DeduplicationReport
+from rabbit_chx.errors import DeduplicationError, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Either = Deduplicator | SqliteDeduplicator
+    Make = Callable[..., Either]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes a de-duplicator with these arguments, of one kind or the other."""
+
+    def made(**arguments: Any) -> Either:
+        if request.param == "memory":
+            return Deduplicator(**arguments)
+        seen = SqliteDeduplicator(tmp_path / "seen.db", **arguments)
+        request.addfinalizer(seen.close)
+        return seen
+
+    return made
+
+
+@pytest.fixture
+def seen(make: Make) -> Either:
+    return make(max_ids=100)
+
+
+def fail() -> None:
+    raise OSError("the shop is closed")
+
+
+def test_a_repeat_has_no_effect(seen: Either) -> None:
+    effects: list[str] = []
+    assert [seen.run_if_new(name, effects.append, name) for name in "abab"] == [True, True, False, False]
+    assert effects == ["a", "b"]
+    report = seen.report
+    assert (report.effects, report.repeats, report.ids, report.forgotten) == (2, 2, 2, 0)
+    assert report.reaches_back_s is not None
+    assert 0 <= report.reaches_back_s < 60
+
+
+def test_a_repeat_has_no_effect_on_asyncio(seen: Either) -> None:
+    effects: list[str] = []
+
+    async def effect(name: str) -> None:
+        await asyncio.sleep(0)
+        effects.append(name)
+
+    async def main() -> list[bool]:
+        return [
+            await seen.run_if_new_async("a", effect, "a"),
+            await seen.run_if_new_async("a", effect, "a"),
+            await seen.run_if_new_async("b", effects.append, "b"),
+        ]
+
+    assert asyncio.run(main()) == [True, False, True]
+    assert effects == ["a", "b"]
+
+
+def test_an_effect_that_fails_marks_no_id(seen: Either) -> None:
+    with pytest.raises(OSError, match="closed"):
+        seen.run_if_new("a", fail)
+    with pytest.raises(OSError, match="closed"):
+        asyncio.run(seen.run_if_new_async("a", fail))
+    assert seen.run_if_new("a", lambda: None)
+    assert (seen.report.failures, seen.report.effects) == (2, 1)
+
+
+def test_an_effect_that_is_cancelled_marks_no_id(seen: Either) -> None:
+    async def main() -> bool:
+        begun = asyncio.Event()
+
+        async def effect() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        task = asyncio.create_task(seen.run_if_new_async("a", effect))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await seen.run_if_new_async("a", lambda: None)
+
+    assert asyncio.run(main())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_copy_in_another_thread_waits_for_the_first(seen: Either, fails: bool) -> None:  # noqa: FBT001
+    """It is a repeat only if the first has succeeded."""
+    begun, go = threading.Event(), threading.Event()
+    ran: dict[str, bool] = {}
+
+    def slow() -> None:
+        begun.set()
+        assert go.wait(30)
+        if fails:
+            fail()
+
+    def first() -> None:
+        try:
+            ran["first"] = seen.run_if_new("a", slow)
+        except OSError:
+            ran["first"] = False
+
+    def second() -> None:
+        ran["second"] = seen.run_if_new("a", lambda: None)
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    assert begun.wait(30)
+    threads[1].start()
+    threads[1].join(0.05)
+    assert ran == {}
+    go.set()
+    for thread in threads:
+        thread.join(30)
+    assert ran == {"first": not fails, "second": fails}
+
+
+def test_copies_in_many_tasks_have_one_effect(seen: Either) -> None:
+    effects: list[str] = []
+
+    async def effect(name: str) -> None:
+        await asyncio.sleep(0.001)
+        effects.append(name)
+
+    async def main() -> list[bool]:
+        return await asyncio.gather(*(seen.run_if_new_async(name, effect, name) for name in "abc" * 10))
+
+    assert sum(asyncio.run(main())) == 3
+    assert sorted(effects) == ["a", "b", "c"]
+
+
+def test_who_waits_and_is_cancelled_does_not_end_the_wait_of_others(seen: Either) -> None:
+    async def main() -> list[bool | BaseException]:
+        go, begun = asyncio.Event(), asyncio.Event()
+
+        async def slow() -> None:
+            begun.set()
+            await go.wait()
+
+        tasks = [asyncio.create_task(seen.run_if_new_async("a", slow)) for _ in range(3)]
+        await begun.wait()
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+        go.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second, third = asyncio.run(main())
+    assert (first, third) == (True, False)
+    assert isinstance(second, asyncio.CancelledError)
+
+
+def test_a_handler_that_hangs_is_not_waited_for_without_end(make: Make) -> None:
+    seen = make(max_ids=10, timeout_s=0.05)
+    says = "message 'a': another handler of this process is at work on it since more than 0.05 s"
+
+    def nested() -> None:
+        seen.run_if_new("a", lambda: None)
+
+    async def nested_async() -> None:
+        await seen.run_if_new_async("a", lambda: None)
+
+    with pytest.raises(DeduplicationError, match=says):
+        seen.run_if_new("a", nested)
+    with pytest.raises(DeduplicationError, match=says):
+        asyncio.run(seen.run_if_new_async("a", nested_async))
+    assert seen.run_if_new("a", lambda: None)
+
+
+def test_the_oldest_ids_are_forgotten(make: Make) -> None:
+    seen = make(max_ids=3)
+    for name in "abcd":
+        seen.run_if_new(name, lambda: None)
+    assert (seen.report.ids, seen.report.forgotten) == (3, 1)
+    assert [seen.run_if_new(name, lambda: None) for name in "dcb"] == [False] * 3
+    assert seen.run_if_new("a", lambda: None)
+
+
+def test_old_ids_are_forgotten(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock is scripted."""
+    now = 1_000.0
+    monkeypatch.setattr("time.time", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    seen = make(max_ids=10, max_age_s=60)
+    seen.run_if_new("a", lambda: None)
+    now += 59
+    assert not seen.run_if_new("a", lambda: None)
+    assert seen.report.reaches_back_s == 59
+    seen.run_if_new("b", lambda: None)
+    now += 2
+    assert seen.report.ids == 1
+    assert seen.run_if_new("a", lambda: None)
+    assert not seen.run_if_new("b", lambda: None)
+    assert seen.report.forgotten == 1
+
+
+@pytest.mark.parametrize("missing", [None, ""])
+def test_a_message_without_an_id_is_an_error(seen: Either, missing: str | None) -> None:
+    with pytest.raises(InputError, match="no message_id: publish it with one, or give another text"):
+        seen.run_if_new(missing, lambda: None)
+    with pytest.raises(InputError, match="no message_id"):
+        asyncio.run(seen.run_if_new_async(missing, lambda: None))
+
+
+def test_an_id_is_text(seen: Either) -> None:
+    with pytest.raises(InputError, match=r"the message id 5 is of type int: give text"):
+        seen.run_if_new(5, lambda: None)  # type: ignore[arg-type]
+
+
+def test_an_async_effect_is_not_lost(seen: Either) -> None:
+    async def effect() -> None: ...
+
+    with pytest.raises(InputError, match="async function, and was not run"):
+        seen.run_if_new("a", effect)
+    assert asyncio.run(seen.run_if_new_async("a", effect))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_ids": 0},
+        {"max_ids": 1.5},
+        {"max_ids": True},
+        {"max_ids": 5, "max_age_s": 0},
+        {"max_ids": 5, "max_age_s": float("nan")},
+        {"max_ids": 5, "timeout_s": -1},
+    ],
+)
+def test_a_bound_that_is_none(make: Make, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=rf"{list(wrong)[-1]} is {list(wrong.values())[-1]}: give"):
+        make(**wrong)
+
+
+def test_a_report_is_one_line() -> None:
+    report = DeduplicationReport(
+        effects=12_000, repeats=3, failures=1, forgotten=2_000, ids=10_000, reaches_back_s=3_601.2
+    )
+    assert str(report) == (
+        "12,000 effects, 3 repeats, 1 failures; 10,000 ids kept, back to 3,601 s ago, 2,000 forgotten"
+    )
+    seen = Deduplicator(max_ids=1)
+    assert repr(seen) == "<Deduplicator: 0 effects, 0 repeats, 0 failures; 0 ids kept, 0 forgotten>"

@@ -1,0 +1,55 @@
+"""What refused declarations tell about a queue. The texts are those of real brokers, 3.10.8 to 4.3.6."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx.consuming.queue_check import learned_arguments
+from rabbit_chx.errors import MismatchError
+
+
+def refusal(argument: str, current: str, received: str = "none") -> str:
+    return (
+        f"PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': "
+        f"received {received} but current is {current}"
+    )
+
+
+def test_arguments_are_learned_one_by_one() -> None:
+    asking = learned_arguments("q")
+    first = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+    assert next(asking) == first
+    second = asking.send(refusal("x-dead-letter-exchange", "the value 'dlx' of type 'longstr'"))
+    assert second == {**first, "x-dead-letter-exchange": "dlx"}
+    third = asking.send(refusal("x-max-length", "the value '100000' of type 'signedint'"))
+    assert third == {**second, "x-max-length": 100_000}
+    with pytest.raises(StopIteration) as end:
+        asking.send(None)
+    assert end.value.value == third
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        refusal(
+            "x-queue-type", "the value 'classic' of type 'longstr'", "the value 'quorum' of type 'longstr'"
+        ),
+        refusal("x-queue-type", "'classic'", "'quorum'"),
+        refusal("x-single-active-consumer", "none", "the value 'true' of type 'bool'"),
+        refusal("durable", "the value 'false' of type 'bool'", "the value 'true' of type 'bool'"),
+    ],
+)
+def test_a_queue_that_is_not_fit(text: str) -> None:
+    asking = learned_arguments("q")
+    next(asking)
+    with pytest.raises(MismatchError, match="a group needs quorum queues with a single active consumer"):
+        asking.send(text)
+
+
+@pytest.mark.parametrize("text", ["PRECONDITION_FAILED - something else", refusal("x-new", "none")])
+def test_what_is_not_understood_is_not_known(text: str) -> None:
+    asking = learned_arguments("q")
+    next(asking)
+    with pytest.raises(StopIteration) as end:
+        asking.send(text)
+    assert end.value.value is None

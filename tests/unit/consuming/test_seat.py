@@ -1,0 +1,326 @@
+"""What a member decides at one queue: each test tells a story in events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rabbit_chx.consuming.handling import Handling
+from rabbit_chx.consuming.seat import Seat
+from rabbit_chx.consuming.seat_commands import (
+    Abandon,
+    Ack,
+    AwaitTime,
+    Claim,
+    CloseLine,
+    DeliveredMessage,
+    FetchParked,
+    GiveUp,
+    Interrupt,
+    Note,
+    Probe,
+    Reject,
+    Reply,
+    RunHook,
+    Start,
+    Subscribe,
+)
+from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+
+FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
+
+
+def message(tag: int, key: str = "k") -> DeliveredMessage:
+    return DeliveredMessage(tag, key)
+
+
+def marker(tag: int, what: HandOverMarker) -> DeliveredMessage:
+    return DeliveredMessage(tag, "", marker=what, reply_to="mover")
+
+
+def active(**how: Any) -> Seat:
+    """A seat that was elected: it has handled the message 1."""
+    seat = Seat("q", Handling(**how))
+    assert seat.want(7) == [Subscribe(1, 7)]
+    assert seat.subscribed(1) == []
+    assert seat.delivered(1, message(1)) == [Claim(1)]
+    assert seat.claimed(1, 40) == [RunHook("gained", 40)]
+    assert seat.hook_done() == [Start(1, message(1), 1, 40)]
+    assert seat.handled(1, 1) == [Ack(1, 1)]
+    return seat
+
+
+def test_one_message_at_a_time() -> None:
+    seat = active()
+    assert seat.delivered(1, message(2)) == [Start(1, message(2), 1, 40)]
+    assert seat.delivered(1, message(3)) == []
+    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
+    assert seat.handled(1, 3) == [Ack(1, 3)]
+    assert seat.is_idle
+
+
+def test_lanes_keep_the_order_of_each_key() -> None:
+    seat = active(lanes=2, prefetch=10)
+    even, odd = "a", "d"  # crc32 puts them into different lanes
+    assert [type(c) for c in seat.delivered(1, message(2, even))] == [Start]
+    assert seat.delivered(1, message(3, even)) == []
+    assert seat.delivered(1, message(4, odd)) == [Start(1, message(4, odd), 1, 40)]
+    assert seat.delivered(1, message(5, odd)) == []
+    assert seat.handled(1, 4) == [Ack(1, 4), Start(1, message(5, odd), 1, 40)]
+    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3, even), 1, 40)]
+
+
+def test_stopping_finishes_the_message_in_hand_and_leaves_the_rest() -> None:
+    seat = active()
+    seat.delivered(1, message(2))
+    seat.delivered(1, message(3))
+    assert seat.stop() == []
+    assert seat.handled(1, 2) == [Ack(1, 2), RunHook("lost", 40)], "on_lost before the next member is elected"
+    assert seat.hook_done() == [Abandon(1)]
+    assert not seat.is_empty
+    assert seat.closed(1) == []
+    assert seat.is_empty
+
+
+def test_stopping_while_the_broker_is_asked_to_consume() -> None:
+    seat = Seat("q", Handling())
+    seat.want(7)
+    assert seat.stop() == []
+    assert seat.subscribed(1) == [Abandon(1)]
+    seat.closed(1)
+    assert seat.is_empty
+
+
+def test_a_message_is_repeated_in_its_place() -> None:
+    seat = active(retries=1, backoff_s=2.0)
+    seat.delivered(1, message(2))
+    seat.delivered(1, message(3))
+    assert seat.handled(1, 2, failed=True) == [AwaitTime(1, "0", 2.0)]
+    assert seat.time_passed(1, "0") == [Start(1, message(2), 2, 40)]
+    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
+
+
+def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() -> None:
+    """A store that refuses the old generation makes the handler raise, and the next attempt is accepted."""
+    seat = active(retries=2, backoff_s=2.0)
+    seat.delivered(1, message(2))
+    seat.handled(1, 2, failed=True)
+    assert seat.superseded() == []
+    assert seat.time_passed(1, "0") == [Claim(1), AwaitTime(1, "0", 0.05)]
+    assert seat.claimed(1, 60) == []
+    assert seat.time_passed(1, "0") == [Start(1, message(2), 2, 60)]
+    assert seat.handled(1, 2) == [Ack(1, 2), RunHook("lost", 60)]
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "expected"),
+    [("dead-letter", [Reject(1, 2), Start(1, message(3), 1, 40)]), ("stop", [GiveUp(1, message(2))])],
+)
+def test_after_the_last_attempt(on_failure: str, expected: list[Any]) -> None:
+    seat = active(retries=0, on_failure=on_failure)
+    seat.delivered(1, message(2))
+    seat.delivered(1, message(3))
+    assert seat.handled(1, 2, failed=True) == expected
+
+
+def test_nothing_is_handled_behind_a_message_that_stopped_the_group() -> None:
+    seat = active(retries=0)
+    seat.delivered(1, message(2))
+    seat.handled(1, 2, failed=True)
+    assert seat.delivered(1, message(3)) == []
+    assert seat.stop() == [RunHook("lost", 40)]
+    assert seat.hook_done() == [Abandon(1)]
+
+
+def test_a_message_that_waits_for_its_next_attempt_goes_back_at_a_stop() -> None:
+    seat = active(retries=3)
+    seat.delivered(1, message(2))
+    seat.handled(1, 2, failed=True)
+    assert seat.stop() == [RunHook("lost", 40)]
+    assert seat.time_passed(1, "0") == []
+
+
+def test_a_higher_priority_goes_over_a_second_line() -> None:
+    """The old line finishes what it holds: abandoned, it would stay in the queue of a RabbitMQ 4.3.6 for ever."""
+    seat = active()
+    seat.delivered(1, message(2))
+    seat.delivered(1, message(3))
+    assert seat.want(9) == [Subscribe(2, 9)]
+    assert seat.subscribed(2) == [Probe(1)]
+    assert seat.probed(1) == []
+    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
+    assert seat.handled(1, 3) == [Ack(1, 3), CloseLine(1)]
+    assert seat.delivered(2, message(1)) == []
+    assert seat.closed(1) == [Claim(2)]
+    assert seat.claimed(2, 44) == [Start(2, message(1), 1, 44)], "no hook: nobody else had the queue"
+
+
+def test_a_higher_priority_waits_until_the_broker_knows_the_first_consumer() -> None:
+    """Otherwise the broker may know the second one first, and the seat ends that one."""
+    seat = Seat("q", Handling())
+    assert seat.want(7) == [Subscribe(1, 7)]
+    assert seat.want(9) == []
+    assert seat.subscribed(1) == [Subscribe(2, 9)]
+    assert seat.subscribed(2) == [Probe(1)]
+
+
+def test_a_line_is_closed_when_nothing_is_on_its_way_to_it() -> None:
+    seat = active()
+    seat.want(9)
+    assert seat.subscribed(2) == [Probe(1)]
+    assert seat.delivered(1, message(2)) == [Start(1, message(2), 1, 40)], "it was on its way"
+    assert seat.handled(1, 2) == [Ack(1, 2)]
+    assert seat.probed(1) == [CloseLine(1)]
+    assert seat.closed(1) == []
+    assert seat.is_idle
+
+
+def test_stopping_while_another_member_is_to_have_the_queue() -> None:
+    seat = active(prefetch=3)
+    for tag in (2, 3, 4):
+        seat.delivered(1, message(tag))
+    assert seat.stop(drain=True) == [Probe(1)]
+    seat.probed(1)
+    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
+    assert seat.handled(1, 3) == [Ack(1, 3), Start(1, message(4), 1, 40)]
+    assert seat.handled(1, 4) == [Ack(1, 4), RunHook("lost", 40)]
+    assert seat.hook_done() == [Abandon(1)]
+
+
+def test_stopping_while_a_higher_priority_is_asked_for() -> None:
+    """The broker may know the second consumer already, and then the first one is outranked."""
+    seat = active()
+    seat.delivered(1, message(2))
+    seat.delivered(1, message(3))
+    assert seat.want(9) == [Subscribe(2, 9)]
+    assert seat.stop() == []
+    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
+    assert seat.handled(1, 3) == [Ack(1, 3)], "something may be on its way"
+    assert seat.subscribed(2) == [Probe(1)]
+    assert seat.probed(1) == [RunHook("lost", 40)]
+    assert seat.hook_done() == [Abandon(1)]
+    assert seat.closed(1) == [Abandon(2)]
+
+
+def test_stopping_does_not_go_on_for_ever() -> None:
+    """Where the other member does not come, the broker delivers more and more."""
+    seat = active(prefetch=2)
+    seat.delivered(1, message(2))
+    seat.stop(drain=True)
+    for tag in (3, 4):
+        seat.delivered(1, message(tag))
+        assert seat.handled(1, tag - 1) == [Ack(1, tag - 1), Start(1, message(tag), 1, 40)]
+    seat.delivered(1, message(5))
+    assert seat.handled(1, 4) == [Ack(1, 4), RunHook("lost", 40)]
+    assert seat.hook_done() == [Abandon(1)]
+
+
+def test_another_member_has_had_the_queue() -> None:
+    seat = active()
+    assert seat.superseded() == [RunHook("lost", 40)]
+    assert seat.hook_done() == []
+    assert seat.delivered(1, message(2)) == [Claim(1)]
+    assert seat.claimed(1, 50) == [RunHook("gained", 50)]
+
+
+def test_a_lost_connection_interrupts_the_handler_and_waits_for_its_end() -> None:
+    seat = active()
+    seat.delivered(1, message(2))
+    assert seat.closed(1) == [Interrupt(1, 2)]
+    seat.want(7)
+    seat.subscribed(2)
+    assert seat.delivered(2, message(1)) == [], "the old handler still runs"
+    assert seat.handled(1, 2, failed=True) == [RunHook("lost", 40)]
+    assert seat.hook_done() == [Claim(2)]
+
+
+def test_a_queue_is_consumed_anew() -> None:
+    seat = active()
+    assert seat.renew() == [Abandon(1)]
+    assert seat.closed(1) == [Subscribe(2, 7)]
+    seat.subscribed(2)
+    assert seat.is_idle
+
+
+def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
+    seat = active(lanes=4, prefetch=9)
+    seat.delivered(1, message(2))
+    assert seat.delivered(1, marker(3, FLUSH)) == []
+    assert seat.delivered(1, message(4, "other")) == []
+    assert seat.handled(1, 2) == [
+        Ack(1, 2),
+        Ack(1, 3),
+        Reply(1, "mover", FLUSH.reply("flushed")),
+        Start(1, message(4, "other"), 1, 40),
+    ]
+
+
+def test_a_message_behind_a_marker_is_started() -> None:
+    seat = active()
+    seat.delivered(1, message(2))
+    seat.delivered(1, marker(3, FLUSH))
+    seat.delivered(1, message(4))
+    assert seat.handled(1, 2)[-1] == Start(1, message(4), 1, 40)
+
+
+def test_a_begin_reads_the_parking_queue_up_to_the_end() -> None:
+    seat = active()
+    assert seat.delivered(1, marker(2, BEGIN)) == [AwaitTime(1, "taking 2", 30.0), FetchParked(1, "e.park")]
+    seat.delivered(1, message(3))
+    assert seat.fetched(1, message(4)) == [Start(1, message(4), 1, 40)]
+    assert seat.handled(1, 4) == [Ack(1, 4), FetchParked(1, "e.park")]
+    assert seat.fetched(1, None) == [AwaitTime(1, "poll", 0.05)]
+    assert seat.time_passed(1, "poll") == [FetchParked(1, "e.park")]
+    assert seat.fetched(1, marker(5, END)) == [
+        Ack(1, 2),
+        Ack(1, 5),
+        Reply(1, "mover", BEGIN.reply("taken")),
+        Start(1, message(3), 1, 40),
+    ]
+    assert seat.time_passed(1, "taking 2") == []
+
+
+def test_an_end_that_does_not_come() -> None:
+    seat = active()
+    seat.delivered(1, marker(2, BEGIN))
+    seat.delivered(1, message(3))
+    seat.fetched(1, None)
+    note, *rest = seat.time_passed(1, "taking 2")
+    assert isinstance(note, Note)
+    assert "e.slot.00" in note.says
+    assert rest == [Ack(1, 2), Start(1, message(3), 1, 40)]
+
+
+def test_what_is_fetched_while_the_member_leaves_goes_back() -> None:
+    """The channel ends when the answer is here, and the message is in the parking queue again."""
+    seat = active()
+    seat.delivered(1, marker(2, BEGIN))
+    assert seat.stop() == []
+    assert seat.fetched(1, message(3)) == [RunHook("lost", 40)]
+    assert seat.hook_done() == [Abandon(1)]
+    assert seat.fetched(1, message(4)) == []
+
+
+def test_the_end_is_awaited_until_the_answer_of_the_parking_queue_is_here() -> None:
+    seat = active()
+    seat.delivered(1, marker(2, BEGIN))
+    assert seat.time_passed(1, "taking 2") == [AwaitTime(1, "taking 2", 0.05)]
+    assert seat.fetched(1, message(3)) == [Start(1, message(3), 1, 40)]
+    assert seat.time_passed(1, "taking 2")[1:] == [Ack(1, 2)]
+
+
+def test_markers_that_come_too_late_are_dropped() -> None:
+    seat = active()
+    assert seat.delivered(1, marker(2, END)) == [Ack(1, 2)]
+    assert seat.delivered(1, DeliveredMessage(3, "", marker=FLUSH)) == [Ack(1, 3)], (
+        "nobody waits for the reply"
+    )
+
+
+def test_without_a_journal_there_is_no_generation() -> None:
+    seat = Seat("q", Handling(), journal=False)
+    seat.want(7)
+    seat.subscribed(1)
+    assert seat.delivered(1, message(1)) == [RunHook("gained", None)]
+    assert seat.hook_done() == [Start(1, message(1), 1, None)]

@@ -1,0 +1,83 @@
+"""Consumers of shards: what they refuse before they connect, and where they cannot connect."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.errors import InputError, UnreachableError
+
+NOWHERE = "amqp://u:c4nary@127.0.0.1:1/shop"
+
+
+async def never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("nobody is connected")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prefetch": 0},
+        {"prefetch": 65_536},
+        {"prefetch": True},
+        {"prefetch": "9"},
+        {"look_every_s": 0},
+        {"look_every_s": float("nan")},
+        {"look_every_s": float("inf")},
+        {"reconnect_timeout_s": -1},
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    (name,) = wrong
+    with pytest.raises(InputError, match=name):
+        ShardConsumer(NOWHERE, "images", never, **wrong)
+    with pytest.raises(InputError, match=name):
+        PseudoQueueConsumer(NOWHERE, "images", **wrong)
+
+
+@pytest.mark.parametrize("count", [0, -1, True, "2"])
+def test_a_number_of_consumers_that_makes_no_sense_is_refused(count: Any) -> None:
+    with pytest.raises(InputError, match="consumers is"):
+        PseudoQueueConsumer(NOWHERE, "images", count)
+
+
+def test_the_first_connection_fails_at_once_and_nothing_shows_the_password() -> None:
+    for consumer in (ShardConsumer(NOWHERE, "images", never), PseudoQueueConsumer(NOWHERE, "images")):
+        assert "c4nary" not in repr(consumer)
+        assert consumer.queues == ()
+        with pytest.raises(UnreachableError) as refusal:
+            asyncio.run(asyncio.wait_for(consumer.run(never), 10))
+        assert "c4nary" not in str(refusal.value)
+
+
+def test_a_consumer_that_was_stopped_before_does_nothing() -> None:
+    consumer = PseudoQueueConsumer(NOWHERE, "images")
+    consumer.stop()
+    asyncio.run(asyncio.wait_for(consumer.run(never), 10))
+
+
+WITHOUT_AIO_PIKA = """
+import asyncio, sys
+sys.modules["aio_pika"] = sys.modules["aiormq"] = None
+from rabbit_chx.consuming import Deduplicator, PseudoQueueConsumer
+from rabbit_chx.errors import MissingExtraError
+try:
+    asyncio.run(PseudoQueueConsumer("amqp://127.0.0.1:1", "images").run(print))
+except MissingExtraError as error:
+    print(error)
+"""
+
+
+def test_without_aio_pika() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_AIO_PIKA], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout == (
+        "PseudoQueueConsumer needs aiormq, which is not installed: pip install 'rabbit-chx[aio]'\n"
+    )
