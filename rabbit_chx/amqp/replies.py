@@ -43,6 +43,7 @@ _MEANINGS = (
     _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
     _Meaning(406, "unknown exchange type", BrokerRefusedError, _ENABLE),
     _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
+    _Meaning(406, "running replica", UnreachableError, "wait until a node with a replica of the stream is up"),
     _Meaning(406, "inequivalent arg", MismatchError, "use what is there, or delete it first and declare it again"),
     _Meaning(406, "", MismatchError, "correct what it names"),
     _Meaning(503, "unknown exchange type", BrokerRefusedError, _ENABLE),

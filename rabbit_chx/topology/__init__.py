@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from rabbit_chx.topology.argument_table import ArgumentTable
+from rabbit_chx.topology.balancing.load_obstacle import LoadObstacle
+from rabbit_chx.topology.balancing.load_target import LoadTarget
+from rabbit_chx.topology.balancing.slot_balance import QueueLoad, SlotBalance, SlotMove
+from rabbit_chx.topology.balancing.slot_balancing import balance
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.ring_repair import repair_target
 from rabbit_chx.topology.checking.topology_check import TopologyCheck, check
@@ -21,6 +25,7 @@ from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.topology.planning.ring_proposals import RingProposal
 from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.sequences.application import Applied
+from rabbit_chx.topology.sharded_exchange import Shard, ShardedExchange, ShardFinding
 
 __all__ = [
     "Applied",
@@ -29,18 +34,27 @@ __all__ = [
     "CheckFinding",
     "ExchangeDefinition",
     "FieldChange",
+    "LoadObstacle",
+    "LoadTarget",
     "Plan",
     "PlanRefusal",
     "PlannedChange",
     "PolicyDefinition",
     "Problem",
     "QueueDefinition",
+    "QueueLoad",
     "RingMember",
     "RingPlan",
     "RingProposal",
+    "Shard",
+    "ShardFinding",
+    "ShardedExchange",
+    "SlotBalance",
+    "SlotMove",
     "Topology",
     "TopologyCheck",
     "arranged",
+    "balance",
     "check",
     "plan",
     "repair_target",

@@ -44,6 +44,7 @@ class Topology(ObjectSet):
         owns: name patterns, such as ``orders.*``, of what a plan may delete.
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
+        messages: of a live topology, how many messages each queue has, by its name, as the management API counted them last.
         left_out: what the source says beyond this, in words without values.
         sources_left_out: the exchanges whose bindings to queues that the broker named are left out.
     """
@@ -53,6 +54,7 @@ class Topology(ObjectSet):
     owns: tuple[str, ...] = ()
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
+    messages: Mapping[str, int] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 

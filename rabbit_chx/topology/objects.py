@@ -43,6 +43,8 @@ class RingMember:
         destination: a queue's name, or an ExchangeRef.
         key: the binding key's text. An int is accepted too: the weight 7 is the key ``7``.
         arguments: the binding's arguments. They change nothing in the ring, but they are part of the binding.
+        slots: of a queue that shares the slots of an exchange, the numbers of those that it has; None: as many as its weight
+            gives it.
 
     Raises:
         InputError: the destination is none, or the key is neither int nor text.
@@ -51,10 +53,13 @@ class RingMember:
     destination: Destination
     key: str = "1"
     arguments: Mapping[str, Any] = NO_ARGUMENTS
+    slots: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         check_destination(self.destination)
         object.__setattr__(self, "key", binding_key(self.key))
+        if self.slots is not None:
+            object.__setattr__(self, "slots", tuple(sorted(self.slots)))
         _freeze(self, "arguments")
 
     @property
@@ -77,7 +82,8 @@ class ExchangeDefinition:
         ring: what is bound to an ``x-consistent-hash`` exchange, in bind order; None where that is not said, and for
             any other type.
         slots: the number of slot exchanges that make its ring; None for a ring without slots.
-        members: the queues that share the slots, with their weights; None without slots.
+        members: the queues that share the slots, all with their weights or all with the slots that they have; None without
+            slots.
         max_share_moved: the largest share of keys that a plan may move, 0 to 1; None: what the topology says.
         owner: ``ours`` or ``external``.
     """

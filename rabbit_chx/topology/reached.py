@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.matching_policy import policy_matches
 from rabbit_chx.topology.problems import similar
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ __all__ = ["reached_from"]
 
 #: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
 _ONWARDS = ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange")
-_EXCHANGES = ("all", "exchanges")
 
 
 def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
@@ -57,7 +56,7 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
         exchanges=tuple(one for one in topology.exchanges if one.name in reached),
         queues=tuple(one for one in topology.queues if one.name in found),
         bindings=tuple(one for one in topology.bindings if one.source in reached),
-        policies=tuple(one for one in topology.policies if any(_matches(one, place) for place in found)),
+        policies=tuple(one for one in topology.policies if any(_may_match(one, place) for place in found)),
         rings={name: ring for name, ring in topology.rings.items() if name in reached},
     )
 
@@ -78,7 +77,7 @@ def _links(topology: Topology) -> dict[Destination, list[Destination]]:
             listed: list[Destination] = [ExchangeRef(one.name) for one in topology.exchanges]
             listed += [one.name for one in topology.queues]
             for place in listed:
-                if _matches(policy, place):
+                if _may_match(policy, place):
                     links[place] += targets
     return links
 
@@ -87,14 +86,6 @@ def _named(values: Iterable[object]) -> Iterator[ExchangeRef]:
     yield from (ExchangeRef(value) for value in values if isinstance(value, str) and value)
 
 
-def _matches(policy: PolicyDefinition, place: Destination) -> bool:
-    """Return whether a policy is about an exchange or a queue; where Python cannot read its pattern, it is."""
-    is_exchange = isinstance(place, ExchangeRef)
-    if is_exchange and policy.apply_to not in _EXCHANGES:
-        return False
-    if not is_exchange and policy.apply_to == "exchanges":
-        return False
-    try:
-        return re.search(policy.pattern, place.name if isinstance(place, ExchangeRef) else place) is not None
-    except re.error:
-        return True
+def _may_match(policy: PolicyDefinition, place: Destination) -> bool:
+    """Return whether a policy is about an exchange or a queue; where Python cannot read its pattern, it may be."""
+    return policy_matches(policy, place) is not False

@@ -34,6 +34,14 @@ class Cures:
         command = f"rabbit-chx ring repair {shlex.quote(exchange)}{about}"
         return f"run: {command}; it shows the steps, and does them with --apply"
 
+    def of_slots(self, by_hand: str) -> str:
+        """Return the cure of slots: an application of the topology, or what is done by hand without one.
+
+        Args:
+            by_hand: what that is.
+        """
+        return self.applied() if self.external or self.file is not None else by_hand
+
     def applied(self) -> str:
         """Return the cure by an application of the whole topology."""
         name = "FILE" if self.file is None else shlex.quote(self.file)

@@ -36,6 +36,7 @@ class LiveRingCheck:
         ways: the ways of messages.
         transient: the destinations that go by themselves, with the reason.
         cures: the words of cures.
+        slotted: whether the topology says slots of the exchange.
     """
 
     exchange: ExchangeDefinition
@@ -43,6 +44,7 @@ class LiveRingCheck:
     ways: Ways
     transient: Mapping[Destination, str]
     cures: Cures
+    slotted: bool = False
 
     def findings(self, unroutable: UnroutableKeys) -> Iterator[CheckFinding]:
         """Yield what is wrong.
@@ -89,7 +91,9 @@ class LiveRingCheck:
         )
         leading = [place for place, _ in places if place is not None and self.ways.exists(place)]
         cure = (
-            f"bind a queue to {leading[0]!s}, or take it out of the ring"
+            self.cures.applied()
+            if self.slotted
+            else f"bind a queue to {leading[0]!s}, or take it out of the ring"
             if leading
             else self.cures.repaired(self.exchange.name)
             if self.exchange.ring

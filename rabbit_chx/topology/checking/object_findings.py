@@ -10,17 +10,19 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, Queue
 from rabbit_chx.topology.planning.binding_differences import binding_identity, owned_binding
 from rabbit_chx.topology.planning.object_differences import by_name, object_differences
 from rabbit_chx.topology.planning.planned_change import PlannedChange, fields_between, kind_of
+from rabbit_chx.topology.shards import shard_binding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rabbit_chx.routing import Place
     from rabbit_chx.topology.checking.check_finding import CheckKind
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition
     from rabbit_chx.topology.planning.object_differences import NamedObject
+    from rabbit_chx.topology.planning.planned_change import FieldChange
 
-__all__ = ["object_findings"]
+__all__ = ["differing_fields", "object_findings"]
 
 _BROKERS_OWN = "amq."
 _HASHED = ("arguments.hash-header", "arguments.hash-property")
@@ -49,21 +51,30 @@ def object_findings(wanted: Topology, live: Topology, file: str | None) -> Itera
                 continue  # no list shows the broker's own exchanges
             yield _about(one, "missing", f"{what} is not there: {_DOES[key[0]]}", cures.applied())
         elif fields := fields_between(there, one):
-            differing = ", ".join(
-                f"{field.field} is {_text(field.old)}, not {_text(field.new)}" for field in fields
-            )
-            says, share = f"{what} differs: {differing}", None
+            says, share = f"{what} differs: {differing_fields(fields)}", None
             if isinstance(one, ExchangeDefinition) and one.type == HASH_EXCHANGE:
                 other = any(field.field in (*_HASHED, "type") for field in fields)
                 says, share = f"{says}{'; keys are hashed otherwise' if other else ''}", 1.0 if other else 0.0
             yield _about(one, "different", says, cures.applied(), share)
-    for one in object_differences(wanted, live).deleted:
+    objects = object_differences(wanted, live)
+    for one in objects.deleted:
         cure = f"add it to the topology, or {Cures(file).applied()} --allow-delete"
         yield _about(one, "unexpected", f"{kind_of(one)} {one.name} is owned and not in the topology", cure)
-    yield from _bindings(wanted, live, file)
+    yield from _bindings(wanted, live, file, objects.shards)
 
 
-def _bindings(wanted: Topology, live: Topology, file: str | None) -> Iterator[CheckFinding]:
+def differing_fields(fields: Iterable[FieldChange]) -> str:
+    """Return in words how an object differs from what it should be.
+
+    Args:
+        fields: its fields that differ.
+    """
+    return ", ".join(f"{field.field} is {_text(field.old)}, not {_text(field.new)}" for field in fields)
+
+
+def _bindings(
+    wanted: Topology, live: Topology, file: str | None, shards: frozenset[str]
+) -> Iterator[CheckFinding]:
     theirs = {binding_identity(one) for one in live.bindings}
     ours = {binding_identity(one) for one in wanted.bindings}
     hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
@@ -73,7 +84,8 @@ def _bindings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Ch
             says = f"the binding {_name(one)} is not there: its messages do not come to {one.destination!s}"
             yield CheckFinding("missing", one.source, one.destination, None, says, cures.applied())
     for one in live.bindings:
-        if binding_identity(one) not in ours and one.source not in hashing and owned_binding(wanted, one):
+        expected = binding_identity(one) in ours or one.source in hashing or shard_binding(one, shards)
+        if not expected and owned_binding(wanted, one):
             says = f"the binding {_name(one)} is owned and not in the topology: {one.destination!s} gets its messages"
             cure = f"add it to the topology, or {Cures(file).applied()} --allow-delete"
             yield CheckFinding("unexpected", one.source, one.destination, None, says, cure)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.checking.slotted_ring_findings import numbered_slots
 from rabbit_chx.topology.checking.topology_check import live_hash_exchange
 from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.slots.lowering import laid_out
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing
@@ -25,7 +27,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     - With `wanted`, the ring has the members of the topology, in its order.
     - Without it, each bound destination is a member once, in the order in which the ring has them; those without a bucket
       come last. Of several bindings of a destination the one stays whose weight is its number of buckets, or else the
-      first.
+      first. Slots are put in the order of their numbers.
 
     Args:
         live: what is there, with the rings that were read.
@@ -41,8 +43,9 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
     if wanted is None:
         ring = live.rings.get(exchange)
         members = _healed(there.ring or (), ring)
+        members = numbered_slots(exchange, members) or members
         return Topology((replace(there, ring=members, owner="ours"),))
-    ours = wanted.exchange(exchange)
+    ours = laid_out(wanted, live).exchange(exchange)
     if ours is None or ours.ring is None:
         raise InputError(
             f"the topology says no ring of exchange {exchange!r}: add it, or repair without a file",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
@@ -10,10 +10,15 @@ from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.cures import Cures
 from rabbit_chx.topology.checking.live_ring_findings import LiveRingCheck
 from rabbit_chx.topology.checking.object_findings import object_findings
+from rabbit_chx.topology.checking.slot_findings import SlotCheck
+from rabbit_chx.topology.checking.slotted_ring_findings import SlottedRingCheck, numbered_order
 from rabbit_chx.topology.checking.transient_destinations import transient_destinations
 from rabbit_chx.topology.checking.unroutable_keys import Ways
 from rabbit_chx.topology.checking.wanted_ring_findings import WantedRingCheck
+from rabbit_chx.topology.live_slots import live_slots
 from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.shards import is_sharded
+from rabbit_chx.topology.slots.lowering import lowered, slot_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,12 +40,14 @@ class TopologyCheck:
         unroutable: the exact share of keys that end in no queue, by exchange.
         misplaced: the exact share of keys that have another destination than the topology says, by exchange; without
             those of which it says nothing.
+        parked: how many messages wait for want of a queue of their slot, by exchange; without exchanges that have no park.
     """
 
     findings: tuple[CheckFinding, ...]
     exchanges: tuple[str, ...]
     unroutable: Mapping[str, float] = field(default_factory=dict)
     misplaced: Mapping[str, float] = field(default_factory=dict)
+    parked: Mapping[str, int] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
@@ -76,8 +83,9 @@ def check(
     for name in names:
         findings += rings.findings(name)
     if wanted is not None and exchange is None:
-        findings += object_findings(wanted, live, file)
-    return TopologyCheck(tuple(dict.fromkeys(findings)), tuple(names), rings.unroutable, rings.misplaced)
+        findings += object_findings(*_without_slots(wanted, live), file)
+    found = tuple(dict.fromkeys(findings))
+    return TopologyCheck(found, tuple(names), rings.unroutable, rings.misplaced, rings.parked)
 
 
 def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
@@ -106,10 +114,12 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
 class _Rings:
     def __init__(self, live: Topology, wanted: Topology | None, file: str | None) -> None:
         self._live, self._wanted, self._file = live, wanted, file
+        self._layouts = {} if wanted is None else slot_layouts(wanted, live)
         self._ways = Ways(live)
         self._transient = transient_destinations(live)
         self.unroutable: dict[str, float] = {}
         self.misplaced: dict[str, float] = {}
+        self.parked: dict[str, int] = {}
 
     def named(self) -> list[str]:
         """Return the hash exchanges that are there, of those that are wanted, or of all."""
@@ -128,16 +138,34 @@ class _Rings:
         )
         unroutable = self._ways.unroutable_of(there)
         self.unroutable[name] = unroutable.share
-        yield from LiveRingCheck(there, ring, self._ways, self._transient, cures).findings(unroutable)
+        layout = self._layouts.get(name)
+        slotted = layout is not None
+        yield from LiveRingCheck(there, ring, self._ways, self._transient, cures, slotted).findings(
+            unroutable
+        )
+        slots = live_slots(name, ring, self._live.exchanges, self._live.bindings)
+        checked = SlotCheck(slots, self._live, self._ways, self._transient, cures, layout)
+        yield from checked.findings()
+        if checked.parked:
+            self.parked[name] = sum(checked.parked.values())
+        if layout is not None:
+            numbered = SlottedRingCheck(slots, there.ring or (), layout, cures)
+            yield from numbered.findings()
+            self.misplaced[name] = numbered.misplaced()
+            return
+        if ours is None:
+            yield from numbered_order(slots, there.ring or (), cures)
         if ours is None or ours.type != HASH_EXCHANGE:
             return
         if ours.ring is None:
+            if is_sharded(there, self._live):
+                return  # the plugin makes its ring
             says = "the topology does not say its ring, so its order is not checked"
             yield CheckFinding(
                 "different", name, None, None, says, "write its members as `ring` in the topology"
             )
             return
-        against = WantedRingCheck(name, ring, there.ring or (), ours.ring, cures)
+        against = WantedRingCheck(name, ring, there.ring or (), ours.ring, cures, slots.sole_owners)
         yield from against.findings()
         if (misplaced := against.misplaced()) is not None:
             self.misplaced[name] = misplaced
@@ -152,6 +180,21 @@ class _Rings:
                 exchange=name,
             )
         return ring
+
+
+def _without_slots(wanted: Topology, live: Topology) -> tuple[Topology, Topology]:
+    """Return both without the exchanges and bindings that slots are made of, which are checked with their hash exchange."""
+    layouts = slot_layouts(wanted, live)
+    made = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
+    return _without(lowered(wanted, layouts), made), _without(live, made)
+
+
+def _without(topology: Topology, names: frozenset[str]) -> Topology:
+    return replace(
+        topology,
+        exchanges=tuple(one for one in topology.exchanges if one.name not in names),
+        bindings=tuple(one for one in topology.bindings if one.source not in names),
+    )
 
 
 def _cluster(wanted: Topology, live: Topology) -> Iterator[CheckFinding]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashedOn
-from rabbit_chx.topology.checking.matching_policy import setting_of
+from rabbit_chx.topology.matching_policy import setting_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 
 if TYPE_CHECKING:
@@ -84,6 +84,14 @@ class Ways:
         if isinstance(destination, ExchangeRef):
             return destination.name in self._exchanges or destination.name.startswith(_BROKERS_OWN)
         return destination in self._queues
+
+    def leads_nowhere(self, name: str) -> bool:
+        """Return whether no message of an exchange comes to a queue, or there is no such exchange.
+
+        Args:
+            name: the exchange's name.
+        """
+        return self._nowhere(ExchangeRef(name), None, frozenset()) is True
 
     def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
         """Return the alternate exchange, by argument or policy; None if there is none.

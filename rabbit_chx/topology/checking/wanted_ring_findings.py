@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, SlotTable, share_between
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.planning.ring_steps import wanted_ring_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.routing import Destination, HashRing, KeyMap
     from rabbit_chx.topology.checking.check_finding import CheckKind
     from rabbit_chx.topology.checking.cures import Cures
     from rabbit_chx.topology.objects import RingMember
@@ -32,6 +33,9 @@ class WantedRingCheck:
         bound: its bindings.
         members: the members that are wanted, in order.
         cures: the words of cures.
+        owners: the queue of each slot that is there. Shares are counted by queue then.
+        source: what says the members, in words.
+        cure: what cures other members; None: what cures another order, a repair of the ring.
     """
 
     exchange: str
@@ -39,6 +43,9 @@ class WantedRingCheck:
     bound: Sequence[RingMember]
     members: Sequence[RingMember]
     cures: Cures
+    owners: Mapping[ExchangeRef, str] = field(default_factory=dict)
+    source: str = "the topology"
+    cure: str | None = None
 
     def misplaced(self) -> float | None:
         """Return the exact share of keys that have another destination than on the wanted ring; None if there is no such."""
@@ -48,7 +55,9 @@ class WantedRingCheck:
             return None
 
     def _misplaced(self, wanted: HashRing) -> float:
-        return 0.0 if wanted.buckets == self.ring.buckets else self.ring.share_moved(wanted)
+        if wanted.buckets == self.ring.buckets:
+            return 0.0
+        return share_between(_by_queue(self.ring, self.owners), _by_queue(wanted, self.owners))
 
     def findings(self) -> Iterator[CheckFinding]:
         """Yield how the ring differs."""
@@ -59,6 +68,10 @@ class WantedRingCheck:
             return
         yield from self._order(wanted)
         yield from self._members(wanted)
+
+    def order(self) -> Iterator[CheckFinding]:
+        """Yield whether the ring has the members in another order."""
+        yield from self._order(self._wanted())
 
     def _wanted(self) -> HashRing:
         return wanted_ring_of(self.members, self.ring.release)
@@ -73,13 +86,13 @@ class WantedRingCheck:
         if there != ours:
             first = next(n for n, pair in enumerate(zip(there, ours, strict=True)) if pair[0] != pair[1])
             says = (
-                f"the ring has another order than the topology: {there[first]!s} is where {ours[first]!s} belongs; "
+                f"the ring has another order than {self.source}: {there[first]!s} is where {ours[first]!s} belongs; "
                 f"{percent(share)} of all keys are elsewhere"
             )
             yield self._found("order", None, share, says)
         else:
             says = (
-                f"the ring has other buckets than the topology says ({len(self.ring.buckets):,}, not "
+                f"the ring has other buckets than {self.source} says ({len(self.ring.buckets):,}, not "
                 f"{len(wanted.buckets):,}): {percent(share)} of all keys are elsewhere"
             )
             yield self._found("different", None, share, says)
@@ -106,7 +119,18 @@ class WantedRingCheck:
     def _found(
         self, kind: CheckKind, place: Destination | None, share: float | None, says: str
     ) -> CheckFinding:
-        return CheckFinding(kind, self.exchange, place, share, says, self.cures.repaired(self.exchange))
+        repair = self.cures.repaired(self.exchange)
+        cure = repair if self.cure is None or kind == "order" else self.cure
+        return CheckFinding(kind, self.exchange, place, share, says, cure)
+
+
+def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> KeyMap:
+    if not owners:
+        return ring
+    places = set(ring.destinations)
+    others = {one for one in places if isinstance(one, ExchangeRef) and one not in owners}
+    there = {slot: queue for slot, queue in owners.items() if slot in places}
+    return SlotTable(ring, there, frozenset(others))
 
 
 def _by_destination(members: Sequence[RingMember]) -> dict[Destination, list[RingMember]]:

@@ -88,7 +88,10 @@ def unwritable(topology: ObjectSet, where: str) -> Iterator[Problem]:
         if exchange.owner == "ours" and exchange.slots is not None:
             rule = f"{where} do not know which queue has which slot"
             yield Problem(
-                f"exchange {exchange.name}", "", rule, "apply the file, and export what is there then"
+                f"exchange {exchange.name}",
+                "",
+                rule,
+                "apply the file, and write what broker.topology() says then",
             )
     for queue in topology.queues:
         if queue.owner == "ours" and queue.exclusive:

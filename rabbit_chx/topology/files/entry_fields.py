@@ -16,6 +16,7 @@ from rabbit_chx.topology.files.field_kinds import (
     FieldKind,
     choice,
     whole_number,
+    whole_numbers,
 )
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 
@@ -144,6 +145,15 @@ def _ring_or_slots(entry: Mapping[str, Any]) -> tuple[str, Fault] | None:
     )
 
 
+def _weight_or_slots(entry: Mapping[str, Any]) -> tuple[str, Fault] | None:
+    if "weight" in entry and "slots" in entry:
+        return "slots", (
+            "a member has a weight, or a list of its slots",
+            "write only one of `weight` and `slots`",
+        )
+    return None
+
+
 _DESTINATION = EntryRule(
     _one_destination, ("queue", "exchange"), {"oneOf": [{"required": ["queue"]}, {"required": ["exchange"]}]}
 )
@@ -210,7 +220,13 @@ _SHARER = EntryType(
     (
         EntryField("queue", NAME, "The queue.", required=True, ranges=True),
         EntryField("weight", WEIGHT, "Its part of the slots, relative to the other members.", 1),
+        EntryField(
+            "slots",
+            whole_numbers("a slot", 0, MAX_SLOTS - 1),
+            "Instead of `weight`: the slots that it has, counted from 0. Then all members list theirs.",
+        ),
     ),
+    (EntryRule(_weight_or_slots, ("weight", "slots"), {"not": {"required": ["weight", "slots"]}}),),
     example='{ queue = "...", weight = 1 }',
 )
 EXCHANGE = EntryType(

@@ -27,6 +27,7 @@ __all__ = [
     "FieldKind",
     "choice",
     "whole_number",
+    "whole_numbers",
 ]  # fmt: skip
 
 #: What is wrong with a value, and what to write instead.
@@ -89,6 +90,30 @@ def whole_number(what: str, least: int, most: int, remedy: str = "") -> FieldKin
         )
 
     return FieldKind("whole number", fault, {"type": "integer", "minimum": least, "maximum": most})
+
+
+def whole_numbers(what: str, least: int, most: int) -> FieldKind:
+    """Return the kind of a field that is a list of whole numbers, each of them once.
+
+    Args:
+        what: the subject of the rule, such as ``a slot``.
+        least: the smallest number.
+        most: the largest number.
+    """
+
+    def fault(value: Any) -> Fault | None:  # noqa: ANN401
+        if not isinstance(value, list) or not value:
+            return f"this is a list of whole numbers from {least} to {most}", "write it as [0, 1, 2]"
+        if not all(_is_whole(one) and least <= one <= most for one in value):
+            return f"{what} is a whole number from {least} to {most}", "write such numbers, without quotes"
+        if len(set(value)) < len(value):
+            return f"{what} is there twice", "write each number once"
+        return None
+
+    items = {"type": "integer", "minimum": least, "maximum": most}
+    return FieldKind(
+        "list of whole numbers", fault, {"type": "array", "minItems": 1, "uniqueItems": True, "items": items}
+    )
 
 
 def _is_whole(value: object) -> bool:

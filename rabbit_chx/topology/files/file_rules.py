@@ -15,6 +15,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.files.slot_rules import slot_clashes, slot_findings
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -62,12 +63,13 @@ def problems_of(objects: FileObjects) -> Iterator[Problem]:
     """Yield what is wrong beyond single fields; of an entry with ranges, each mistake once."""
     kinds = {one.value.name: one.value.type for one in objects.exchanges if "type" not in one.bad}
     for entries, rules in (
-        (objects.exchanges, (_exchange_name, _exchange_arguments, _ring, _slots)),
+        (objects.exchanges, (_exchange_name, _exchange_arguments, _ring, slot_findings)),
         (objects.queues, (_queue_name, _queue_type, _queue_flags, _queue_arguments)),
         (objects.bindings, (_binding_names, lambda entry: _binding_source(entry, kinds))),
         (objects.policies, (_policy_name,)),
     ):
         yield from _found(entries, rules)
+    yield from slot_clashes(objects)
     yield from _twice(objects.exchanges, "name", "exchange", lambda one: one.name)
     yield from _twice(objects.queues, "name", "queue", lambda one: one.name)
     yield from _twice(objects.policies, "name", "policy", lambda one: one.name)
@@ -201,21 +203,13 @@ def _ring(entry: FileEntry) -> Iterator[_Finding]:
         buckets += weight_of(*value.binding)
         if value.destination in first:
             rule = f"{field} {name} is a member already"
-            remedy = "write each member once; a weight gives it more buckets"
+            more = "buckets" if entry.value.slots is None else "slots"
+            remedy = f"write each member once; a weight gives it more {more}"
             yield f"{member.path}.{field}", name, rule, remedy
         first[value.destination] = member.path
     if buckets > MAX_BUCKETS:
         rule = f"the weights add up to {buckets}: at most {MAX_BUCKETS} buckets are computed here"
         yield "ring", None, rule, "divide all weights by the same number"
-
-
-def _slots(entry: FileEntry) -> Iterator[_Finding]:
-    exchange: ExchangeDefinition = entry.value
-    if exchange.slots is None or exchange.members is None:
-        return
-    if exchange.slots < len(exchange.members):
-        rule = f"{exchange.slots} slots are not enough for {len(exchange.members)} members"
-        yield "slots", exchange.slots, rule, "give each member a slot, and better ten"
 
 
 def _queue_type(entry: FileEntry) -> Iterator[_Finding]:

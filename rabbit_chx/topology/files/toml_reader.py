@@ -221,7 +221,7 @@ def _destination(entry: Entry) -> Destination:
 
 
 def _member(entry: Entry) -> RingMember:
-    return RingMember(_destination(entry), entry["weight"], entry.get("arguments", {}))
+    return RingMember(_destination(entry), entry["weight"], entry.get("arguments", {}), entry.get("slots"))
 
 
 def _binding(entry: Entry) -> BindingDefinition:

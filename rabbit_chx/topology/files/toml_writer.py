@@ -67,6 +67,8 @@ def _exchange(one: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _member(member: RingMember) -> dict[str, Any]:
+    if member.slots is not None:
+        return {**_destination(member.destination), "slots": list(member.slots)}
     number = re.fullmatch(r"[1-9][0-9]{0,17}", member.key)
     return {
         **_destination(member.destination),

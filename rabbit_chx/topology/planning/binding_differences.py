@@ -9,9 +9,10 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.planning.plan_refusals import absent_external, deletion
 from rabbit_chx.topology.planning.planned_change import PlannedChange
+from rabbit_chx.topology.shards import shard_binding
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable
 
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition
@@ -29,7 +30,7 @@ class BindingDifferences:
 
     Attributes:
         early: bindings of what is replaced. They are unbound before.
-        bound: what is bound, also again.
+        bound: what is bound, also again, and what is unbound just before.
         late: what is unbound at the end.
         unmanaged: what is not wanted, and not owned: it is left as it is.
         refusals: why the plan may be refused.
@@ -42,23 +43,32 @@ class BindingDifferences:
     refusals: tuple[PlanRefusal, ...]
 
 
-def binding_differences(wanted: Topology, live: Topology, objects: ObjectDifferences) -> BindingDifferences:
+def binding_differences(
+    wanted: Topology, live: Topology, objects: ObjectDifferences, slots: Collection[str] = ()
+) -> BindingDifferences:
     """Return what differs between the bindings.
 
     Args:
         wanted: what should be there.
         live: what is there.
         objects: what differs between their exchanges and queues.
+        slots: exchanges that have no other bindings than those that are wanted. One that goes is unbound just before
+            those that come are bound.
     """
     gone, again = objects.gone, objects.again
     hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
     there = {binding_identity(one): one for one in live.bindings}
     ours = {binding_identity(one): one for one in wanted.bindings}
-    early, bound, late, unmanaged = [], [], [], []
+    early: list[PlannedChange] = []
+    bound: list[PlannedChange] = []
+    late, unmanaged = [], []
     refusals: list[PlanRefusal] = []
     for key, one in there.items():
         ends = {ExchangeRef(one.source), one.destination}
         unbound = PlannedChange("unbind", one, None)
+        if one.source in slots and key not in ours:
+            (early if ends & again else bound).append(unbound)
+            continue
         if ends & again:
             early.append(unbound)
         elif ends & gone:
@@ -67,7 +77,7 @@ def binding_differences(wanted: Topology, live: Topology, objects: ObjectDiffere
             continue
         if key not in ours and one.source in hashing:
             continue  # it becomes an exchange whose bindings are its ring
-        if key not in ours:
+        if key not in ours and not shard_binding(one, objects.shards):
             if owned_binding(wanted, one):
                 late += [] if ends & again else [unbound]
                 refusals.append(deletion(one, unbound.name))

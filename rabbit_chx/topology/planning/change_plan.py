@@ -24,8 +24,11 @@ from rabbit_chx.topology.planning.plan_refusals import (
     replacement,
     unknown_cluster,
 )
+from rabbit_chx.topology.planning.plan_text import text_of_plan
 from rabbit_chx.topology.planning.ring_differences import ring_differences
 from rabbit_chx.topology.planning.ring_proposals import arranged_members
+from rabbit_chx.topology.slots.lowering import laid_out, lowered, slot_layouts
+from rabbit_chx.topology.slots.parks import parking_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,6 +56,8 @@ class Plan:
         checksum: the sha256, in hexadecimal digits, of what is wanted, of what is there of it, and of the changes. Objects
             of others do not count, so that they may come and go between a plan and its application.
         wanted: the topology that is wanted.
+        parks: the parking queue of each exchange with slots, by the name of the exchange. An application empties it.
+        parked: how many messages are in those parking queues that are not empty, as the management API counted them last.
     """
 
     changes: tuple[PlannedChange, ...]
@@ -61,9 +66,14 @@ class Plan:
     unmanaged: tuple[NamedObject | BindingDefinition, ...] = field(hash=False)
     checksum: str
     wanted: Topology = field(hash=False)
+    parks: Mapping[str, str] = field(default_factory=dict, hash=False)
+    parked: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         return f"<Plan {len(self.changes)} changes, {len(self.refusals)} refusals, {self.checksum[:12]}>"
+
+    def __str__(self) -> str:
+        return text_of_plan(self.changes, self.rings, self.refusals, self.checksum)
 
     def refused(
         self, *, allow_moved: float | None = None, allow_delete: bool = False
@@ -78,7 +88,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text, of the format ``rabbit-chx/plan``. The same plan has the same text."""
-        return plan_as_json(self.changes, self.rings, self.refusals, self.checksum)
+        return plan_as_json(self.changes, self.rings, self.refusals, self.parked, self.checksum)
 
 
 def plan(wanted: Topology, live: Topology) -> Plan:
@@ -89,7 +99,8 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         live: what is there, with the rings that were read.
 
     Raises:
-        InputError: one of them is no topology.
+        InputError: one of them is no topology; or a member would get no slot, or lists of slots do not have each slot once,
+            which no file says.
     """
     for name, given in (("wanted", wanted), ("live", live)):
         if not isinstance(given, Topology):
@@ -97,15 +108,19 @@ def plan(wanted: Topology, live: Topology) -> Plan:
                 f"{name} is a {type(given).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
             )
     impossible: dict[str, RingWork] = {}
+    live = laid_out(live, live)  # it may be a file too
+    layouts = slot_layouts(wanted, live)
+    plain = lowered(wanted, layouts)
+    slots = frozenset(name for one in layouts.values() if one.is_ours for name in one.names.exchanges)
     while True:  # an exchange whose ring cannot be mended is replaced, which changes what depends on it
-        objects = object_differences(wanted, live, impossible)
-        rings = ring_differences(wanted, live, objects)
+        objects = object_differences(plain, live, impossible)
+        bindings = binding_differences(plain, live, objects, slots)
+        rings = ring_differences(plain, live, objects, (*bindings.early, *bindings.bound))
         found = {name: work for name, work in rings.items() if work.impossible}
-        replaceable = {one.name for one in wanted.exchanges if one.owner == "ours"} - set(impossible)
+        replaceable = {one.name for one in plain.exchanges if one.owner == "ours"} - set(impossible)
         if not found.keys() & replaceable:
             break
         impossible |= {name: work for name, work in found.items() if name in replaceable}
-    bindings = binding_differences(wanted, live, objects)
     known = _known(live, objects)
     changes = ordered_changes(objects, bindings, rings, known)
     refusals = (
@@ -124,14 +139,24 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         *last_binding_refusals(live, changes),
     )
     plans = {name: work.plan for name, work in rings.items()}
+    parks = _parks(plain, live)
     return Plan(
         changes,
         plans,
         tuple(dict.fromkeys(refusals)),
         (*objects.unmanaged, *bindings.unmanaged),
-        checksum_of(wanted, live, changes, plans),
+        checksum_of(plain, live, changes, plans),
         wanted,
+        parks,
+        {queue: live.messages[queue] for queue in parks.values() if live.messages.get(queue)},
     )
+
+
+def _parks(plain: Topology, live: Topology) -> dict[str, str]:
+    """Return the parking queues of the exchanges of the topology, those that are left over too."""
+    ours = {one.name for one in plain.exchanges if one.owner == "ours"}
+    found = {**parking_queues(live), **parking_queues(plain)}
+    return {exchange: park for exchange, park in sorted(found.items()) if exchange in ours}
 
 
 def arranged(wanted: Topology, live: Topology) -> Topology:

@@ -9,6 +9,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.planning.plan_refusals import absent_external, different_external
 from rabbit_chx.topology.planning.planned_change import fields_between, kind_of
+from rabbit_chx.topology.shards import kept_shards
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -34,7 +35,8 @@ class ObjectDifferences:
         replaced: the exchanges and queues that differ, likewise. The broker does not change them in place.
         deleted: what is not wanted, and owned.
         unmanaged: what is not wanted, and not owned: it is left as it is. What the topology only names, as a member of
-            a ring or as an alternate exchange, is neither deleted nor among these.
+            a ring or as an alternate exchange, is neither deleted nor among these, and nor are `shards`.
+        shards: the queues that a plugin keeps for sharded exchanges.
         refusals: what is wrong with objects of others.
     """
 
@@ -44,6 +46,7 @@ class ObjectDifferences:
     deleted: tuple[NamedObject, ...]
     unmanaged: tuple[NamedObject, ...]
     refusals: tuple[PlanRefusal, ...]
+    shards: frozenset[str] = frozenset()
 
     @property
     def gone(self) -> frozenset[Destination]:
@@ -95,7 +98,8 @@ def object_differences(
                 updated.append((there, one))
         elif fields_between(there, one) or (key[0] == "exchange" and one.name in also_replaced):
             replaced.append((there, one))
-    named = {*wanted.unlisted, *_named_by_arguments(wanted)}
+    shards = kept_shards(live, wanted)
+    named = {*wanted.unlisted, *_named_by_arguments(wanted), *shards}
     others = [
         one
         for key, one in theirs.items()
@@ -108,6 +112,7 @@ def object_differences(
         tuple(one for one in others if wanted.owned(one.name)),
         tuple(one for one in others if not wanted.owned(one.name)),
         tuple(refusals),
+        shards,
     )
 
 

@@ -1,6 +1,6 @@
 """The operations of a plan in an order that a live broker takes, and that leaves as few messages without a way as can be.
 
-1. Policies, so that they apply to what is created.
+1. Policies, so that they apply to what is created. Those that shard exchanges wait until after the next step.
 2. Exchanges and queues that are new.
 3. What is replaced: its bindings go, it is deleted and declared again.
 4. Binds, and the steps of rings. An exchange is bound before those that are bound to it.
@@ -21,6 +21,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.binding_order import downstream_first
 from rabbit_chx.topology.planning.planned_change import PlannedChange
+from rabbit_chx.topology.shards import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -52,12 +53,16 @@ def ordered_changes(
     """
     deleted = {one.name for one in objects.deleted if isinstance(one, ExchangeDefinition)}
     staying = {name: work for name, work in rings.items() if name not in deleted}
-    return (
+    policies = (
         *(_created(one) for one in objects.created if isinstance(one, PolicyDefinition)),
         *(PlannedChange("update", live, wanted) for live, wanted in objects.updated),
+    )
+    return (
+        *(change for change in policies if not _shards(change)),
         *(_created(one) for kind in (ExchangeDefinition, QueueDefinition) for one in objects.created if isinstance(one, kind)),
-        *bindings.early,
+        *(change for change in policies if _shards(change)),
         *(_step(name, step) for name, work in rings.items() for step in work.plan.steps[: work.first]),
+        *bindings.early,
         *(PlannedChange("replace", live, wanted) for live, wanted in objects.replaced),
         *_binds(bindings.bound, staying, known),
         *bindings.late,
@@ -69,6 +74,11 @@ def ordered_changes(
             if isinstance(one, kind)
         ),
     )  # fmt: skip
+
+
+def _shards(change: PlannedChange) -> bool:
+    """Return whether a policy shards exchanges. RabbitMQ 4.3.6 fails to declare an x-consistent-hash exchange under it."""
+    return isinstance(change.wanted, PolicyDefinition) and SHARDS_PER_NODE in change.wanted.definition
 
 
 def _created(one: NamedObject) -> PlannedChange:
@@ -87,9 +97,15 @@ def _binds(
     plain: Sequence[PlannedChange], rings: Mapping[str, RingWork], known: Collection[Destination]
 ) -> Iterator[PlannedChange]:
     by_source: dict[str, list[PlannedChange]] = {}
-    for change in plain:
-        assert isinstance(change.wanted, BindingDefinition)  # noqa: S101  # it is a bind
-        by_source.setdefault(change.wanted.source, []).append(change)
+    unbound = {
+        change.subject.source
+        for change in plain
+        if change.action == "unbind" and isinstance(change.subject, BindingDefinition)
+    }
+    # What has no queue gets one first; then slots change hands.
+    for change in sorted(plain, key=lambda one: getattr(one.subject, "source", None) in unbound):
+        assert isinstance(change.subject, BindingDefinition)  # noqa: S101  # nothing else is bound
+        by_source.setdefault(change.subject.source, []).append(change)
     for name, work in rings.items():
         steps = [_step(name, step) for step in work.plan.steps[work.first :]]
         by_source.setdefault(name, []).extend(_with_helpers(steps, work, known))

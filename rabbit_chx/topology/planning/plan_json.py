@@ -10,7 +10,8 @@
                  "proposals": [{"strategy": "as-written", "moved": 0.1, "moved_at_worst": 0.2,
                                 "ring": [{"queue": "orders.1", "weight": "1"}]}]}],
       "refusals": [{"says": "...", "allow_with": "--allow-moved 0.2"}],       null: no flag allows it
-      "checksum": "..."
+      "checksum": "...",
+      "parked": [{"queue": "events.park", "messages": 12}]        only where messages are parked
     }
 
 A member of a ring is written as in a topology file, its weight as the text of the binding key.
@@ -41,16 +42,19 @@ def plan_as_json(
     changes: tuple[PlannedChange, ...],
     rings: Mapping[str, RingPlan],
     refusals: tuple[PlanRefusal, ...],
+    parked: Mapping[str, int],
     checksum: str,
 ) -> str:
     """Return the JSON text of the parts of a plan, on one line."""
-    document = {
+    document: dict[str, Any] = {
         "format": _FORMAT,
         "changes": [change_entry(change) for change in changes],
         "rings": [_ring(ring) for ring in rings.values()],
         "refusals": [{"says": one.says, "allow_with": one.allow_with} for one in refusals],
         "checksum": checksum,
     }
+    if parked:
+        document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
     return json.dumps(document, ensure_ascii=False)
 
 
@@ -71,7 +75,10 @@ def ring_entries(members: tuple[RingMember, ...]) -> list[dict[str, Any]]:
         entry: dict[str, Any] = (
             {"exchange": place.name} if isinstance(place, ExchangeRef) else {"queue": place}
         )
-        entry["weight"] = member.key
+        if member.slots is None:
+            entry["weight"] = member.key
+        else:
+            entry["slots"] = list(member.slots)
         if member.arguments:
             entry["arguments"] = plain(member.arguments)
         entries.append(entry)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deleted_by_itself", "deletion", "different_external",
     "different_external_ring", "impossible_ring", "loss", "other_cluster", "replacement", "too_much_moved",
-    "uncounted_loss", "unknown_cluster", "unknown_order", "unplanned_slots",
+    "uncounted_loss", "unknown_cluster", "unknown_order",
 ]  # fmt: skip
 
 ALLOW_DELETE = "--allow-delete"
@@ -58,6 +58,17 @@ class PlanRefusal:
     says: str
     allow_with: str | None = None
     share: float | None = None
+
+    def __str__(self) -> str:
+        return self.says if self.argument is None else f"{self.says} (in Python {self.argument})"
+
+    @property
+    def argument(self) -> str | None:
+        """The argument of `Broker.apply` that allows it, such as ``allow_moved=0.2``; None: nothing does."""
+        if self.allow_with is None:
+            return None
+        flag, _, value = self.allow_with.removeprefix("--").partition(" ")
+        return f"{flag.replace('-', '_')}={value or True}"
 
     def lifted(self, allow_moved: float | None, *, allow_delete: bool) -> bool:
         """Return whether it is allowed.
@@ -229,12 +240,20 @@ def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
         figures = f"{_percent(other.moved)} in the end, {_percent(other.moved_at_worst)} at the worst moment"
         better = f"write the members in the order of the proposal {other.strategy} ({figures}), "
     return PlanRefusal(
-        f"{_percent(ring.moved)} of the keys of {ring.exchange} have another destination in the end, "
-        f"{_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: {better}raise "
+        f"{_what_moves(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: {better}raise "
         f"max_share_moved, or allow it once with {flag}",
         flag,
         ring.moved_at_worst,
     )
+
+
+def _what_moves(ring: RingPlan) -> str:
+    share = f"{_percent(ring.moved)} of the keys"
+    over = () if ring.hands is None else ring.hands.handed_over
+    if over:
+        what = "slot changes" if len(over) == 1 else "slots change"
+        return f"{len(over)} {what} hands in {ring.exchange}: {share} have another queue"
+    return f"{share} of {ring.exchange} have another {'destination' if ring.hands is None else 'queue'}"
 
 
 def absent_external(one: TopologyObject, name: str) -> PlanRefusal:
@@ -282,11 +301,6 @@ def deleted_by_itself(exchange: str) -> PlanRefusal:
         f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last: bind a "
         "queue that stays first, or declare it without auto_delete"
     )
-
-
-def unplanned_slots(exchange: str) -> PlanRefusal:
-    """Return the refusal of an exchange with slots."""
-    return PlanRefusal(f"exchange {exchange} has slots, which are not planned here: write its `ring` instead")
 
 
 def _percent(share: float) -> str:

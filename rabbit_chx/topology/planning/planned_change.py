@@ -100,7 +100,8 @@ def kind_of(one: TopologyObject) -> ObjectKind:
 def name_of(one: TopologyObject) -> str:
     """Return the object's name; of a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
     if isinstance(one, BindingDefinition):
-        return f"{one.source} -> {one.destination} (key {one.routing_key})"
+        key = f" (key {one.routing_key})" if one.routing_key else ""
+        return f"{one.source} -> {one.destination}{key}"
     return one.name
 
 

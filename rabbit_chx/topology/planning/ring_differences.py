@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import NEWEST, HashRing
+from rabbit_chx.routing import NEWEST
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
 from rabbit_chx.topology.planning.plan_refusals import (
     different_external_ring,
-    unplanned_slots,
 )
 from rabbit_chx.topology.planning.ring_plan import RingPlan
 from rabbit_chx.topology.planning.ring_work import (
@@ -20,13 +19,15 @@ from rabbit_chx.topology.planning.ring_work import (
     work_of_new_ring,
     work_of_replaced_ring,
 )
+from rabbit_chx.topology.planning.slot_hands import SlotHands, slot_hands
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.planning.object_differences import ObjectDifferences
+    from rabbit_chx.topology.planning.planned_change import PlannedChange
     from rabbit_chx.topology.planning.ring_work import LiveRing
 
 __all__ = ["ring_differences"]
@@ -34,21 +35,30 @@ __all__ = ["ring_differences"]
 _HASHED = ("hash-header", "hash-property")
 
 
-def ring_differences(wanted: Topology, live: Topology, objects: ObjectDifferences) -> dict[str, RingWork]:
+def ring_differences(
+    wanted: Topology, live: Topology, objects: ObjectDifferences, bindings: Sequence[PlannedChange] = ()
+) -> dict[str, RingWork]:
     """Return the plan of each ring, by the name of its exchange, in the order of names.
 
     Args:
         wanted: what should be there.
         live: what is there.
         objects: what differs between their exchanges and queues.
+        bindings: the binds and unbinds of other exchanges, in order: slots change hands by them.
     """
-    rings = _Rings(wanted, live, objects)
+    rings = _Rings(wanted, live, objects, bindings)
     return dict(sorted(rings.all()))
 
 
 class _Rings:
-    def __init__(self, wanted: Topology, live: Topology, objects: ObjectDifferences) -> None:
-        self._live = live
+    def __init__(
+        self,
+        wanted: Topology,
+        live: Topology,
+        objects: ObjectDifferences,
+        bindings: Sequence[PlannedChange],
+    ) -> None:
+        self._live, self._wanted, self._bindings = live, wanted, bindings
         self._ours = {one.name: one for one in wanted.exchanges}
         self._theirs = {one.name: one for one in live.exchanges}
         self._limit = wanted.max_share_moved
@@ -60,7 +70,7 @@ class _Rings:
         for name in {**self._ours, **self._theirs}:
             ours, theirs = self._ours.get(name), self._theirs.get(name)
             if any(one is not None and one.type == HASH_EXCHANGE for one in (ours, theirs)):
-                work = self._with_slots(ours, theirs) or self._of(name, ours, theirs)
+                work = self._of(name, ours, theirs)
                 if work is not None:
                     yield name, work
 
@@ -86,7 +96,11 @@ class _Rings:
     def _of_staying(
         self, theirs: ExchangeDefinition, live: LiveRing, members: tuple[RingMember, ...], limit: float | None
     ) -> RingWork:
-        return ring_work(theirs.name, live, members, self._again, limit)
+        return ring_work(theirs.name, live, members, self._again, limit, hands=self._hands(live, members))
+
+    def _hands(self, live: LiveRing, members: Sequence[RingMember]) -> SlotHands | None:
+        places = [member.destination for member in members]
+        return slot_hands(live.ring, places, self._wanted, self._live, self._bindings)
 
     def _of_replaced(
         self, name: str, ours: ExchangeDefinition, theirs: ExchangeDefinition, limit: float | None
@@ -96,19 +110,11 @@ class _Rings:
         if ours.type != HASH_EXCHANGE:
             members = ()
         alike = all(theirs.arguments.get(one) == ours.arguments.get(one) for one in _HASHED)
-        return work_of_replaced_ring(name, live, members, limit, hashed_alike=alike)
+        hands = self._hands(live, members)
+        return work_of_replaced_ring(name, live, members, limit, hands=hands, hashed_alike=alike)
 
     def _left_of(self, bound: tuple[RingMember, ...]) -> tuple[RingMember, ...] | None:
         """Return the members that are left of a ring that the topology does not say; None if it stays as it is."""
         if not any(member.destination in self._gone | self._again for member in bound):
             return None
         return tuple(member for member in bound if member.destination not in self._gone)
-
-    @staticmethod
-    def _with_slots(ours: ExchangeDefinition | None, theirs: ExchangeDefinition | None) -> RingWork | None:
-        if ours is None or ours.slots is None:
-            return None
-        if theirs is not None and (theirs.slots, theirs.members) == (ours.slots, ours.members):
-            return None
-        empty = HashRing.from_bindings([])
-        return RingWork(RingPlan(ours.name, empty, empty), 0, (unplanned_slots(ours.name),))

@@ -12,7 +12,7 @@ from rabbit_chx.routing.seed_tables import SEEDS
 from rabbit_chx.topology.planning.staying_seeds import StayingSeeds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -23,6 +23,7 @@ __all__ = ["Movement", "SeedPairs"]
 
 
 _MAX_PAIRS = 4
+_OWN_NAMES: Mapping[Place, Place] = {}
 
 
 class SeedPairs(NamedTuple):
@@ -44,18 +45,44 @@ class Movement:
 
     Args:
         before: the ring that keys move away from.
+        names: what destinations of that ring are called, if not by their own name: what has one name is one place.
     """
 
-    def __init__(self, before: HashRing) -> None:
+    def __init__(self, before: HashRing, names: Mapping[Place, Place] = _OWN_NAMES) -> None:
         self._ring = before
+        self._names = names
+        self._ids: dict[Place, int] = {None: -1}
         self._tables: dict[int, NDArray[np.unsignedinteger[Any]]] = {}
         self._rolling: tuple[int, NDArray[np.unsignedinteger[Any]]] | None = None
         self._pairs: dict[int, SeedPairs] = {}
         self._seeds: dict[int, NDArray[np.int64]] = {}
         self._numbers: dict[Place, int] = {None: -1}
         self._places = self.numbered(before.buckets)
+        self._known = len(self._ids)
         self._staying: StayingSeeds | None = None
         self._sources: NDArray[np.int32] | None = None
+
+    def renamed(self, names: Mapping[Place, Place]) -> None:
+        """Call destinations of rings after that before by other names.
+
+        Args:
+            names: what they are called, if not by their own name.
+        """
+        self._names = names
+        self._numbers = {None: -1}
+
+    @property
+    def by_own_names(self) -> bool:
+        """Whether each destination is a place of its own."""
+        return not self._names
+
+    def is_new(self, place: Place) -> bool:
+        """Return whether no key has a destination of that name on the ring before.
+
+        Args:
+            place: a destination.
+        """
+        return self._ids.get(self._names.get(place, place), self._known) >= self._known
 
     def moved(self, buckets: Sequence[Place]) -> float:
         """Return the share of the seeds whose destination is another one on a ring with these buckets.
@@ -204,6 +231,8 @@ class Movement:
         try:
             return np.fromiter(map(numbers.__getitem__, buckets), np.int32, len(buckets))
         except KeyError:
+            ids = self._ids
             for place in buckets:
-                numbers.setdefault(place, len(numbers))
+                if place not in numbers:
+                    numbers[place] = ids.setdefault(self._names.get(place, place), len(ids))
             return np.fromiter(map(numbers.__getitem__, buckets), np.int32, len(buckets))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rabbit_chx.topology.planning.ring_proposals import proposals_of
+from rabbit_chx.topology.planning.ring_proposals import proposals_of, slot_proposals
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.planning.ring_operation import RingStep
     from rabbit_chx.topology.planning.ring_proposals import RingProposal
+    from rabbit_chx.topology.planning.slot_hands import SlotHands
 
 __all__ = ["RingPlan"]
 
@@ -31,6 +32,7 @@ class RingPlan:
         moved_at_worst: the largest share of keys whose destination is not that of before, at any moment. Keys that have
             no destination between two steps count.
         lost_at_worst: the largest share of keys that have no destination, at any moment: their messages are unroutable.
+        hands: of an exchange with slots, who has them before and after. The shares are counted by queue then. Else None.
         reordered: all bindings that are there, and the wanted members in order, if there are `proposals`; else None.
     """
 
@@ -41,6 +43,7 @@ class RingPlan:
     moved: float = 0.0
     moved_at_worst: float = 0.0
     lost_at_worst: float = 0.0
+    hands: SlotHands | None = field(default=None, repr=False)
     reordered: tuple[tuple[RingMember, ...], tuple[RingMember, ...]] | None = field(default=None, repr=False)
     _proposals: tuple[RingProposal, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -48,12 +51,17 @@ class RingPlan:
     def proposals(self) -> tuple[RingProposal, ...]:
         """Other ways to the same members, with their figures; the first is the plan as written.
 
-        Empty where nothing moves, or where the live ring is not known. They are searched when they are asked for, and kept.
+        Empty where nothing moves, or where the live ring is not known. Where slots are wanted, fixed partitions are the only
+        other way. They are searched when they are asked for, and kept.
         """
         if self._proposals is None:
             found: tuple[RingProposal, ...] = ()
-            if self.reordered is not None:
-                figures = self.moved, self.moved_at_worst
+            figures = self.moved, self.moved_at_worst
+            hands = self.hands
+            if hands is not None and self.moved and {*self.after.destinations} <= {*hands.after}:
+                queues = len({hands.after[slot] for slot in self.after.destinations})
+                found = slot_proposals(self.exchange, self.before, self.after, queues, figures=figures)
+            elif self.reordered is not None:
                 found = proposals_of(self.exchange, self.before, *self.reordered, figures=figures)
             # dataclass(frozen=True) leaves no other way to set an attribute.
             object.__setattr__(self, "_proposals", found)
@@ -61,7 +69,9 @@ class RingPlan:
         return self._proposals
 
     def matrix(self) -> MovementMatrix:
-        """Return from which destination to which the keys go, as exact shares."""
+        """Return from which destination to which the keys go, as exact shares; with slots, from which queue to which."""
         from rabbit_chx.analysis.matrix import movement_matrix
 
+        if self.hands is not None:
+            return movement_matrix(self.hands.ring_before(self.before), self.hands.ring_after(self.after))
         return movement_matrix(self.before, self.after)

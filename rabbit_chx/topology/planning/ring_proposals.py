@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import HashRing
 
-__all__ = ["RingProposal", "Strategy", "arranged_members", "proposals_of"]
+__all__ = ["RingProposal", "Strategy", "arranged_members", "proposals_of", "slot_proposals"]
 
 Strategy: TypeAlias = Literal[
     "as-written", "least-moving-order", "fewest-steps", "new-exchange", "fixed-partitions"
@@ -90,8 +90,29 @@ def proposals_of(
         )
         found.append(RingProposal("new-exchange", moved, moved, wanted, says))
     if len(wanted) <= _MOST_PARTITIONS // 2:
-        found.append(_fixed_partitions(exchange, live, wanted))
+        found.append(_fixed_partitions(exchange, live, len(wanted)))
     return tuple(found)
+
+
+def slot_proposals(
+    exchange: str, before: HashRing, after: HashRing, queues: int, *, figures: tuple[float, float]
+) -> tuple[RingProposal, ...]:
+    """Return the plan of an exchange with slots as written, and fixed partitions for as many queues.
+
+    The order of its slots is that of their numbers, so no other order is proposed.
+
+    Args:
+        exchange: the exchange's name.
+        before: the ring of slots that is there.
+        after: the ring of slots that is wanted.
+        queues: how many queues have the slots afterwards.
+        figures: the share that moves as written, in the end and at the worst moment.
+    """
+    slots = tuple(map(RingMember, after.destinations))
+    written = RingProposal("as-written", *figures, slots, "the slots and members of the file")
+    if queues > _MOST_PARTITIONS // 2:
+        return (written,)
+    return written, _fixed_partitions(exchange, before, queues)
 
 
 def arranged_members(
@@ -121,10 +142,10 @@ def _figures_of(
     return None if best is None else best[1][:2]
 
 
-def _fixed_partitions(exchange: str, live: HashRing, wanted: Sequence[RingMember]) -> RingProposal:
+def _fixed_partitions(exchange: str, live: HashRing, consumers: int) -> RingProposal:
     """Return a ring of queues that are never bound again: consumers change hands above it."""
     count = _LEAST_PARTITIONS
-    while count < 2 * len(wanted):
+    while count < 2 * consumers:
         count *= 2
     width = len(str(count))
     taken = {*map(str, live.destinations)}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import ExchangeDefinition
     from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
+    from rabbit_chx.topology.planning.slot_hands import SlotHands
 
 __all__ = [
     "LiveRing", "RingWork", "live_ring_of", "ring_work", "same_ring", "work_of_deleted_ring", "work_of_new_ring",
@@ -109,6 +110,8 @@ def ring_work(
     wanted: tuple[RingMember, ...],
     replaced: Collection[Destination],
     limit: float | None,
+    *,
+    hands: SlotHands | None = None,
 ) -> RingWork:
     """Return the plan of a ring whose exchange stays.
 
@@ -118,12 +121,15 @@ def ring_work(
         wanted: the wanted members, in order.
         replaced: destinations that are deleted and declared again.
         limit: the share of keys that may move; None: any.
+        hands: in whose hands its slots are; None if it has none.
     """
     ring, bound = live
     touched = any(member.destination in replaced for member in (*wanted, *bound))
     if not touched and same_ring(live, wanted):
-        return RingWork(RingPlan(name, ring, ring))
-    movement = Movement(ring)
+        return _work_of_same_ring(name, ring, limit, hands)
+    movement = Movement(ring) if hands is None else Movement(ring, hands.before)
+    if hands is not None:
+        movement.renamed(hands.after)
     try:
         target = wanted_ring_of(wanted, ring.release)
         best = best_walk(ring, bound, wanted, replaced, movement)
@@ -133,13 +139,33 @@ def ring_work(
         return RingWork(RingPlan(name, ring, target), 0, (), impossible=True)
     walk, (moved, at_worst, lost) = best
     after = HashRing(*walk.rings[-1]) if walk.rings else ring
-    plan = RingPlan(name, ring, after, walk.steps, moved, at_worst, lost)
+    plan = RingPlan(name, ring, after, walk.steps, moved, at_worst, lost, hands)
+    if hands is not None:
+        plan = replace(
+            plan,
+            moved=moved if walk.rings else movement.moved(ring.buckets),
+            moved_at_worst=max(at_worst, hands.moved_at_worst),
+            lost_at_worst=max(lost, hands.lost_at_worst),
+        )
     if ring.provenance != "read":
         return RingWork(plan, walk.first, (unknown_order(name, ring), *_too_much(plan, limit)))
     once = len({member.destination for member in wanted}) == len(wanted)
-    if at_worst and ring.buckets and wanted and once and not touched:
+    # Slots alone are in the order of their numbers. In a mixed ring an internal exchange is one member among others.
+    ends = ring.destinations, tuple(member.destination for member in wanted)
+    slots_alone = hands is not None and any(hands.after.keys() >= {*end} for end in ends)
+    if at_worst and ring.buckets and wanted and once and not touched and not slots_alone:
         plan = replace(plan, reordered=(bound, wanted))
     return RingWork(plan, walk.first, _too_much(plan, limit))
+
+
+def _work_of_same_ring(name: str, ring: HashRing, limit: float | None, hands: SlotHands | None) -> RingWork:
+    """Return the plan of a ring that stays as it is. Slots may change hands behind it."""
+    if hands is None:
+        return RingWork(RingPlan(name, ring, ring))
+    moved = hands.ring_before(ring).share_moved(hands.ring_after(ring)) if hands.handed_over else 0.0
+    plan = RingPlan(name, ring, ring, (), moved, hands.moved_at_worst, hands.lost_at_worst, hands)
+    unknown = (unknown_order(name, ring),) if hands.handed_over and ring.provenance != "read" else ()
+    return RingWork(plan, 0, (*unknown, *_too_much(plan, limit)))
 
 
 def _too_much(plan: RingPlan, limit: float | None) -> tuple[PlanRefusal, ...]:
@@ -167,6 +193,7 @@ def work_of_replaced_ring(
     wanted: tuple[RingMember, ...],
     limit: float | None,
     *,
+    hands: SlotHands | None = None,
     hashed_alike: bool,
 ) -> RingWork:
     """Return the plan of a ring whose exchange is deleted and declared again.
@@ -176,15 +203,18 @@ def work_of_replaced_ring(
         live: the ring as it is there.
         wanted: the wanted members, in order.
         limit: the share of keys that may move; None: any.
+        hands: in whose hands its slots are; None if it has none.
         hashed_alike: whether the exchange hashes the same of a message afterwards.
     """
     work = work_of_new_ring(name, wanted, live.ring.release)
     unbinds = _unbinds(live)
     lost = 1.0 if live.ring.bucket_count else 0.0
-    moved = live.ring.share_moved(work.plan.after) if hashed_alike or not lost else 1.0
-    plan = RingPlan(
-        name, live.ring, work.plan.after, (*unbinds, *work.plan.steps), moved, max(moved, lost), lost
-    )
+    before, after = live.ring, work.plan.after
+    if hands is not None:
+        before, after = hands.ring_before(before), hands.ring_after(after)
+    moved = before.share_moved(after) if hashed_alike or not lost else 1.0
+    steps = (*unbinds, *work.plan.steps)
+    plan = RingPlan(name, live.ring, work.plan.after, steps, moved, max(moved, lost), lost, hands)
     return RingWork(plan, len(unbinds), (*work.refusals, *_too_much(plan, limit)))
 
 

@@ -157,34 +157,34 @@ def _moments(walk: RingWalk, live: HashRing, movement: Movement) -> list[_Moment
     """Return the moments that have to be counted, the last one always.
 
     From one step to the next neither share can get smaller in two cases, so the first of the two is not counted: a
-    destination is bound that had no bucket before, or the end of the live ring is cut off piece by piece.
+    destination is bound that had no bucket before, or the end of the live ring is cut off piece by piece. Where several
+    destinations are one place, keys may come back to it in the second case.
     """
     rings = walk.rings
     if not rings:
         return []
     if isinstance(rings, PlainMoments):
-        moments, cuts = _plain_moments(rings, movement), rings.cuts
+        moments, cuts = _plain_moments(rings, live, movement), rings.cuts
     else:
         moments = [_moment_of(ring, movement) for ring in rings]
         cuts = [ring.buckets == live.buckets[: len(ring.buckets)] for ring in rings]
-    had = set(live.buckets)
     counted = []
     for n, moment in enumerate(moments[:-1]):
         step = walk.steps[n + 1]
         if step.action == "bind":
-            known = moment.complete and step.member.destination not in had
+            known = moment.complete and movement.is_new(step.member.destination)
         else:
-            known = cuts[n] and cuts[n + 1]
+            known = cuts[n] and cuts[n + 1] and movement.by_own_names
         if not known:
             counted.append(moment)
     return [*counted, moments[-1]]
 
 
-def _plain_moments(rings: PlainMoments, movement: Movement) -> list[_Moment]:
+def _plain_moments(rings: PlainMoments, live: HashRing, movement: Movement) -> list[_Moment]:
     import numpy as np
 
     nowhere = movement.numbered(())
-    there = movement.places if rings.old else nowhere[:0]
+    there = movement.numbered(live.buckets) if rings.old else nowhere[:0]
     new = movement.numbered([run.place for run in rings.new])[: len(rings.new)]
     new = np.repeat(new, [run.length for run in rings.new])
     return [

@@ -24,7 +24,9 @@ from rabbit_chx.topology.planning.change_plan import Plan
 from rabbit_chx.topology.planning.change_plan import plan as plan_of
 from rabbit_chx.topology.planning.plan_refusals import loss, uncounted_loss
 from rabbit_chx.topology.sequences.binding_removal import binding_removed
+from rabbit_chx.topology.sequences.carrier_steps import CarrierEnd
 from rabbit_chx.topology.sequences.change_operations import is_repeatable, steps_of
+from rabbit_chx.topology.sequences.group_consumers import order_refusals
 from rabbit_chx.topology.sequences.operations import (
     QueueCounts,
     QueueDeclare,
@@ -33,6 +35,8 @@ from rabbit_chx.topology.sequences.operations import (
     check_declared_name,
     refused,
 )
+from rabbit_chx.topology.sequences.parking import park_drained
+from rabbit_chx.topology.sequences.slot_hand_over import HandOver, HandOverTally, handed_over, parts_of
 from rabbit_chx.topology.sequences.steps import ApiRequest, Pipeline, SendingCheck, asked
 from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK, rings_read, topology_read
 
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
     from rabbit_chx.topology.planning.planned_change import PlannedChange
     from rabbit_chx.topology.sequences.operations import Operation
+    from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
     from rabbit_chx.topology.sequences.steps import Access, Sequence
 
 __all__ = ["Applied", "Permission", "changes_done", "changes_together", "plan_applied"]
@@ -61,11 +66,17 @@ class Applied:
         rings: the rings afterwards, by exchange, of the exchanges whose rings changed. They are read where there is a ring
             source, else replayed.
         checksum: the checksum of the plan.
+        handed_over: the slots that changed hands, each with the queue before and the queue afterwards.
+        unparked: how many messages were in parking queues, and were published once more to their exchange.
+        overtaken: a sentence for each slot whose parked messages may be overtaken, though it was to change hands in order.
     """
 
     changes: tuple[PlannedChange, ...]
     rings: Mapping[str, HashRing]
     checksum: str
+    handed_over: tuple[tuple[str, str, str], ...] = ()
+    unparked: int = 0
+    overtaken: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Applied {len(self.changes)} changes, {len(self.rings)} rings, {self.checksum[:12]}>"
@@ -79,11 +90,13 @@ class Permission:
         moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
         delete: whether objects may be deleted and replaced.
         loss: whether queues may be deleted that have messages or consumers.
+        hand_over: how slots change hands.
     """
 
     moved: float | None = None
     delete: bool = False
     loss: bool = False
+    hand_over: HandOverLevel = "parked"
 
 
 def plan_applied(
@@ -113,9 +126,9 @@ def plan_applied(
         yield from _checked(plan, access, permission)
         applied = yield from _applied(plan, access, permission, progress)
     except RabbitChxError:
-        yield from _unlock()
+        yield from _unlock(carrying=bool(plan.parks))
         raise
-    yield from _unlock()
+    yield from _unlock(carrying=bool(plan.parks))
     return applied
 
 
@@ -139,7 +152,9 @@ def _lock(where: str) -> Sequence[None]:
     raise refused(where, lock, answer)
 
 
-def _unlock() -> Sequence[None]:
+def _unlock(*, carrying: bool) -> Sequence[None]:
+    if carrying:
+        yield CarrierEnd()
     with contextlib.suppress(RabbitChxError):  # the connection may be gone, and the lock with it
         yield QueueDelete(APPLY_LOCK)
 
@@ -156,9 +171,12 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[Non
     left = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
     if not permission.loss:
         left += yield from _losses(plan, live, access.where)
+    if permission.hand_over == "in-order":
+        overs = [one for one in _parts(plan) if isinstance(one, HandOver)]
+        left += yield from order_refusals((queue for one in overs for queue in (one.old, one.new)), access)
     if left:
         raise PlanRefusedError(
-            "\n".join(["the plan is refused, and nothing was changed:", *(f"  {one.says}" for one in left)]),
+            "\n".join(["the plan is refused, and nothing was changed:", *(f"  {one}" for one in left)]),
             left,
         )
     yield from _check_sending(plan.changes, access.vhost)
@@ -183,6 +201,8 @@ def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal
             continue
         if subject.name not in there:
             continue  # the plan itself makes it, to take a ghost away
+        if subject.name in plan.parks.values():
+            continue  # it is emptied before
         if subject.type == "stream":
             found.append(uncounted_loss(subject.name))
             continue
@@ -200,6 +220,7 @@ def _applied(
     plan: Plan, access: Access, permission: Permission, progress: Callable[[int, int], None]
 ) -> Sequence[Applied]:
     done: list[PlannedChange] = []
+    tally = HandOverTally()
 
     def count(change: PlannedChange) -> None:
         done.append(change)
@@ -207,12 +228,13 @@ def _applied(
 
     progress(0, len(plan.changes))
     try:
-        yield from changes_done(plan.changes, access, count, allow_loss=permission.loss)
+        yield from _parts_done(plan, access, permission, count, tally)
         rings = yield from _rings_afterwards(plan, has_source=access.has_source)
     except RabbitChxError as error:
-        if not done and isinstance(error, BrokerRefusedError) and plan.changes[0].action != "replace":
+        nothing = not done and not tally.moved and (not plan.changes or plan.changes[0].action != "replace")
+        if nothing and isinstance(error, BrokerRefusedError):
             raise  # the first operation was refused, so nothing has changed
-        applied = Applied(tuple(done), {}, plan.checksum)
+        applied = _told(done, {}, plan, tally)
         raise ApplyError(
             f"{error}; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
             applied,
@@ -220,7 +242,53 @@ def _applied(
             queue=error.queue,
             reply_code=error.reply_code,
         ) from error
-    return Applied(tuple(done), rings, plan.checksum)
+    return _told(done, rings, plan, tally)
+
+
+def _told(
+    done: list[PlannedChange], rings: Mapping[str, HashRing], plan: Plan, tally: HandOverTally
+) -> Applied:
+    over, overtaken = tuple(tally.slots), tuple(tally.overtaken)
+    return Applied(tuple(done), rings, plan.checksum, over, tally.moved, overtaken)
+
+
+def _parts(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
+    slots = {
+        one.slot: name
+        for name, ring in plan.rings.items()
+        for one in (() if ring.hands is None else ring.hands.handed_over)
+    }
+    return parts_of(plan.changes, slots, plan.parks)
+
+
+def _parts_done(
+    plan: Plan,
+    access: Access,
+    permission: Permission,
+    count: Callable[[PlannedChange], None],
+    tally: HandOverTally,
+) -> Sequence[None]:
+    """Do the changes of a plan. The parking queues are empty before the first deletion, and in the end."""
+    drained = False
+    for part in _parts(plan):
+        if isinstance(part, HandOver):
+            yield from handed_over(part, access, permission.hand_over, tally)
+            count(part.unbind)
+            count(part.bind)
+            continue
+        last = next((n for n, one in enumerate(part) if one.action == "delete"), len(part))
+        yield from changes_done(part[:last], access, count, allow_loss=permission.loss)
+        if last < len(part):
+            yield from _parks_drained(plan, access, tally)
+            drained = True
+            yield from changes_done(part[last:], access, count, allow_loss=permission.loss)
+    if not drained:
+        yield from _parks_drained(plan, access, tally)
+
+
+def _parks_drained(plan: Plan, access: Access, tally: HandOverTally) -> Sequence[None]:
+    for exchange, park in plan.parks.items():
+        tally.moved += yield from park_drained(access.where, exchange, park)
 
 
 def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:

@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 __all__ = [
     "OVERVIEW",
     "LiveExchange",
+    "bindings_listed",
     "destination_of",
+    "exchange_found",
     "exchange_mirror",
     "hash_exchange",
+    "policy_of",
     "release_read",
     "ring_read",
 ]
@@ -110,7 +113,7 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
         InputError: AMQP has no exchange of such a name.
     """
     check_declared_name(name, "exchange")
-    found = yield from _exchange(vhost, name)
+    found = yield from exchange_found(vhost, name)
     if found["type"] != CHX:
         raise MismatchError(
             f"exchange {name!r} in vhost {vhost!r} is of type {found['type']}, not {CHX}: give another one",
@@ -124,8 +127,8 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
             for argument in _HASH_ARGUMENTS
             if argument in found["arguments"]
         },
-        (yield from _bindings(vhost, name)),
-        found["arguments"].get(_ALTERNATE) or (yield from _policy(vhost, found)).get(_ALTERNATE),
+        (yield from bindings_listed(vhost, name)),
+        found["arguments"].get(_ALTERNATE) or (yield from policy_of(vhost, found)).get(_ALTERNATE),
         (yield from release_read()),
     )
 
@@ -147,7 +150,7 @@ def ring_read(access: Access, exchange: str, release: Release) -> Sequence[HashR
     if not access.has_source:
         return (yield from hash_exchange(access.vhost, exchange)).assumed_ring
     if access.has_management:  # over AMQP it would need configure on the exchange
-        yield from _exchange(access.vhost, exchange)
+        yield from exchange_found(access.vhost, exchange)
     else:
         yield from check_exchange(access.where, exchange)
     found = yield RingRequest((exchange,))
@@ -178,9 +181,9 @@ def exchange_mirror(
         RingSourceError: the ring could not be read.
     """
     check_declared_name(name, "exchange")
-    found = yield from _exchange(access.vhost, name)
+    found = yield from exchange_found(access.vhost, name)
     if found["type"] == _MODULUS:
-        return ModulusHashExchange(name, (yield from _bindings(access.vhost, name)), release=release)
+        return ModulusHashExchange(name, (yield from bindings_listed(access.vhost, name)), release=release)
     if found["type"] != CHX:
         raise MismatchError(
             f"exchange {name!r} in vhost {access.vhost!r} is of type {found['type']}, which does not hash: give one of type {CHX} "
@@ -202,7 +205,16 @@ def destination_of(binding: Mapping[str, Any]) -> Destination:
     return name if binding["destination_type"] == "queue" else ExchangeRef(name)
 
 
-def _exchange(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
+def exchange_found(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
+    """Read an exchange, as the management API describes it.
+
+    Args:
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+
+    Raises:
+        NotFoundError: there is no such exchange or vhost.
+    """
     try:
         found: dict[str, Any] = yield ApiRequest(
             "GET", ("exchanges", vhost, name), fields={"type": str, "arguments": dict}
@@ -216,14 +228,26 @@ def _exchange(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
     return found
 
 
-def _bindings(vhost: str, name: str) -> ApiSequence[tuple[Binding, ...]]:
+def bindings_listed(vhost: str, name: str) -> ApiSequence[tuple[Binding, ...]]:
+    """Read the bindings of an exchange, in the order in which they are listed.
+
+    Args:
+        vhost: the exchange's vhost.
+        name: the exchange's name.
+    """
     fields = {"destination": str, "destination_type": str, "routing_key": str}
     path = ("exchanges", vhost, name, "bindings", "source")
     listed = yield ApiRequest("GET", path, listed=True, fields=fields)
     return tuple((destination_of(binding), str(binding["routing_key"])) for binding in listed)
 
 
-def _policy(vhost: str, found: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
+def policy_of(vhost: str, found: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
+    """Read what the policy sets that applies to an exchange; nothing where none does.
+
+    Args:
+        vhost: the exchange's vhost.
+        found: the exchange, as `exchange_found` returns it.
+    """
     if not found.get("policy"):
         return {}
     request = ApiRequest("GET", ("policies", vhost, found["policy"]), fields={"definition": dict})

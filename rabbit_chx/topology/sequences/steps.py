@@ -1,4 +1,4 @@
-"""What a sequence asks of its client: operations over AMQP, requests to the management API, and rings.
+"""What a sequence asks of its client: operations over AMQP, requests to the management API, rings, and messages to carry.
 
 A sequence is a generator without I/O. It yields a step and gets the answer to it, or the error. At the end it returns or
 raises. So the order of all operations is written once, and a blocking and an asyncio client run it.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.topology.sequences.carrier_steps import CarrierStep
 from rabbit_chx.topology.sequences.operations import Operation, QueueCounts, Refusal, refused
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class SendingCheck:
     operations: tuple[Operation, ...]
 
 
-SequenceStep: TypeAlias = Operation | Pipeline | SendingCheck | ApiRequest | RingRequest
+SequenceStep: TypeAlias = Operation | Pipeline | SendingCheck | ApiRequest | RingRequest | CarrierStep
 
 _T = TypeVar("_T")
 #: A sequence that needs no more than AMQP.

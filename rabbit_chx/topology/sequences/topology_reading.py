@@ -57,7 +57,15 @@ def topology_read(access: Access) -> Sequence[Topology]:
     ]
     lists["bindings"] = [one for one in lists["bindings"] if one["destination"] != APPLY_LOCK]
     try:
-        topology = Topology(**read_lists(lists, access.vhost, release), cluster=overview.get("cluster_name"))
+        topology = Topology(
+            **read_lists(lists, access.vhost, release),
+            cluster=overview.get("cluster_name"),
+            messages={
+                one["name"]: one["messages"]
+                for one in lists["queues"]
+                if isinstance(one.get("messages"), int)  # not of a queue whose node is down
+            },
+        )
     except TopologyError as error:
         raise BrokerRefusedError(
             f"{access.where}: the management API lists what no broker has: {'; '.join(map(str, error.problems))}"

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashedOn
+from rabbit_chx.routing import HashedOn
 from rabbit_chx.topology.checking.cures import Cures
 from rabbit_chx.topology.checking.transient_destinations import transient_destinations
 from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember
+from rabbit_chx.topology.slots.slot_names import SlotNames
 from rabbit_chx.topology.upgrading.exchange_upgrade import hash_upgrade, modulus_upgrade
 from rabbit_chx.topology.upgrading.upgrade_findings import findings_of
 
@@ -89,11 +90,7 @@ def bound_to(topology: Topology, exchange: ExchangeDefinition) -> tuple[Binding,
             (one.destination, one.routing_key) for one in topology.bindings if one.source == exchange.name
         )
     if exchange.slots is not None:
-        width = len(str(exchange.slots - 1))
-        return tuple(
-            RingMember(ExchangeRef(f"{exchange.name}.slot.{n:0{width}}")).binding
-            for n in range(exchange.slots)
-        )
+        return tuple(RingMember(slot).binding for slot in SlotNames(exchange.name, exchange.slots).refs)
     return tuple(member.binding for member in exchange.ring or ())
 
 

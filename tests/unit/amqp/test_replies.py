@@ -14,6 +14,7 @@ from rabbit_chx.errors import (
     InputError,
     NotFoundError,
     RabbitChxError,
+    UnreachableError,
 )
 
 
@@ -45,6 +46,12 @@ from rabbit_chx.errors import (
             "NOT_ALLOWED - access to vhost '/' refused for user 'u': user is not permitted",
             AccessRefusedError,
             False,
+        ),
+        (
+            406,
+            "PRECONDITION_FAILED - stream queue 'rabbit-chx.groups' in vhost '/' does not have a running replica on the local node",
+            UnreachableError,
+            True,
         ),
         (530, "NOT_ALLOWED - vhost nope not found", NotFoundError, False),
         (

@@ -208,9 +208,9 @@ def test_an_exchange_is_bound_before_what_is_bound_to_it() -> None:
     steps = _steps(Topology(exchanges, (QueueDefinition("q"),), bindings), Topology())
 
     assert [step for step in steps if step.startswith("bind")] == [
-        "bind z -> q (key )",
-        "bind y -> exchange z (key )",
-        "bind x -> exchange y (key )",
+        "bind z -> q",
+        "bind y -> exchange z",
+        "bind x -> exchange y",
     ]
 
 

@@ -1,0 +1,123 @@
+"""A connection of aio-pika, opened, and what aiormq's errors say, in our words."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import aio_pika
+from aiormq import exceptions as aiormq_errors
+
+from rabbit_chx.amqp.replies import error_for
+from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
+from rabbit_chx.connection.failures import unreachable
+from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, BrokerTimeoutError, UnreachableError
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.errors import RabbitChxError
+
+__all__ = ["aio_pika_opened", "refusal_told_by", "said_by", "text_of"]
+
+_CODES = {
+    aiormq_errors.ChannelAccessRefused: 403,
+    aiormq_errors.ChannelNotFoundEntity: 404,
+    aiormq_errors.ChannelLockedResource: 405,
+    aiormq_errors.ChannelPreconditionFailed: 406,
+}
+
+
+async def aio_pika_opened(settings: ConnectionSettings, *, default_heartbeat_s: int) -> Any:  # noqa: ANN401  # aio-pika's own type
+    """Open a connection of aio-pika, which does not connect again by itself.
+
+    Args:
+        settings: the settings of the connection.
+        default_heartbeat_s: seconds between heartbeats where the settings do not say; 0 for none.
+
+    Raises:
+        AccessRefusedError: the broker refuses the user, the password or the vhost.
+        NotFoundError: there is no such vhost.
+        BrokerTimeoutError: the connection was not open in time.
+        UnreachableError: nothing answers at the address, or not in AMQP, or TLS cannot be agreed on.
+        InputError: aio-pika cannot follow a setting, or the TLS files cannot be used.
+    """
+    arguments = aio_pika_arguments(settings)
+    if settings.heartbeat_s is None:
+        arguments["heartbeat"] = default_heartbeat_s
+    try:
+        async with asyncio.timeout(settings.connection_timeout_s):
+            return await aio_pika.connect(**arguments)
+    except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
+        error = _opening_error(settings, cause)
+    raise error
+
+
+def refusal_told_by(error: BaseException) -> tuple[int, str]:
+    """Return the code and the text of the broker's answer. aiormq has the code in the type of its error, or before the text.
+
+    Args:
+        error: what aiormq raised.
+    """
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
+    if code is not None:
+        return code, said_by(error)
+    first, *rest = error.args or (0,)
+    if isinstance(first, int):
+        return int(first), " ".join(map(text_of, rest))
+    return 541, said_by(error)
+
+
+def said_by(cause: BaseException) -> str:
+    """Return the words of an error of aiormq or of the system."""
+    return " ".join(" ".join(map(text_of, cause.args)).split()) or type(cause).__name__
+
+
+def text_of(value: object) -> str:
+    """Return what the broker or aiormq gives as text or as its bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _opening_error(  # noqa: PLR0911  # one for each fault
+    settings: ConnectionSettings, cause: BaseException
+) -> RabbitChxError:
+    """Return our error for aio-pika's failure to open a connection."""
+    said = said_by(cause)
+    if isinstance(cause.__cause__, OSError):  # aiormq keeps the words of an error of the system, not its type
+        return unreachable(settings, cause.__cause__, said)
+    if isinstance(cause, aiormq_errors.InvalidFrameError) and "Connection.Close" in said:
+        return _opening_refusal(settings, cause)
+    if isinstance(cause, TimeoutError):
+        return BrokerTimeoutError(
+            f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
+        )
+    if isinstance(cause, (aiormq_errors.ProbableAuthenticationError, aiormq_errors.AuthenticationError)):
+        return AccessRefusedError(
+            f"{settings.masked_url}: the broker refuses the login ({said}): check user name, password and auth_mechanism",
+            reply_code=403,
+        )
+    if isinstance(cause, aiormq_errors.ConnectionClosed):
+        return error_for(*refusal_told_by(cause), where=settings.masked_url)
+    if isinstance(cause, aiormq_errors.IncompatibleProtocolError):
+        return UnreachableError(
+            f"{settings.masked_url}: no AMQP 0-9-1 is spoken there ({said}): check the port"
+        )
+    return unreachable(settings, cause, said)
+
+
+def _opening_refusal(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
+    """Return the error for a vhost that the broker refuses.
+
+    aiormq 7.2 tells of it as a frame that it did not expect, without the code and the words; they are in the frame alone.
+    """
+    trace = cause.__traceback__
+    while trace is not None:
+        close = trace.tb_frame.f_locals.get("frame")
+        code, text = getattr(close, "reply_code", None), getattr(close, "reply_text", None)
+        if isinstance(code, int) and isinstance(text, str):
+            return error_for(code, text, where=settings.masked_url)
+        trace = trace.tb_next
+    return BrokerRefusedError(
+        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r}: check the vhost in the URL, the user's permissions "
+        "on it, and the limits of connections",
+        reply_code=530,
+    )

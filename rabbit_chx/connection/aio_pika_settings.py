@@ -1,0 +1,64 @@
+"""The settings of a connection in the terms of aio-pika."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.connection.tls import tls_context
+from rabbit_chx.errors import InputError
+
+__all__ = ["aio_pika_arguments"]
+
+
+def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
+    """Return the arguments for `aio_pika.connect` and `aio_pika.connect_robust`.
+
+    aio-pika's own URL parser ignores ``cacertfile``, ``verify`` and ``connection_timeout``, so it does not get the
+    URL. A setting that aio-pika (aiormq 7.2) does not support is an error here; aio-pika would ignore it.
+
+    Args:
+        target: an AMQP URI, or the settings of a connection.
+
+    Raises:
+        UriError: the URL is malformed, or has a parameter that is not supported.
+        InputError: aio-pika does not support a setting, or the TLS files cannot be used.
+
+    Example::
+
+        connection = await aio_pika.connect_robust(**aio_pika_arguments(url))
+    """
+    settings = ConnectionSettings.from_uri(target) if isinstance(target, str) else target
+    _refuse_what_it_ignores(settings)
+    arguments: dict[str, Any] = {
+        "host": settings.host,
+        "port": settings.port,
+        "login": settings.username,
+        "password": settings.password.reveal(),
+        "virtualhost": settings.vhost,
+        "timeout": settings.connection_timeout_s,
+        "auth": settings.auth_mechanisms[0],
+    }
+    if settings.tls is not None:
+        arguments |= {"ssl": True, "ssl_context": tls_context(settings.tls)}
+    if settings.heartbeat_s is not None:
+        arguments["heartbeat"] = settings.heartbeat_s
+    if settings.connection_name is not None:
+        arguments["name"] = settings.connection_name
+    return arguments
+
+
+def _refuse_what_it_ignores(settings: ConnectionSettings) -> None:
+    ignored = {
+        "channel_max": settings.channel_max is not None,
+        "frame_max": settings.frame_max is not None,
+        "a second auth_mechanism": len(settings.auth_mechanisms) > 1,
+        "server_name_indication": settings.tls is not None
+        and settings.tls.check_server_name
+        and settings.tls.server_name not in {None, settings.host},
+    }
+    for setting, given in ignored.items():
+        if given:
+            raise InputError(
+                f"{settings.masked_url}: aio-pika cannot follow {setting}: leave it out of the URL"
+            )

@@ -1,0 +1,71 @@
+"""Which policies match an exchange or a queue, and what the one that applies sets.
+
+Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_policy.erl``, ``match_best/2`` and ``get_arg/3``: of the policies whose pattern
+matches, the one with the largest priority applies, and an argument goes before it. Operator policies are not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.objects import ExchangeDefinition
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Destination
+    from rabbit_chx.topology.argument_table import ArgumentValue
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import PolicyDefinition, QueueDefinition
+
+__all__ = ["policy_matches", "setting_of"]
+
+_OF_QUEUES = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
+
+
+def policy_matches(
+    policy: PolicyDefinition, place: Destination, queue_type: str | None = None
+) -> bool | None:
+    """Return whether a policy is about an exchange or a queue; None where Python cannot read its pattern.
+
+    Args:
+        policy: the policy.
+        place: a queue's name, or an ExchangeRef.
+        queue_type: the queue's type; None where it is not known. Then a policy for queues of any type matches.
+    """
+    if isinstance(place, ExchangeRef):
+        kinds, name = {"all", "exchanges"}, place.name
+    else:
+        of_type = _OF_QUEUES.values() if queue_type is None else [_OF_QUEUES[queue_type]]
+        kinds, name = {"all", "queues", *of_type}, place
+    if policy.apply_to not in kinds:
+        return False
+    try:
+        return re.search(policy.pattern, name) is not None
+    except re.error:  # a pattern of PCRE
+        return None
+
+
+def setting_of(one: ExchangeDefinition | QueueDefinition, argument: str, topology: Topology) -> ArgumentValue:
+    """Return what an argument, or else the policy that applies, sets; None if neither does.
+
+    A policy whose pattern Python cannot read does not count.
+
+    Args:
+        one: the exchange or the queue.
+        argument: the name of the argument. The key of a policy is the same without ``x-``.
+        topology: the topology, whose policies are looked at.
+    """
+    found: ArgumentValue
+    if argument in one.arguments:
+        found = one.arguments[argument]
+        return found
+    is_exchange = isinstance(one, ExchangeDefinition)
+    place: Destination = ExchangeRef(one.name) if is_exchange else one.name
+    type_ = None if is_exchange else one.type
+    matching = [policy for policy in topology.policies if policy_matches(policy, place, type_)]
+    if not matching:
+        return None
+    best = max(matching, key=lambda policy: policy.priority)
+    found = best.definition.get(argument.removeprefix("x-"))
+    return found

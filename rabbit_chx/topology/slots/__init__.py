@@ -1,0 +1,1 @@
+"""Exchanges with slots: the plain exchanges, queues and bindings that they are made of, and back."""

@@ -1,0 +1,127 @@
+"""Which queue has which slot of an exchange: as the file says, or by weight with as few keys in other hands as can be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
+from rabbit_chx.topology.planning.ring_movement import Movement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import RingMember
+    from rabbit_chx.topology.slots.slot_names import SlotNames
+
+__all__ = ["owners_of_slots", "queues_of_slots"]
+
+#: How many seeds of each slot have each queue now.
+_Kept = dict[str, Counter[str]]
+
+
+def queues_of_slots(live: Topology) -> dict[str, tuple[str, ...]]:
+    """Return the queues that each exchange is bound to, in the order of their names, but of hash exchanges.
+
+    Args:
+        live: what is there.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for binding in live.bindings:
+        if isinstance(binding.destination, str):
+            found.setdefault(binding.source, {})[binding.destination] = None
+    return {source: tuple(queues) for source, queues in found.items()}
+
+
+def owners_of_slots(
+    names: SlotNames, members: Sequence[RingMember], ring: HashRing, bound: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return the queue of each slot, in the order of the slots.
+
+    A slot keeps the queue that it has, as far as the weights let it. A slot that nobody has goes to the queue that has most of
+    its keys now, as far as the weights let it.
+
+    Args:
+        names: the names of the slots.
+        members: the queues that share them, with weights or lists.
+        ring: the ring of the exchange that is there; empty if there is none.
+        bound: the queues that each exchange is bound to, of `queues_of_slots`.
+
+    Raises:
+        InputError: there are no members, a queue would get no slot, or lists of slots do not have each slot once.
+    """
+    if any(member.slots is not None for member in members):
+        return _as_listed(names, members)
+    weights = {str(member.destination): weight_of(*member.binding) for member in members}
+    there = {slot: bound[slot][0] for slot in names.slots if bound.get(slot)}
+    counts = slot_counts(names.count, weights, Counter(there.values()))
+    owners, left = kept_slots(names.slots, there, counts)
+    free = [slot for slot in names.slots if slot not in owners]
+    if free:
+        kept = _kept_seeds(names, ring, bound) if any(slot not in there for slot in free) else {}
+        owners |= _shared(free, left, kept)
+    return {slot: owners[slot] for slot in names.slots}
+
+
+def _as_listed(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str]:
+    owners: dict[str, str] = {}
+    slots, exchange = names.slots, names.exchange
+    for member in members:
+        for number in member.slots or ():
+            if not 0 <= number < names.count or slots[number] in owners:
+                raise InputError(
+                    f"slot {number} of {exchange} is listed twice, or there is none: list each of 0 to {names.count - 1} once"
+                )
+            owners[slots[number]] = str(member.destination)
+    missing = [number for number, slot in enumerate(slots) if slot not in owners]
+    if missing:
+        raise InputError(
+            f"slot {missing[0]} of {exchange} is not listed: list each of 0 to {names.count - 1} once"
+        )
+    return {slot: owners[slot] for slot in slots}
+
+
+def _shared(free: Sequence[str], left: dict[str, int], kept: _Kept) -> dict[str, str]:
+    """Return who takes the free slots: where most keys stay comes first, then the order of slots and of names."""
+    takers = sorted(queue for queue, count in left.items() if count)
+    wishes = sorted(
+        (-kept.get(slot, Counter())[queue], number, queue)
+        for number, slot in enumerate(free)
+        for queue in takers
+    )
+    owners: dict[str, str] = {}
+    for _, number, queue in wishes:
+        if left[queue] and free[number] not in owners:
+            left[queue] -= 1
+            owners[free[number]] = queue
+    return owners
+
+
+def _kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[str]]) -> _Kept:
+    """Return how many seeds of each slot have each queue now; nothing where no key has one."""
+    if not ring.bucket_count:
+        return {}
+    pairs = Movement(ring).pairs(names.count)
+    queues = [_queue_of_bucket(ring, number, bound) for number in range(len(ring.buckets))]
+    slots = names.slots
+    kept: _Kept = {}
+    for before, after, seeds in zip(
+        pairs.before.tolist(), pairs.after.tolist(), pairs.seeds.tolist(), strict=True
+    ):
+        queue = queues[before]
+        if queue is not None:
+            kept.setdefault(slots[after], Counter())[queue] += seeds
+    return kept
+
+
+def _queue_of_bucket(ring: HashRing, number: int, bound: Mapping[str, Sequence[str]]) -> str | None:
+    place = ring.buckets[number]
+    if not isinstance(place, ExchangeRef):
+        return place
+    queues = bound.get(place.name, ())
+    return queues[0] if len(queues) == 1 else None

@@ -1,0 +1,70 @@
+"""`print(plan)`: counts, shares, refusals and what allows them."""
+
+from __future__ import annotations
+
+import pytest
+from slot_files import live_of, slotted
+
+from rabbit_chx import Release, Topology
+from rabbit_chx.topology import PlanRefusal, plan
+
+FILE = """
+max_share_moved = 0.1
+owns = ["q*"]
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q{1..3}" }]
+[[queues]]
+name = "q{1..3}"
+"""
+WANTED = Topology.from_toml(FILE)
+
+
+def test_a_plan_in_a_few_lines() -> None:
+    there = live_of(WANTED)
+    fewer = Topology.from_toml(FILE.replace("{1..3}", "{2..3}"))
+    made = plan(fewer, there)
+    moved = made.rings["orders"]
+    assert str(made).splitlines() == [
+        "2 changes: 1 binding removed, 1 queue deleted",
+        f"orders: {moved.moved:.3%} of the keys have another destination in the end, {moved.moved_at_worst:.3%} at the worst moment",
+        *(f"refused: {one}" for one in made.refusals),
+        f"checksum {made.checksum}",
+    ]
+    assert [one.argument for one in made.refusals] == ["allow_moved=0.8335", "allow_delete=True"]
+    assert str(made.refusals[1]).endswith("or allow it with --allow-delete (in Python allow_delete=True)")
+
+
+def test_a_plan_of_nothing_and_one_of_all() -> None:
+    made = plan(WANTED, live_of(WANTED))
+    assert str(made).splitlines() == [
+        "no change: what is there is as the topology says",
+        f"checksum {made.checksum}",
+    ]
+    assert str(plan(WANTED, Topology(release=Release("4.3.6")))).splitlines()[:-1] == [
+        "7 changes: 1 exchange created, 3 queues created, 3 bindings made"
+    ]
+
+
+def test_slots_are_counted_by_queue() -> None:
+    three = slotted(8, '[{ queue = "events.{1..3}" }]')
+    four = slotted(8, '[{ queue = "events.{1..4}" }]')
+    text = str(plan(four, live_of(three)))
+    assert "of the keys have another queue in the end" in text
+    assert "4 changes: 2 bindings removed, 2 bindings made" in text
+
+
+@pytest.mark.parametrize(
+    ("flag", "argument"),
+    [
+        ("--allow-moved 0.2", "allow_moved=0.2"),
+        ("--allow-delete", "allow_delete=True"),
+        ("--allow-loss", "allow_loss=True"),
+        (None, None),
+    ],
+)
+def test_a_refusal_names_the_argument_of_python(flag: str | None, argument: str | None) -> None:
+    refusal = PlanRefusal("no", flag)
+    assert refusal.argument == argument
+    assert str(refusal) == ("no" if argument is None else f"no (in Python {argument})")

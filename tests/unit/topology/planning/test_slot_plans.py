@@ -1,0 +1,312 @@
+"""Plans of exchanges with slots: what they do in which order, and exactly which share of keys has another queue when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model_broker import ModelBroker
+from slot_files import NEWEST, applied, live_of, slotted
+
+from rabbit_chx import ExchangeRef, HashRing, Topology
+from rabbit_chx.topology import BindingDefinition, RingMember, plan
+from rabbit_chx.topology.slots.folding import folded
+from rabbit_chx.topology.slots.lowering import laid_out
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Place
+    from rabbit_chx.topology import Plan
+
+_FOUR = '[{ queue = "events.{1..4}" }]'
+_FIVE = '[{ queue = "events.{1..5}" }]'
+_PLAIN = (
+    '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{ queue = "events.{1..4}" }]\n'
+    '[[queues]]\nname = "events.{1..4}"\n'
+)
+
+
+def _told(plan: Plan) -> list[str]:
+    return [str(change) for change in plan.changes]
+
+
+def _queue_ring(model: ModelBroker) -> tuple[Place, ...]:
+    """Return the queue that each bucket of events leads to; a slot without one leads to the park, or to itself."""
+    queues: dict[str, list[str]] = {}
+    for binding in model.bindings:
+        if isinstance(binding.destination, str):
+            queues.setdefault(binding.source, []).append(binding.destination)
+
+    def place(bucket: Place) -> Place:
+        if not isinstance(bucket, ExchangeRef):
+            return bucket
+        behind = queues.get(bucket.name, [])
+        if len(behind) == 1:
+            return behind[0]
+        exchange = model.exchanges.get(bucket.name)
+        has_park = exchange is not None and "events.park" in model.exchanges and exchange.arguments
+        return ExchangeRef("events.park") if has_park and not behind else bucket
+
+    ring = model.rings.get("events")
+    return () if ring is None else tuple(map(place, ring.buckets))
+
+
+def _moments(made: Plan, live: Topology) -> list[HashRing]:
+    """Return the ring of queues before the first change, and after each."""
+    model = ModelBroker.holding(live, NEWEST)
+    rings = [HashRing.from_buckets(_queue_ring(model))]
+    for change in made.changes:
+        model.apply([change])
+        rings.append(HashRing.from_buckets(_queue_ring(model)))
+    return rings
+
+
+def _lost(ring: HashRing) -> float:
+    return sum(
+        share for place, share in ring.shares().items() if place is None or str(place).startswith("exchange events.slot")
+    )  # fmt: skip
+
+
+def _check_figures(made: Plan, live: Topology) -> None:
+    """The figures of the plan are those of the rings of queues, at every moment."""
+    first, *later = _moments(made, live)
+    ring = made.rings["events"]
+    if not later:
+        assert (ring.moved, ring.moved_at_worst) == (0.0, 0.0)
+        return
+    assert ring.moved == later[-1].share_moved(first)
+    assert ring.moved_at_worst == max(one.share_moved(first) for one in later)
+    assert ring.lost_at_worst == max(map(_lost, later))
+    assert ring.matrix().moved == ring.moved
+
+
+def test_a_new_exchange_is_bound_from_its_end() -> None:
+    told = _told(plan(slotted(2, '[{ queue = "events.1" }]', "events.1"), Topology()))
+    assert told == [
+        "create exchange events",
+        "create exchange events.park",
+        "create exchange events.slot.00",
+        "create exchange events.slot.01",
+        "create queue events.1",
+        "create queue events.park",
+        "bind events.park -> events.park",
+        "bind events.slot.00 -> events.1",
+        "bind events.slot.01 -> events.1",
+        "bind events -> exchange events.slot.00 (key 1)",
+        "bind events -> exchange events.slot.01 (key 1)",
+    ]
+
+
+def test_what_is_there_needs_no_change() -> None:
+    wanted = slotted(8, _FOUR)
+    made = plan(wanted, live_of(wanted))
+    assert (made.changes, made.refusals) == ((), ())
+    assert made.rings["events"].moved_at_worst == 0.0
+
+
+def test_a_file_is_as_good_as_a_broker_to_plan_from() -> None:
+    assert plan(slotted(8, _FIVE), slotted(8, _FOUR)).rings["events"].moved > 0
+    assert plan(slotted(8, _FOUR), slotted(8, _FOUR)).changes == ()
+
+
+def test_a_fifth_queue_takes_slots_and_nothing_else_moves() -> None:
+    live = live_of(slotted(32, _FOUR))
+    made = plan(slotted(32, _FIVE, "events.{1..5}"), live)
+    told = _told(made)
+    assert told[0] == "create queue events.5"
+    over = made.rings["events"].hands
+    assert over is not None
+    assert told[1:] == [
+        f"{action} {one.slot} -> {queue}"
+        for one in over.handed_over
+        for action, queue in (("unbind", one.old), ("bind", one.new))
+    ]
+    assert len(over.handed_over) == 6
+    assert made.rings["events"].steps == ()
+    assert made.rings["events"].lost_at_worst == 0.0
+    assert 0.17 < made.rings["events"].moved < 0.2
+    _check_figures(made, live)
+
+
+def test_more_than_may_move_is_refused_in_slots() -> None:
+    live = live_of(slotted(32, _FOUR))
+    wanted = replace(slotted(32, _FIVE, "events.{1..5}"), max_share_moved=0.05)
+    made = plan(wanted, live)
+    [refusal] = made.refusals
+    assert refusal.says.startswith("6 slots change hands in events: 18.")
+    assert "of the keys have another queue in the end" in refusal.says
+    assert refusal.allow_with is not None
+    assert made.refused(allow_moved=float(refusal.allow_with.split()[1])) == ()
+
+
+def test_a_queue_that_leaves_gives_its_slots_away_first() -> None:
+    live = live_of(slotted(8, _FOUR))
+    wanted = replace(slotted(8, '[{ queue = "events.{1..3}" }]', "events.{1..3}"), owns=("events.*",))
+    told = _told(plan(wanted, live))
+    assert told[-1] == "delete queue events.4"
+    assert [line.split()[0] for line in told[:-1]] == ["unbind", "bind"] * 2
+    _check_figures(plan(wanted, live), live)
+
+
+def test_lists_of_slots_move_what_they_say() -> None:
+    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
+    lists = '[{ queue = "events.1", slots = [1, 2] }, { queue = "events.2", slots = [0, 3] }]'
+    made = plan(slotted(4, lists, "events.{1..2}"), live)
+    assert _told(made) == [
+        "unbind events.slot.00 -> events.1",
+        "bind events.slot.00 -> events.2",
+        "unbind events.slot.02 -> events.2",
+        "bind events.slot.02 -> events.1",
+    ]
+    _check_figures(made, live)
+
+
+def test_moving_in_is_said_by_queue() -> None:
+    live = live_of(Topology.from_toml(_PLAIN))
+    made = plan(slotted(8, _FOUR), live)
+    assert not made.refusals
+    _check_figures(made, live)
+    assert made.rings["events"].moved < 0.7
+    assert made.rings["events"].lost_at_worst == 0.0
+
+
+def test_moving_out_leaves_the_slots_where_nobody_owns_them() -> None:
+    live = live_of(slotted(8, _FOUR))
+    wanted = Topology.from_toml(_PLAIN)
+    made = plan(wanted, live)
+    _check_figures(made, live)
+    assert {change.kind for change in made.changes} == {"binding"}
+    assert plan(replace(wanted, owns=("events.*",)), applied(wanted, live)).changes != ()
+    owning = plan(replace(wanted, owns=("events.*",)), live)
+    _check_figures(owning, live)
+    assert [str(change) for change in owning.changes][-2:] == [
+        "delete exchange events.slot.06",
+        "delete exchange events.slot.07",
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [(6, 9), (9, 6)])
+def test_another_number_of_slots(before: int, after: int) -> None:
+    live = live_of(slotted(before, _FOUR))
+    made = plan(slotted(after, _FOUR), live)
+    _check_figures(made, live)
+    assert plan(slotted(after, _FOUR), applied(slotted(after, _FOUR), live)).changes == ()
+
+
+def test_so_many_slots_that_all_names_get_longer() -> None:
+    live = live_of(slotted(8, _FOUR))
+    wanted = replace(slotted(101, _FOUR), owns=("events.slot.*",))
+    there = applied(wanted, live)
+    assert plan(wanted, there).changes == ()
+    assert len([one for one in there.exchanges if one.type == "fanout"]) == 102
+
+
+def _mended(live: Topology) -> list[str]:
+    made = plan(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), live)
+    model = ModelBroker.holding(live, NEWEST)
+    model.apply(made.changes)
+    assert plan(made.wanted, model.topology()).changes == ()
+    assert folded(model.topology()).exchange("events") != model.topology().exchange("events")
+    _check_figures(made, live)
+    return _told(made)
+
+
+def test_a_slot_that_nobody_has_is_bound_again() -> None:
+    """As after a mover that died between the two calls."""
+    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
+    left = tuple(one for one in live.bindings if one.source != "events.slot.02")
+    assert _mended(replace(live, bindings=left)) == ["bind events.slot.02 -> events.2"]
+
+
+def test_a_slot_with_two_queues_keeps_one() -> None:
+    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
+    more = (*live.bindings, BindingDefinition("events.slot.02", "events.1"))
+    assert _mended(replace(live, bindings=more)) == ["unbind events.slot.02 -> events.1"] or (
+        _mended(replace(live, bindings=more)) == ["unbind events.slot.02 -> events.2"]
+    )
+
+
+def test_a_slot_without_an_alternate_exchange_is_declared_again() -> None:
+    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
+    bare = tuple(
+        replace(one, arguments={}) if one.name == "events.slot.02" else one for one in live.exchanges
+    )
+    made = plan(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), replace(live, exchanges=bare))
+    told = _told(made)
+    assert "replace exchange events.slot.02" in told
+    assert told.index("unbind events -> exchange events.slot.02 (key 1)") < told.index(
+        "unbind events.slot.02 -> events.2"
+    )
+
+
+def test_slots_of_others_are_only_checked() -> None:
+    wanted = slotted(4, '[{ queue = "events.1" }]\nowner = "external"', "events.1")
+    live = live_of(slotted(4, '[{ queue = "events.1" }]', "events.1"))
+    assert plan(wanted, live).changes == ()
+    other = replace(live, bindings=tuple(one for one in live.bindings if one.source != "events.slot.02"))
+    made = plan(wanted, other)
+    assert made.changes == ()
+    [refusal] = made.refusals
+    assert refusal.says == (
+        "binding events.slot.02 -> events.1 is external, and it is not there: its owner has to declare it, or take "
+        'owner = "external" out of the topology'
+    )
+
+
+_members = st.lists(st.integers(0, 3), min_size=1, max_size=4, unique=True).flatmap(
+    lambda queues: st.lists(st.integers(1, 3), min_size=len(queues), max_size=len(queues)).map(
+        lambda weights: dict(zip(queues, weights, strict=True))
+    )
+)
+
+
+def _text(members: dict[int, int]) -> str:
+    entries = (f'{{ queue = "events.{queue}", weight = {weight} }}' for queue, weight in members.items())
+    return f"[{', '.join(entries)}]"
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    st.integers(12, 16), _members, st.integers(12, 16), _members, st.sampled_from([(), ("events.slot.*",)])
+)
+def test_any_plan_ends_where_it_should_and_says_what_moves(
+    before: int, old: dict[int, int], after: int, new: dict[int, int], owns: tuple[str, ...]
+) -> None:
+    live = live_of(slotted(before, _text(old), "events.{0..3}"))
+    wanted = slotted(after, _text(new), "events.{0..3}")
+    wanted = replace(wanted, owns=owns)
+    made = plan(wanted, live)
+    _check_figures(made, live)
+    model = ModelBroker.holding(live, NEWEST)
+    model.apply(made.changes)
+    assert plan(wanted, model.topology()).changes == ()
+    assert laid_out(wanted, model.topology()).bindings == laid_out(wanted, live).bindings
+
+
+def test_fixed_partitions_are_the_other_way_of_slots() -> None:
+    live = live_of(slotted(32, _FOUR, "events.{1..5}"))
+    ring = plan(slotted(32, _FIVE, "events.{1..5}"), live).rings["events"]
+    written, fixed = ring.proposals
+    assert (written.strategy, written.moved) == ("as-written", ring.moved)
+    assert written.ring == tuple(RingMember(ExchangeRef(f"events.slot.{n:02d}")) for n in range(32))
+    assert (fixed.strategy, fixed.moved, len(fixed.ring)) == ("fixed-partitions", 1.0, 16)
+    assert plan(slotted(32, _FOUR, "events.{1..5}"), live).rings["events"].proposals == ()
+    assert plan(Topology.from_toml(_PLAIN), live).rings["events"].proposals == ()
+
+
+def test_the_shares_on_the_page_of_slots() -> None:
+    page = Path("docs/slots.md").read_text()
+    over = plan(slotted(32, _FIVE, "events.{1..5}"), live_of(slotted(32, _FOUR))).rings["events"]
+    assert (
+        f"moves     events: {over.moved:.3%} of the keys in the end, {over.moved_at_worst:.3%} at the worst"
+        in page
+    )
+    into = plan(slotted(64, _FOUR), live_of(Topology.from_toml(_PLAIN))).rings["events"]
+    said = f"{100 * into.moved:.1f} % have another queue in the end, and {100 * into.moved_at_worst:.1f} % at the worst"
+    assert said in page
+    ten = [f"q{n}" for n in range(10)]
+    first_gone = HashRing.from_buckets(ten[1:]).share_moved(HashRing.from_buckets(ten))
+    assert f"the unbinding of the first of ten\nqueues moves {100 * first_gone:.1f} % of all keys" in page

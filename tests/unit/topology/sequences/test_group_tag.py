@@ -1,0 +1,28 @@
+"""The members of a group are known by their consumer tags."""
+
+from __future__ import annotations
+
+import pytest
+
+from rabbit_chx.topology.sequences.group_tag import member_of, tag_of
+
+
+@pytest.mark.parametrize(
+    ("tag", "member"),
+    [
+        ("rabbit-chx.group.pod-7.a1b2", "pod-7"),
+        ("rabbit-chx.group.host.example.com-12.a1b2", "host.example.com-12"),
+        ("rabbit-chx.group.", None),
+        ("rabbit-chx.group.pod", None),
+        ("amq.ctag-5f", None),
+    ],
+)
+def test_a_member_is_known_by_its_tag(tag: str, member: str | None) -> None:
+    assert member_of(tag) == member
+
+
+@pytest.mark.parametrize("member", ["pod-7", "host.example.com-12", "two\nlines"])
+def test_a_tag_is_new_and_names_its_member(member: str) -> None:
+    first, second = tag_of(member), tag_of(member)
+    assert first != second
+    assert member_of(first) == member_of(second) == member

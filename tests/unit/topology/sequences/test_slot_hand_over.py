@@ -1,0 +1,187 @@
+"""Slots change hands on a broker made of values, with a message for each slot before every operation, and movers that die."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from model_broker import ModelBroker
+from model_client import ClientKilledError, ModelClient
+from slot_files import NEWEST, slotted
+
+from rabbit_chx import ExchangeRef
+from rabbit_chx.errors import BrokerRefusedError, PlanRefusedError
+from rabbit_chx.topology import plan
+from rabbit_chx.topology.sequences.application import Applied, Permission, plan_applied
+from rabbit_chx.topology.sequences.carrier_steps import CarrierStep, MessageTransfer
+from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare
+from rabbit_chx.topology.sequences.steps import Access, ApiRequest, carried_out
+from rabbit_chx.topology.sequences.topology_reading import topology_read
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from rabbit_chx import Topology
+
+#: How many movers die before each operation; twenty by `make hand-over`.
+_TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
+ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
+_TWO = slotted(6, '[{ queue = "events.{1..2}" }]', "events.{1..3}")
+_THREE = slotted(6, '[{ queue = "events.{1..3}" }]', "events.{1..3}")
+
+
+class Traffic:
+    """Messages on a model: each slot gets one before every operation, wherever its bindings lead then."""
+
+    def __init__(self) -> None:
+        self.model = ModelBroker(NEWEST)
+        self.queues: dict[str, list[tuple[str, int]]] = {}
+        self.sent = 0
+        self.lost = 0
+
+    def publish(self) -> None:
+        """Publish a message to each slot that is in the ring."""
+        ring = self.model.rings.get("events")
+        for place in () if ring is None else ring.destinations:
+            assert isinstance(place, ExchangeRef)
+            self.sent += 1
+            self.route(place.name, self.sent)
+
+    def route(self, slot: str, number: int) -> None:
+        """Bring a message to all queues that its slot is bound to, or to the park."""
+        queues = [one.destination for one in self.model.bindings if one.source == slot]
+        if not queues:
+            park = self.model.exchanges[slot].arguments["alternate-exchange"]
+            queues = [one.destination for one in self.model.bindings if one.source == park]
+        self.lost += not queues
+        for queue in queues:
+            self.queues.setdefault(str(queue), []).append((slot, number))
+
+    def check(self) -> None:
+        """Nothing is lost, nothing doubled, and nothing parked; each slot has one queue."""
+        found = Counter(number for queue in self.queues.values() for _, number in queue)
+        assert self.lost == 0
+        assert sorted(found) == list(range(1, self.sent + 1))
+        assert set(found.values()) == {1}
+        assert not self.queues.get("events.park")
+
+
+class Mover(ModelClient):
+    """A client that carries messages too, and dies before an operation or a message if it is told to."""
+
+    def __init__(self, traffic: Traffic, dies_before: int | None = None) -> None:
+        super().__init__(traffic.model, dies_before)
+        self.traffic = traffic
+        self.operations = 0
+
+    def run(self, sequence: Generator[Any, Any, Any]) -> Any:
+        """Carry out a sequence."""
+        return carried_out(sequence, self._step)
+
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, MessageTransfer):
+            return self._transferred(step)
+        if isinstance(step, CarrierStep):
+            return None
+        if isinstance(step, QueueDeclare) and step.passive:
+            return QueueCounts(len(self.traffic.queues.get(step.queue, ())), 0)
+        if isinstance(step, ApiRequest) and step.path[0] == "consumers":
+            return []
+        return self._do(step)
+
+    def _count(self) -> None:
+        super()._count()
+        self.operations += 1
+        self.traffic.publish()
+
+    def _transferred(self, step: MessageTransfer) -> int:
+        parked = self.traffic.queues[step.queue]
+        for _ in range(step.limit):
+            self._count()
+            self.traffic.route(*parked.pop(0))
+        return step.limit
+
+    def apply(self, wanted: Topology, permission: Permission = Permission(1.0)) -> Applied:  # noqa: B008
+        """Plan and apply."""
+        made = plan(wanted, self.run(topology_read(ACCESS)))
+        done: Applied = self.run(plan_applied(made, ACCESS, permission, lambda *_: None))
+        return done
+
+
+def _begun() -> Traffic:
+    traffic = Traffic()
+    Mover(traffic).apply(_TWO)
+    traffic.queues, traffic.sent, traffic.lost = {}, 0, 0
+    return traffic
+
+
+def test_what_comes_meanwhile_is_parked_and_brought_on() -> None:
+    traffic = _begun()
+    done = Mover(traffic).apply(_THREE)
+    assert [(slot, new) for slot, _, new in done.handed_over] == [
+        ("events.slot.02", "events.3"),
+        ("events.slot.05", "events.3"),
+    ]
+    assert done.unparked == 2
+    assert done.overtaken == ()
+    traffic.check()
+    assert plan(_THREE, traffic.model.topology()).changes == ()
+
+
+def _operations() -> int:
+    mover = Mover(_begun())
+    mover.apply(_THREE)
+    return mover.operations
+
+
+@pytest.mark.parametrize("first", range(_operations()))
+def test_movers_may_die_before_any_operation(first: int) -> None:
+    """One dies there, then others elsewhere; the last one ends what is left. To and fro."""
+    traffic = _begun()
+    for number in range(_TIMES):
+        wanted = _THREE if number % 2 == 0 else _TWO
+        try:
+            Mover(traffic, (first + number * 7) % _DEATHS).apply(wanted)
+        except ClientKilledError:
+            behind = Counter(one.source for one in traffic.model.bindings if ".slot." in one.source)
+            assert set(behind.values()) <= {1}, "a slot has two queues"
+            assert len(behind) >= 5, "two slots have no queue"
+    Mover(traffic).apply(_THREE)
+    traffic.check()
+    assert plan(_THREE, traffic.model.topology()).changes == ()
+
+
+_DEATHS = _operations()
+
+
+def test_a_slot_that_nobody_has_is_bound_before_others_change_hands() -> None:
+    traffic = _begun()
+    lost = next(one for one in traffic.model.bindings if one.source == "events.slot.05")
+    traffic.model.unbind(lost)
+    done = Mover(traffic).apply(_THREE)
+    assert str(done.changes[0]).startswith("bind events.slot.05")
+    traffic.check()
+
+
+def test_a_park_that_never_gets_empty_is_given_up() -> None:
+    traffic = _begun()
+
+    class Feeding(Mover):
+        def _transferred(self, step: MessageTransfer) -> int:
+            return step.limit
+
+    traffic.queues["events.park"] = [("events.slot.00", 1)]
+    with pytest.raises(BrokerRefusedError, match=r"the parking queue events[.]park was emptied 50 times"):
+        Feeding(traffic).apply(_TWO)
+
+
+def test_order_without_a_group_is_refused_before_anything_is_changed() -> None:
+    traffic = _begun()
+    before = traffic.model.topology()
+    with pytest.raises(
+        PlanRefusedError, match="has no consumer, and a hand-over in order needs a ConsumerGroup"
+    ):
+        Mover(traffic).apply(_THREE, Permission(1.0, hand_over="in-order"))
+    assert traffic.model.topology() == before

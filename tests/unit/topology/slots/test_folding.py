@@ -1,0 +1,148 @@
+"""Plain objects, folded to slots where they are exactly that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slot_files import slotted
+
+from rabbit_chx import ExchangeRef, HashRing, Topology
+from rabbit_chx.topology import BindingDefinition, QueueDefinition, RingMember
+from rabbit_chx.topology.slots.folding import folded
+from rabbit_chx.topology.slots.lowering import laid_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _live(slots: int = 8, members: str = '[{ queue = "events.{1..4}" }]', more: str = "") -> Topology:
+    plain = laid_out(slotted(slots, members, more=more), Topology())
+    ring = [ExchangeRef(f"events.slot.{n:02d}") for n in range(slots)]
+    return plain.with_rings({"events": HashRing.from_buckets(ring)})
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        '[{ queue = "events.{1..4}" }]',
+        '[{ queue = "events.{1..3}" }]',
+        '[{ queue = "events.{1..2}" }, { queue = "events.3", weight = 2 }]',
+        '[{ queue = "events.1" }]',
+    ],
+)
+def test_what_was_laid_out_is_folded_again(members: str) -> None:
+    found = folded(_live(members=members))
+    assert found == slotted(8, members)
+
+
+def test_weights_are_as_small_as_can_be() -> None:
+    lists = '[{ queue = "events.1", slots = [0, 1, 2, 3, 4, 5] }, { queue = "events.2", slots = [6, 7] }]'
+    assert folded(_live(members=lists)) == slotted(
+        8, '[{ queue = "events.1", weight = 3 }, { queue = "events.2" }]'
+    )
+
+
+def test_another_kind_of_parking_queue_is_kept() -> None:
+    more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
+    found = folded(_live(more=more))
+    assert found == slotted(8, '[{ queue = "events.{1..4}" }]', more=more)
+
+
+def _with_binding(live: Topology, *more: BindingDefinition) -> Topology:
+    return replace(live, bindings=(*live.bindings, *more))
+
+
+def _without_binding(live: Topology, source: str) -> Topology:
+    return replace(live, bindings=tuple(one for one in live.bindings if one.source != source))
+
+
+def _with_ring(live: Topology, numbers: list[int]) -> Topology:
+    ring = [ExchangeRef(f"events.slot.{n:02d}") for n in numbers]
+    events = live.exchange("events")
+    assert events is not None
+    others = [one for one in live.exchanges if one.name != "events"]
+    changed = replace(live, exchanges=(*others, replace(events, ring=tuple(map(RingMember, ring)))))
+    return changed.with_rings({"events": HashRing.from_buckets(ring)})
+
+
+def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
+    return replace(
+        live,
+        exchanges=tuple(
+            replace(one, **fields) if one.name == name else one  # type: ignore[arg-type]
+            for one in live.exchanges
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "deviate",
+    [
+        lambda live: _with_binding(live, BindingDefinition("events.slot.03", "events.4")),
+        lambda live: _with_binding(live, BindingDefinition("events.slot.03", ExchangeRef("events.park"))),
+        lambda live: _with_binding(live, BindingDefinition("events.park", "events.1")),
+        lambda live: _without_binding(live, "events.slot.03"),
+        lambda live: _without_binding(live, "events.park"),
+        lambda live: _with_ring(live, [1, 0, 2, 3, 4, 5, 6, 7]),
+        lambda live: _with_ring(live, [0, 1, 2, 3, 4, 5, 5]),
+        lambda live: live.with_rings({"events": HashRing.from_buckets([ExchangeRef("events.slot.00")])}),
+        lambda live: _with_exchange(live, "events.slot.05", arguments={}),
+        lambda live: _with_exchange(live, "events.slot.05", internal=False),
+        lambda live: _with_exchange(live, "events.slot.05", type="topic"),
+        lambda live: _with_exchange(live, "events.park", durable=False),
+        lambda live: replace(
+            live, exchanges=tuple(one for one in live.exchanges if one.name != "events.park")
+        ),
+        lambda live: replace(live, queues=tuple(one for one in live.queues if one.name != "events.park")),
+    ],
+)
+def test_whatever_differs_stays_plain(deviate: Callable[[Topology], Topology]) -> None:
+    live = deviate(_live())
+    assert folded(live) is live
+
+
+def test_a_slot_exchange_that_is_no_member_stays_beside_the_others() -> None:
+    """As after the number of slots became smaller."""
+    live = _with_ring(_live(), [0, 1, 2, 3, 4, 5, 6])
+    found = folded(live)
+    assert [one.name for one in found.exchanges] == ["events", "events.slot.07"]
+    assert [one.source for one in found.bindings] == ["events.slot.07"]
+    assert laid_out(found, live) == live
+
+
+def test_one_that_differs_does_not_keep_another_from_being_folded() -> None:
+    one = laid_out(slotted(4, '[{ queue = "events.1" }]'), Topology())
+    text = slotted(4, '[{ queue = "events.1" }]').to_toml().replace('"events"', '"orders"')
+    both = replace(laid_out(Topology.from_toml(text), Topology()), queues=())
+    live = replace(
+        one,
+        exchanges=(*one.exchanges, *both.exchanges),
+        bindings=(*one.bindings, *both.bindings),
+        queues=(*one.queues, QueueDefinition("orders.park")),
+    )
+    found = folded(_without_binding(live, "orders.slot.02"))
+    assert [e.name for e in found.exchanges if e.slots is not None] == ["events"]
+    assert [e.name for e in folded(live).exchanges] == ["events", "orders"]
+
+
+@given(
+    st.integers(1, 130),
+    st.lists(st.integers(1, 9), min_size=1, max_size=9),
+    st.randoms(use_true_random=False),
+)
+def test_a_round_trip_says_the_same(slots: int, counts: list[int], random: object) -> None:
+    """Any owners of any number of slots: laid out again on what is there, they are the same."""
+    owners = [f"q{n}" for n, count in enumerate(counts) for _ in range(count)]
+    owners = (owners * slots)[:slots]
+    random.shuffle(owners)  # type: ignore[attr-defined]
+    lists = {queue: [n for n, one in enumerate(owners) if one == queue] for queue in dict.fromkeys(owners)}
+    members = ", ".join(f'{{ queue = "{queue}", slots = {some} }}' for queue, some in lists.items())
+    live = laid_out(slotted(slots, f"[{members}]", "q{0..8}"), Topology())
+    found = folded(live)
+    assert found.exchange("events") != live.exchange("events")
+    assert laid_out(found, live) == live
+    assert Topology.from_toml(found.to_toml()) == found

@@ -1,0 +1,147 @@
+"""Exchanges with slots, laid out as plain objects."""
+
+from __future__ import annotations
+
+import pytest
+from slot_files import slotted
+
+from rabbit_chx import ExchangeRef, HashRing, InputError, Topology
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    RingMember,
+)
+from rabbit_chx.topology.slots.lowering import laid_out
+
+_EVENTS = "x-consistent-hash"
+
+
+def _owners(topology: Topology) -> dict[str, str]:
+    return {one.source: str(one.destination) for one in topology.bindings if ".slot." in one.source}
+
+
+def test_a_new_exchange_with_slots() -> None:
+    plain = laid_out(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), Topology())
+    refs = [ExchangeRef(f"events.slot.{n:02d}") for n in range(4)]
+    assert plain == Topology(
+        (
+            ExchangeDefinition("events", _EVENTS, ring=tuple(map(RingMember, refs))),
+            *(
+                ExchangeDefinition(
+                    ref.name, "fanout", internal=True, arguments={"alternate-exchange": "events.park"}
+                )
+                for ref in refs
+            ),
+            ExchangeDefinition("events.park", "fanout", internal=True),
+        ),
+        (QueueDefinition("events.1"), QueueDefinition("events.2"), QueueDefinition("events.park")),
+        (
+            BindingDefinition("events.slot.00", "events.1"),
+            BindingDefinition("events.slot.01", "events.1"),
+            BindingDefinition("events.slot.02", "events.2"),
+            BindingDefinition("events.slot.03", "events.2"),
+            BindingDefinition("events.park", "events.park"),
+        ),
+    )
+
+
+def test_what_has_no_slots_stays_the_same_object() -> None:
+    wanted = Topology.from_toml('[[queues]]\nname = "q"')
+    assert laid_out(wanted, Topology()) is wanted
+
+
+@pytest.mark.parametrize(("count", "last"), [(1, "00"), (100, "99"), (101, "100"), (1024, "1023")])
+def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
+    plain = laid_out(slotted(count, '[{ queue = "events.1" }]'), Topology())
+    ring = next(one.ring for one in plain.exchanges if one.name == "events")
+    assert ring is not None
+    assert len(ring) == count
+    assert ring[-1].destination == ExchangeRef(f"events.slot.{last}")
+    assert ring[0].destination == ExchangeRef(f"events.slot.{'0' * len(last)}")
+
+
+def test_a_parking_queue_of_the_file_is_the_one() -> None:
+    more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
+    plain = laid_out(slotted(4, '[{ queue = "events.1" }]', more=more), Topology())
+    assert [one for one in plain.queues if one.name == "events.park"] == [
+        QueueDefinition("events.park", "quorum")
+    ]
+
+
+def test_what_is_of_others_is_laid_out_as_theirs() -> None:
+    theirs = slotted(4, '[{ queue = "events.1" }]\nowner = "external"')
+    plain = laid_out(theirs, Topology())
+    assert {one.owner for one in plain.exchanges} == {"external"}
+    assert {one.owner for one in plain.bindings} == {"external"}
+    assert plain.queue("events.park") == QueueDefinition("events.park", owner="external")
+
+
+def test_slots_keep_their_queues() -> None:
+    """A fifth queue gets its part, and only its slots have another queue than before."""
+    four = laid_out(slotted(32, '[{ queue = "events.{1..4}" }]'), Topology())
+    five = laid_out(slotted(32, '[{ queue = "events.{1..5}" }]', "events.{1..5}"), four)
+    before, after = _owners(four), _owners(five)
+    moved = [slot for slot in before if before[slot] != after[slot]]
+    assert len(moved) == 6
+    assert {after[slot] for slot in moved} == {"events.5"}
+
+
+def test_lists_of_slots_decide() -> None:
+    members = '[{ queue = "events.1", slots = [3, 0] }, { queue = "events.2", slots = [1, 2] }]'
+    found = _owners(laid_out(slotted(4, members), Topology()))
+    assert list(found.values()) == ["events.1", "events.2", "events.2", "events.1"]
+
+
+def test_new_slots_go_where_most_of_their_keys_are() -> None:
+    """Moving in from a plain ring: no other even share of the slots keeps a thousandth of the keys more."""
+    bindings = [("events.1", 1), ("events.2", 1)]
+    ring = HashRing.from_buckets([queue for queue, _ in bindings])
+    live = Topology(
+        (ExchangeDefinition("events", _EVENTS, ring=tuple(RingMember(q) for q, _ in bindings)),),
+        rings={"events": ring},
+    )
+    wanted = slotted(8, '[{ queue = "events.{1..2}" }]', "events.{1..2}")
+    owners = _owners(laid_out(wanted, live))
+    assert sorted(owners.values()) == ["events.1"] * 4 + ["events.2"] * 4
+
+    def staying(chosen: list[str]) -> float:
+        slots = HashRing.from_buckets(chosen)
+        return 1 - ring.share_moved(slots)
+
+    everything = [
+        ["events.1" if number & (1 << bit) else "events.2" for bit in range(8)] for number in range(256)
+    ]
+    best = max(staying(one) for one in everything if one.count("events.1") == 4)
+    assert staying(list(owners.values())) > best - 0.001
+    assert best > 0.6
+
+
+def test_more_slots_with_other_names_keep_what_they_can() -> None:
+    """64 slots become 128: all names are new, and half of the keys are in a bucket of the same number."""
+    before = laid_out(slotted(64, '[{ queue = "events.{1..4}" }]'), Topology())
+    slots = [ExchangeRef(f"events.slot.{n:02d}") for n in range(64)]
+    live = before.with_rings({"events": HashRing.from_buckets(slots)})
+    after = _owners(laid_out(slotted(128, '[{ queue = "events.{1..4}" }]'), live))
+    old = _owners(before)
+    same = [n for n in range(64) if old[f"events.slot.{n:02d}"] == after[f"events.slot.{n:03d}"]]
+    assert len(same) > 60
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ((), "there is no queue to share the slots"),
+        ((RingMember("a", "1"), RingMember("b", "99")), "queue 'a' would get none of the 4 slots"),
+        ((RingMember("a", slots=(0, 1, 2)),), "slot 3 of events is not listed"),
+        (
+            (RingMember("a", slots=(0, 1, 2)), RingMember("b", slots=(2, 3))),
+            "slot 2 of events is listed twice",
+        ),
+        ((RingMember("a", slots=(0, 1, 2, 3, 4)),), "slot 4 of events is listed twice, or there is none"),
+    ],
+)
+def test_a_topology_from_python_may_be_impossible(members: tuple[RingMember, ...], says: str) -> None:
+    wanted = Topology((ExchangeDefinition("events", _EVENTS, slots=4, members=members),))
+    with pytest.raises(InputError, match=says):
+        laid_out(wanted, Topology())

@@ -1,0 +1,117 @@
+"""Queues that the plugin rabbitmq_sharding made: no plan deletes them, no check calls them unexpected, no file says them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.sharding import shard_names
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    check,
+    plan,
+)
+from rabbit_chx.topology.shards import kept_shards, without_shards
+
+SHARDS = shard_names("images", ["rabbit@a", "rabbit@b"], 2)
+IMAGES = ExchangeDefinition("images", "x-modulus-hash")
+POLICY = PolicyDefinition("shards", "^images$", "exchanges", {"shards-per-node": 2})
+FILE = Topology((IMAGES,), policies=(POLICY,), owns=("*",))
+LIVE = Topology(
+    (IMAGES,),
+    tuple(map(QueueDefinition, SHARDS)),
+    tuple(BindingDefinition("images", shard) for shard in SHARDS),
+    (POLICY,),
+)
+
+
+def test_shards_are_left_to_the_plugin_even_where_all_is_owned() -> None:
+    made = plan(FILE, LIVE)
+    assert made.changes == ()
+    assert made.unmanaged == ()
+    assert check(LIVE, FILE).sound
+
+
+def test_another_queue_that_is_owned_is_still_deleted() -> None:
+    live = replace(
+        LIVE,
+        queues=(*LIVE.queues, QueueDefinition("old")),
+        bindings=(*LIVE.bindings, BindingDefinition("images", "old"), BindingDefinition("other", SHARDS[0])),
+        exchanges=(*LIVE.exchanges, ExchangeDefinition("other")),
+    )
+    gone = {(change.action, change.name) for change in plan(FILE, live).changes}
+    assert ("delete", "old") in gone
+    assert not any(name in SHARDS for _, name in gone)
+    assert {one.destination for one in check(live, FILE).findings if one.kind == "unexpected"} >= {"old"}
+
+
+def test_shards_that_lowering_leaves_are_left_too() -> None:
+    fewer = replace(FILE, policies=(replace(POLICY, definition={"shards-per-node": 1}),))
+    (change,) = plan(fewer, LIVE).changes
+    assert (change.action, change.kind, change.name) == ("update", "policy", "shards")
+
+
+def test_without_the_policy_they_are_queues_like_others() -> None:
+    without = replace(FILE, policies=())
+    deleted = {change.name for change in plan(without, LIVE).changes if change.action == "delete"}
+    assert deleted == {"shards", *SHARDS}
+
+
+def test_without_the_exchange_too() -> None:
+    deleted = {
+        change.name for change in plan(Topology(owns=("*",)), LIVE).changes if change.action == "delete"
+    }
+    assert deleted == {"images", "shards", *SHARDS}
+
+
+def test_shards_of_what_others_declared_are_left() -> None:
+    assert plan(Topology(owns=("sharding: *",)), LIVE).changes == ()
+
+
+def test_a_policy_of_a_larger_priority_ends_the_sharding() -> None:
+    other = PolicyDefinition("other", "^im", definition={"alternate-exchange": "x"}, priority=1)
+    assert kept_shards(replace(LIVE, policies=(POLICY, other))) == frozenset()
+    assert kept_shards(LIVE) == frozenset(SHARDS)
+
+
+def test_a_file_says_the_policy_and_not_the_shards() -> None:
+    written = without_shards(LIVE)
+    assert written == Topology((IMAGES,), policies=(POLICY,))
+    assert written.left_out == ("4 shards of images: the plugin rabbitmq_sharding makes them",)
+    assert plan(written, LIVE).changes == ()
+    assert without_shards(FILE) is FILE
+
+
+def test_a_ring_of_shards_is_the_plugins() -> None:
+    hashing = ExchangeDefinition("images", "x-consistent-hash")
+    live = replace(
+        LIVE,
+        exchanges=(replace(hashing, ring=tuple(RingMember(shard, "3") for shard in SHARDS)),),
+        bindings=(),
+    ).with_rings({})
+    written = without_shards(live)
+    assert written.exchanges == (hashing,)
+    assert plan(written, live).changes == ()
+
+
+@pytest.mark.parametrize("type_", ["x-modulus-hash", "x-consistent-hash"])
+def test_a_policy_that_shards_comes_after_the_exchange(type_: str) -> None:
+    """Under it 4.3.6 cannot declare an exchange of type x-consistent-hash."""
+    other = PolicyDefinition("other", "^x", definition={"alternate-exchange": "y"})
+    wanted = Topology((ExchangeDefinition("images", type_),), policies=(POLICY, other))
+    assert [change.name for change in plan(wanted, Topology()).changes] == ["other", "images", "shards"]
+
+
+def test_an_exchange_that_is_declared_again_keeps_the_bindings_of_its_shards() -> None:
+    wanted = replace(FILE, exchanges=(replace(IMAGES, durable=False),))
+    changes = plan(wanted, LIVE).changes
+    bound = {change.wanted.destination for change in changes if isinstance(change.wanted, BindingDefinition)}
+    assert bound == set(SHARDS)
+    assert ExchangeRef("images") not in bound
