@@ -13,16 +13,33 @@ from rabbit_chx.lazy_names import lazy
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField
     from rabbit_chx.broker import AsyncBroker, Broker, Declared
+    from rabbit_chx.consuming import (
+        ConsumerGroup,
+        Deduplicator,
+        GroupMessage,
+        GroupPace,
+        OrderChecker,
+        SqliteDeduplicator,
+    )
     from rabbit_chx.erlang import Atom, ErlangMap, phash2
     from rabbit_chx.errors import (
         BrokerRefusedError,
+        HandlerError,
         InputError,
         PublishError,
         RabbitChxError,
         TopologyError,
         UnreachableError,
     )
-    from rabbit_chx.publishing import AsyncPublisher, Limits, Publisher, PublishReport, Retries, Returned
+    from rabbit_chx.publishing import (
+        AsyncPublisher,
+        Limits,
+        Publisher,
+        PublishReport,
+        Retries,
+        Returned,
+        stable_ids,
+    )
     from rabbit_chx.routing import (
         ConsistentHashExchange,
         ExchangeRef,
@@ -46,14 +63,20 @@ _HOMES = {
     "Broker": "rabbit_chx.broker",
     "BrokerRefusedError": "rabbit_chx.errors",
     "ConsistentHashExchange": "rabbit_chx.routing",
+    "ConsumerGroup": "rabbit_chx.consuming",
     "Declared": "rabbit_chx.broker",
+    "Deduplicator": "rabbit_chx.consuming",
     "ErlangMap": "rabbit_chx.erlang",
     "ExchangeRef": "rabbit_chx.routing",
     "Explanation": "rabbit_chx.routing",
+    "GroupMessage": "rabbit_chx.consuming",
+    "GroupPace": "rabbit_chx.consuming",
+    "HandlerError": "rabbit_chx.errors",
     "HashRing": "rabbit_chx.routing",
     "InputError": "rabbit_chx.errors",
     "Limits": "rabbit_chx.publishing",
     "ModulusHashExchange": "rabbit_chx.routing",
+    "OrderChecker": "rabbit_chx.consuming",
     "PublishError": "rabbit_chx.errors",
     "PublishReport": "rabbit_chx.publishing",
     "Publisher": "rabbit_chx.publishing",
@@ -62,12 +85,14 @@ _HOMES = {
     "Retries": "rabbit_chx.publishing",
     "Returned": "rabbit_chx.publishing",
     "SlotTable": "rabbit_chx.routing",
+    "SqliteDeduplicator": "rabbit_chx.consuming",
     "Topology": "rabbit_chx.topology",
     "TopologyError": "rabbit_chx.errors",
     "UnreachableError": "rabbit_chx.errors",
     "__version__": "rabbit_chx.version",
     "jump_consistent_hash": "rabbit_chx.routing",
     "phash2": "rabbit_chx.erlang",
+    "stable_ids": "rabbit_chx.publishing",
 }
 
 __all__ = [
@@ -78,14 +103,20 @@ __all__ = [
     "Broker",
     "BrokerRefusedError",
     "ConsistentHashExchange",
+    "ConsumerGroup",
     "Declared",
+    "Deduplicator",
     "ErlangMap",
     "ExchangeRef",
     "Explanation",
+    "GroupMessage",
+    "GroupPace",
+    "HandlerError",
     "HashRing",
     "InputError",
     "Limits",
     "ModulusHashExchange",
+    "OrderChecker",
     "PublishError",
     "PublishReport",
     "Publisher",
@@ -94,11 +125,13 @@ __all__ = [
     "Retries",
     "Returned",
     "SlotTable",
+    "SqliteDeduplicator",
     "Topology",
     "TopologyError",
     "UnreachableError",
     "jump_consistent_hash",
     "phash2",
+    "stable_ids",
 ]
 
 

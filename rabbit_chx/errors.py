@@ -24,7 +24,9 @@
     ├── PlanRefusedError                              a plan does more than it may; nothing was changed
     │   └── PlanOutdatedError                         the broker is another one than when the plan was made
     ├── ApplyError                                    a plan was done in part; carries what was done
+    ├── HandlerError                                  the handler of a group failed with a message at each attempt
     ├── PublishError                                  some rows were not confirmed; carries the report
+    ├── DeduplicationError                            the ids of handled messages cannot be read or stored
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
 The message alone is enough to act on: it names the thing, the value and the remedy.
@@ -49,7 +51,9 @@ __all__ = [
     "ChannelClosedError",
     "ConnectionLimitError",
     "ConnectionLostError",
+    "DeduplicationError",
     "EmptyRingError",
+    "HandlerError",
     "InputError",
     "ManagementNeededError",
     "MismatchError",
@@ -240,6 +244,14 @@ class PublishError(RabbitChxError):
     def __init__(self, message: str, report: PublishReport, **about: Any) -> None:  # noqa: ANN401
         super().__init__(message, **about)
         self.report = report
+
+
+class DeduplicationError(RabbitChxError):
+    """The ids of handled messages cannot be read or stored, or not in time. The message is not to be acked."""
+
+
+class HandlerError(RabbitChxError):
+    """The handler of a group failed with a message at each attempt. The message is in its place again."""
 
 
 class MissingExtraError(RabbitChxError, ImportError):

@@ -6,23 +6,16 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, assert_never
 
-import aio_pika
 import pamqp.commands
 import pamqp.encode
 from aiormq import exceptions as aiormq_errors
 
-from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.broker.aio_pika_settings import aio_pika_arguments
 from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S
-from rabbit_chx.connection.failures import unreachable
+from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
 from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
-    RabbitChxError,
-    UnreachableError,
 )
 from rabbit_chx.topology.sequences.operations import (
     ExchangeBind,
@@ -46,12 +39,6 @@ __all__ = ["AioPikaConnection"]
 
 _CLOSE_TIMEOUT_S = 5.0
 _LONGEST_NAME = 128
-_CODES = {
-    aiormq_errors.ChannelAccessRefused: 403,
-    aiormq_errors.ChannelNotFoundEntity: 404,
-    aiormq_errors.ChannelLockedResource: 405,
-    aiormq_errors.ChannelPreconditionFailed: 406,
-}
 
 
 class AioPikaConnection:
@@ -75,9 +62,9 @@ class AioPikaConnection:
         self._channel: Any = None
         properties = connection.transport.connection.server_properties
         #: The version that the broker named itself by, such as ``4.3.6``.
-        self.server_version = _text(properties.get("version", "unknown"))
+        self.server_version = text_of(properties.get("version", "unknown"))
         #: The name of its cluster; None where it did not tell.
-        self.cluster_name = _text(properties["cluster_name"]) if "cluster_name" in properties else None
+        self.cluster_name = text_of(properties["cluster_name"]) if "cluster_name" in properties else None
 
     @classmethod
     async def open(cls, settings: ConnectionSettings) -> AioPikaConnection:
@@ -93,17 +80,8 @@ class AioPikaConnection:
             UnreachableError: nothing answers at the address, or not in AMQP, or TLS cannot be agreed on.
             InputError: aio-pika cannot follow a setting, or the TLS files cannot be used.
         """
-        arguments = aio_pika_arguments(settings)
-        if settings.heartbeat_s is None:
-            arguments["heartbeat"] = 0  # every call has a time limit in its place
-        try:
-            async with asyncio.timeout(settings.connection_timeout_s):
-                connection = await aio_pika.connect(**arguments)
-        except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
-            error = _opening_error(settings, cause)
-        else:
-            return cls(settings, connection)
-        raise error
+        # Every call has a time limit in the place of heartbeats.
+        return cls(settings, await aio_pika_opened(settings, default_heartbeat_s=0))
 
     async def perform(self, step: Operation | Pipeline | SendingCheck) -> QueueCounts | Refusal | None:
         """Perform an operation, or a pipeline of them, and return the answer. What is only to be checked is not sent.
@@ -156,10 +134,12 @@ class AioPikaConnection:
                 raise
             # The refusal of one came while the next ones were sent, and aiormq does not tell it.
             self._channel = None
-            return Refusal(504, _said(cause))
+            return Refusal(504, said_by(cause))
 
     def _lost(self, cause: BaseException) -> ConnectionLostError:
-        return ConnectionLostError(f"{self._where}: the connection was lost ({_said(cause)}): connect again")
+        return ConnectionLostError(
+            f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
+        )
 
     async def close(self) -> None:
         """Close the connection; may be called again, also after an error."""
@@ -192,7 +172,7 @@ def _check(operation: Operation) -> None:
 def _unsendable(operation: Operation, cause: BaseException) -> InputError:
     name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
     return InputError(
-        f"{name!r} or its arguments cannot be sent by aio-pika: {_said(cause)}: use Broker, which sends with pika"
+        f"{name!r} or its arguments cannot be sent by aio-pika: {said_by(cause)}: use Broker, which sends with pika"
     )
 
 
@@ -245,66 +225,4 @@ async def _call(  # noqa: PLR0911  # one for each operation
 
 
 def _refusal(error: BaseException) -> Refusal:
-    """Return the broker's answer. aiormq has the code in the type of its error, or before the text."""
-    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
-    if code is not None:
-        return Refusal(code, _said(error))
-    first, *rest = error.args or (0,)
-    if isinstance(first, int):
-        return Refusal(int(first), " ".join(map(_text, rest)))
-    return Refusal(541, _said(error))
-
-
-def _opening_error(  # noqa: PLR0911  # one for each fault
-    settings: ConnectionSettings, cause: BaseException
-) -> RabbitChxError:
-    """Return our error for aio-pika's failure to open a connection."""
-    said = _said(cause)
-    if isinstance(cause.__cause__, OSError):  # aiormq keeps the words of an error of the system, not its type
-        return unreachable(settings, cause.__cause__, said)
-    if isinstance(cause, aiormq_errors.InvalidFrameError) and "Connection.Close" in said:
-        return _opening_refusal(settings, cause)
-    if isinstance(cause, TimeoutError):
-        return BrokerTimeoutError(
-            f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
-        )
-    if isinstance(cause, (aiormq_errors.ProbableAuthenticationError, aiormq_errors.AuthenticationError)):
-        return AccessRefusedError(
-            f"{settings.masked_url}: the broker refuses the login ({said}): check user name, password and auth_mechanism",
-            reply_code=403,
-        )
-    if isinstance(cause, aiormq_errors.ConnectionClosed):
-        refusal = _refusal(cause)
-        return error_for(refusal.reply_code, refusal.reply_text, where=settings.masked_url)
-    if isinstance(cause, aiormq_errors.IncompatibleProtocolError):
-        return UnreachableError(
-            f"{settings.masked_url}: no AMQP 0-9-1 is spoken there ({said}): check the port"
-        )
-    return unreachable(settings, cause, said)
-
-
-def _opening_refusal(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
-    """Return the error for a vhost that the broker refuses.
-
-    aiormq 7.2 tells of it as a frame that it did not expect, without the code and the words; they are in the frame alone.
-    """
-    trace = cause.__traceback__
-    while trace is not None:
-        close = trace.tb_frame.f_locals.get("frame")
-        code, text = getattr(close, "reply_code", None), getattr(close, "reply_text", None)
-        if isinstance(code, int) and isinstance(text, str):
-            return error_for(code, text, where=settings.masked_url)
-        trace = trace.tb_next
-    return BrokerRefusedError(
-        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r}: check the vhost in the URL, the user's permissions "
-        "on it, and the limits of connections",
-        reply_code=530,
-    )
-
-
-def _said(cause: BaseException) -> str:
-    return " ".join(" ".join(map(_text, cause.args)).split()) or type(cause).__name__
-
-
-def _text(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return Refusal(*refusal_told_by(error))

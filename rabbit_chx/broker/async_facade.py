@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
 from rabbit_chx.errors import MissingExtraError
 from rabbit_chx.topology.sequences.application import Permission
+from rabbit_chx.topology.sequences.carrier_steps import CarrierStep
 from rabbit_chx.topology.sequences.declaration import AskedExchange, exchange_declared
 from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest, carried_out_async
 
@@ -18,12 +19,15 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
+    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
     from rabbit_chx.routing.bindings import GivenBindings
     from rabbit_chx.topology import Plan, Topology
     from rabbit_chx.topology.sequences import steps
     from rabbit_chx.topology.sequences.application import Applied
     from rabbit_chx.topology.sequences.declaration import Declared
+    from rabbit_chx.topology.sequences.rate_reading import PublishRates
+    from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
+    from rabbit_chx.topology.sharded_exchange import ShardedExchange
 
 __all__ = ["AsyncBroker"]
 
@@ -74,6 +78,7 @@ class AsyncBroker(BrokerBase):
         connection, self._connection, self._release = self._connection, None, None
         if connection is not None:
             await connection.close()
+        await asyncio.to_thread(self._carrier.close)
 
     async def __aenter__(self) -> Self:
         """Connect; see `open`."""
@@ -166,6 +171,42 @@ class AsyncBroker(BrokerBase):
         """
         return await self._run(self._ring_sequence(exchange, self.release))
 
+    async def slots(self, exchange: str) -> SlotTable:
+        """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
+
+        The ring is read by the ring source, else assumed from the bindings. A slot that is bound to no queue has no owner in
+        the table. Exchanges of the ring that are no slots are its `other_exchanges`.
+
+        Args:
+            exchange: the exchange's name.
+
+        Raises:
+            InputError: the AsyncBroker is not open.
+            ManagementNeededError: there is no management URL.
+            NotFoundError: there is no such exchange.
+            MismatchError: the exchange is of another type, or a slot is bound to two queues.
+            RingSourceError: the ring could not be read.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        return await self._run(self._slots_sequence(exchange, self.release))
+
+    async def publish_rates(self, exchange: str) -> PublishRates:
+        """Return how many messages a second come to an exchange and to the queues of its vhost.
+
+        The management API counts them for the exchange that they are published to, and for queues. Slots have no figures. A
+        figure is that of the last few seconds.
+
+        Args:
+            exchange: the exchange's name.
+
+        Raises:
+            InputError: the AsyncBroker is not open.
+            ManagementNeededError: there is no management URL.
+            NotFoundError: there is no such exchange.
+            UnreachableError: the management API does not answer.
+        """
+        return await self._run(self._rates_sequence(exchange))
+
     async def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring.
 
@@ -181,6 +222,26 @@ class AsyncBroker(BrokerBase):
             UnreachableError: the connection is lost, or the management API does not answer.
         """
         return await self._run(self._exchange_sequence(name, self.release))
+
+    async def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
+        """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and what the
+        plugin does not do about them.
+
+        A topology declares such an exchange: an exchange of type ``x-modulus-hash``, and a policy with ``shards-per-node``
+        that matches its name.
+
+        Args:
+            exchange: the exchange's name.
+            counts: whether to ask each shard, over AMQP, how many messages and consumers it has.
+
+        Raises:
+            InputError: the AsyncBroker is not open.
+            ManagementNeededError: there is no management URL.
+            NotFoundError: there is no such exchange.
+            MismatchError: no policy shards the exchange, and it has no shards.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        return await self._run(self._sharding_sequence(exchange, self.release, counts=counts))
 
     async def topology(self) -> Topology:
         """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
@@ -203,19 +264,22 @@ class AsyncBroker(BrokerBase):
         allow_moved: float | None = None,
         allow_delete: bool = False,
         allow_loss: bool = False,
+        hand_over: HandOverLevel = "parked",
         progress: Callable[[int, int], None] = ignore_progress,
     ) -> Applied:
         """Do what a plan says, in its order, and compare the rings afterwards.
 
         Everything is read again first. If the broker is not as it was when the plan was made, nothing is changed. While it
         runs, an exclusive queue keeps other applications out. If it is interrupted, make another plan and apply that: it
-        has what is left.
+        has what is left. What is in the parking queues of exchanges with slots is published once more.
 
         Args:
             plan: the plan, of :func:`rabbit_chx.topology.plan`.
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
             allow_delete: whether objects may be deleted and replaced.
             allow_loss: whether queues may be deleted that have messages or consumers.
+            hand_over: how slots change hands. ``parked``: nothing is lost, and what comes while a slot has no queue may be
+                overtaken. ``in-order``: nothing is overtaken either; a ConsumerGroup has to read both queues.
             progress: called with the number of changes that are done, and of all.
 
         Returns:
@@ -228,9 +292,9 @@ class AsyncBroker(BrokerBase):
             ManagementNeededError: there is no management URL.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: the AsyncBroker is not open, `plan` is no plan, or a share is none.
+            InputError: the AsyncBroker is not open, `plan` is no plan, a share is none, or that way to hand over is unknown.
         """
-        permission = Permission(allow_moved, allow_delete, allow_loss)
+        permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
         return await self._run(self._apply_sequence(plan, permission, progress))
 
     @property
@@ -243,7 +307,7 @@ class AsyncBroker(BrokerBase):
         connection = self._connected
 
         async def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
-            if isinstance(step, ApiRequest | RingRequest):
+            if isinstance(step, ApiRequest | RingRequest | CarrierStep):
                 return await asyncio.to_thread(self._asked, step)
             return await connection.perform(step)
 

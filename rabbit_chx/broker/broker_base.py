@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.ring_source import DiagnosticsRing, rings_by
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import Release
 from rabbit_chx.topology.sequences.application import Permission, plan_applied
+from rabbit_chx.topology.sequences.carrier_steps import CarrierStep
 from rabbit_chx.topology.sequences.exchange_reading import OVERVIEW, exchange_mirror, release_read, ring_read
+from rabbit_chx.topology.sequences.rate_reading import PublishRates, rates_read
+from rabbit_chx.topology.sequences.shard_reading import sharded_exchange
+from rabbit_chx.topology.sequences.slot_hand_over import HAND_OVER_LEVELS
+from rabbit_chx.topology.sequences.slot_reading import slot_table_read
 from rabbit_chx.topology.sequences.steps import Access, ApiRequest
 from rabbit_chx.topology.sequences.topology_reading import topology_read
 
@@ -20,11 +26,12 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
     from rabbit_chx.broker.pika_connection import PikaConnection
     from rabbit_chx.broker.ring_source import RingSource
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange
+    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
     from rabbit_chx.topology import Plan, Topology
     from rabbit_chx.topology.sequences import steps
     from rabbit_chx.topology.sequences.application import Applied
     from rabbit_chx.topology.sequences.steps import RingRequest
+    from rabbit_chx.topology.sharded_exchange import ShardedExchange
 
 __all__ = ["BrokerBase", "ignore_progress"]
 
@@ -44,6 +51,7 @@ class BrokerBase:
         self._settings = ConnectionSettings.from_uri(url)
         self._management = None if management_url is None else Management(management_url)
         self._ring_source = _as_ring_source(ring_source)
+        self._carrier = MessageCarrier(self._settings)
         self._access = Access(
             self._settings.masked_url,
             self._settings.vhost,
@@ -55,8 +63,10 @@ class BrokerBase:
         management = f", management_url={self._management.masked_url!r}" if self._management else ""
         return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
 
-    def _asked(self, step: ApiRequest | RingRequest) -> Any:  # noqa: ANN401  # as the step says
-        """Answer a step that is none of AMQP. This blocks."""
+    def _asked(self, step: ApiRequest | RingRequest | CarrierStep) -> Any:  # noqa: ANN401  # as the step says
+        """Answer a step that is not for the connection. This blocks."""
+        if isinstance(step, CarrierStep):
+            return self._carrier.answer(step)
         if isinstance(step, ApiRequest):
             if self._management is None:
                 raise ManagementNeededError(
@@ -101,10 +111,21 @@ class BrokerBase:
             )
         return (yield from ring_read(self._access, exchange, release))
 
+    def _slots_sequence(self, exchange: str, release: Release) -> steps.Sequence[SlotTable]:
+        return (yield from slot_table_read(self._access, exchange, release))
+
+    def _rates_sequence(self, exchange: str) -> steps.Sequence[PublishRates]:
+        return (yield from rates_read(self._access.vhost, exchange))
+
     def _exchange_sequence(
         self, name: str, release: Release
     ) -> steps.Sequence[ConsistentHashExchange | ModulusHashExchange]:
         return (yield from exchange_mirror(self._access, name, release))
+
+    def _sharding_sequence(
+        self, exchange: str, release: Release, *, counts: bool
+    ) -> steps.Sequence[ShardedExchange]:
+        return (yield from sharded_exchange(self._access, exchange, release, counts=counts))
 
     def _topology_sequence(self) -> steps.Sequence[Topology]:
         return (yield from topology_read(self._access))
@@ -114,6 +135,10 @@ class BrokerBase:
     ) -> steps.Sequence[Applied]:
         if permission.moved is not None and not 0 <= permission.moved <= 1:
             raise InputError(f"allow_moved is {permission.moved!r}: give a share from 0 to 1")
+        if permission.hand_over not in HAND_OVER_LEVELS:
+            raise InputError(
+                f"hand_over is {permission.hand_over!r:.40}: give {' or '.join(HAND_OVER_LEVELS)}"
+            )
         return (yield from plan_applied(plan, self._access, permission, progress))
 
     def _not_open(self) -> InputError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.topology.sequences.application import Permission
+from rabbit_chx.topology.sequences.carrier_steps import CarrierStep
 from rabbit_chx.topology.sequences.declaration import AskedExchange, exchange_declared
 from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest, carried_out
 
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
+    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
     from rabbit_chx.routing.bindings import GivenBindings
     from rabbit_chx.topology import Plan, Topology
     from rabbit_chx.topology.sequences import steps
     from rabbit_chx.topology.sequences.application import Applied
     from rabbit_chx.topology.sequences.declaration import Declared
+    from rabbit_chx.topology.sequences.rate_reading import PublishRates
+    from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
+    from rabbit_chx.topology.sharded_exchange import ShardedExchange
 
 __all__ = ["Broker"]
 
@@ -63,6 +67,7 @@ class Broker(BrokerBase):
     def close(self) -> None:
         """Close the connection, if there is one; `open` connects again."""
         connection, self._connection, self._release = self._connection, None, None
+        self._carrier.close()
         if connection is not None:
             connection.close()
 
@@ -159,6 +164,42 @@ class Broker(BrokerBase):
         """
         return self._run(self._ring_sequence(exchange, self.release))
 
+    def slots(self, exchange: str) -> SlotTable:
+        """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
+
+        The ring is read by the ring source, else assumed from the bindings. A slot that is bound to no queue has no owner in
+        the table. Exchanges of the ring that are no slots are its `other_exchanges`.
+
+        Args:
+            exchange: the exchange's name.
+
+        Raises:
+            InputError: the Broker is not open.
+            ManagementNeededError: there is no management URL.
+            NotFoundError: there is no such exchange.
+            MismatchError: the exchange is of another type, or a slot is bound to two queues.
+            RingSourceError: the ring could not be read.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        return self._run(self._slots_sequence(exchange, self.release))
+
+    def publish_rates(self, exchange: str) -> PublishRates:
+        """Return how many messages a second come to an exchange and to the queues of its vhost.
+
+        The management API counts them for the exchange that they are published to, and for queues. Slots have no figures. A
+        figure is that of the last few seconds.
+
+        Args:
+            exchange: the exchange's name.
+
+        Raises:
+            InputError: the Broker is not open.
+            ManagementNeededError: there is no management URL.
+            NotFoundError: there is no such exchange.
+            UnreachableError: the management API does not answer.
+        """
+        return self._run(self._rates_sequence(exchange))
+
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring.
 
@@ -174,6 +215,26 @@ class Broker(BrokerBase):
             UnreachableError: the connection is lost, or the management API does not answer.
         """
         return self._run(self._exchange_sequence(name, self.release))
+
+    def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
+        """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and what the
+        plugin does not do about them.
+
+        A topology declares such an exchange: an exchange of type ``x-modulus-hash``, and a policy with ``shards-per-node``
+        that matches its name.
+
+        Args:
+            exchange: the exchange's name.
+            counts: whether to ask each shard, over AMQP, how many messages and consumers it has.
+
+        Raises:
+            InputError: the Broker is not open.
+            ManagementNeededError: there is no management URL.
+            NotFoundError: there is no such exchange.
+            MismatchError: no policy shards the exchange, and it has no shards.
+            UnreachableError: the connection is lost, or the management API does not answer.
+        """
+        return self._run(self._sharding_sequence(exchange, self.release, counts=counts))
 
     def topology(self) -> Topology:
         """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
@@ -196,19 +257,22 @@ class Broker(BrokerBase):
         allow_moved: float | None = None,
         allow_delete: bool = False,
         allow_loss: bool = False,
+        hand_over: HandOverLevel = "parked",
         progress: Callable[[int, int], None] = ignore_progress,
     ) -> Applied:
         """Do what a plan says, in its order, and compare the rings afterwards.
 
         Everything is read again first. If the broker is not as it was when the plan was made, nothing is changed. While it
         runs, an exclusive queue keeps other applications out. If it is interrupted, make another plan and apply that: it
-        has what is left.
+        has what is left. What is in the parking queues of exchanges with slots is published once more.
 
         Args:
             plan: the plan, of :func:`rabbit_chx.topology.plan`.
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
             allow_delete: whether objects may be deleted and replaced.
             allow_loss: whether queues may be deleted that have messages or consumers.
+            hand_over: how slots change hands. ``parked``: nothing is lost, and what comes while a slot has no queue may be
+                overtaken. ``in-order``: nothing is overtaken either; a ConsumerGroup has to read both queues.
             progress: called with the number of changes that are done, and of all.
 
         Returns:
@@ -221,9 +285,9 @@ class Broker(BrokerBase):
             ManagementNeededError: there is no management URL.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: the Broker is not open, `plan` is no plan, or a share is none.
+            InputError: the Broker is not open, `plan` is no plan, a share is none, or that way to hand over is unknown.
         """
-        permission = Permission(allow_moved, allow_delete, allow_loss)
+        permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
         return self._run(self._apply_sequence(plan, permission, progress))
 
     @property
@@ -236,7 +300,7 @@ class Broker(BrokerBase):
         connection = self._connected
 
         def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
-            if isinstance(step, ApiRequest | RingRequest):
+            if isinstance(step, ApiRequest | RingRequest | CarrierStep):
                 return self._asked(step)
             return connection.perform(step)
 

@@ -8,13 +8,15 @@ from rabbit_chx.analysis.traffic import Reach
 from rabbit_chx.broker.ring_source import ring_by
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.sequences.exchange_reading import LiveExchange, destination_of, hash_exchange
+from rabbit_chx.topology.sequences.slot_reading import slots_behind
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management
     from rabbit_chx.broker.ring_source import RingSource
     from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology.live_slots import LiveSlots
 
-__all__ = ["LiveExchange", "read_exchange", "read_reach", "read_ring"]
+__all__ = ["LiveExchange", "read_exchange", "read_reach", "read_ring", "read_slots"]
 
 
 def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange:
@@ -47,6 +49,17 @@ def read_ring(exchange: LiveExchange, source: RingSource | None) -> HashRing:
     if source is None:
         return exchange.assumed_ring
     return ring_by(source, exchange.vhost, exchange.name, exchange.release)
+
+
+def read_slots(management: Management, exchange: LiveExchange, ring: HashRing) -> LiveSlots:
+    """Read which queues are behind the exchanges of a ring.
+
+    Args:
+        management: the broker's HTTP API.
+        exchange: the exchange.
+        ring: its ring.
+    """
+    return management.run(slots_behind(exchange.vhost, exchange.name, ring))
 
 
 def read_reach(management: Management, exchange: LiveExchange) -> Reach:

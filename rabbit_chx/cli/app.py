@@ -29,6 +29,7 @@ import click
 
 from rabbit_chx.analysis import NoKeyFoundError
 from rabbit_chx.cli.compare_command import compare
+from rabbit_chx.cli.group_command import group
 from rabbit_chx.cli.keys_command import keys
 from rabbit_chx.cli.option_groups import show_help
 from rabbit_chx.cli.outcome import WRONG_USAGE, Outcome, PartlyDoneError
@@ -36,7 +37,9 @@ from rabbit_chx.cli.rehearse_command import rehearse
 from rabbit_chx.cli.ring_command import ring
 from rabbit_chx.cli.route_command import route
 from rabbit_chx.cli.rules_command import rules
+from rabbit_chx.cli.shards_command import shards
 from rabbit_chx.cli.simulate_command import simulate
+from rabbit_chx.cli.slots_command import slots
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_command import topology
 from rabbit_chx.cli.uniformity_command import uniformity
@@ -103,7 +106,21 @@ def app(context: click.Context) -> None:
         show_help(context)
 
 
-for command in (route, simulate, compare, keys, uniformity, rules, ring, topology, verify, rehearse):
+for command in (
+    route,
+    simulate,
+    compare,
+    keys,
+    uniformity,
+    rules,
+    ring,
+    shards,
+    slots,
+    topology,
+    group,
+    verify,
+    rehearse,
+):
     app.add_command(command)
 
 

@@ -21,12 +21,14 @@ from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.topology import PlanRefusal, QueueDefinition
+from rabbit_chx.topology.sequences.slot_hand_over import HAND_OVER_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rabbit_chx.broker import Broker
     from rabbit_chx.topology import Plan, PlannedChange
+    from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
 
 __all__ = ["apply"]
 
@@ -44,6 +46,7 @@ class AskedApplication:
         asks: whether somebody at a terminal is asked.
         whole: whether a long plan is shown whole.
         verbose: whether each change is told when it is done.
+        hand_over: how slots change hands.
         output: the form of the result.
     """
 
@@ -53,6 +56,7 @@ class AskedApplication:
     asks: bool
     whole: bool
     verbose: bool
+    hand_over: HandOverLevel
     output: str
 
 
@@ -85,6 +89,13 @@ class AskedApplication:
 )
 @click.option("--allow-delete", is_flag=True, help="Delete and replace what the plan says.")
 @click.option("--allow-loss", is_flag=True, help="Delete queues that have messages or consumers, too.")
+@click.option(
+    "--hand-over",
+    type=click.Choice(HAND_OVER_LEVELS),
+    default="parked",
+    show_default=True,
+    help="How slots change hands: parked loses nothing; in-order overtakes nothing either, and needs a ConsumerGroup.",
+)
 @whole_option
 @click.option("-v", "--verbose", is_flag=True, help="Tell each change on stderr when it is done.")
 @output_option
@@ -98,6 +109,7 @@ def apply(
     allow_moved: float | None,
     allow_delete: bool,
     allow_loss: bool,
+    hand_over: HandOverLevel,
     whole: bool,
     verbose: bool,
     output: str,
@@ -114,7 +126,7 @@ def apply(
     """
     expected = _expected(checksum, plan_file)
     asked = AskedApplication(
-        allow_moved, allow_delete, allow_loss, not yes and expected is None, whole, verbose, output
+        allow_moved, allow_delete, allow_loss, not yes and expected is None, whole, verbose, hand_over, output
     )
     if asked.asks and (file == "-" or not _has_terminal()):
         raise InputError(
@@ -140,7 +152,7 @@ def _applied(opened: Broker, found: LivePlan, expected: str | None, asked: Asked
             f"the plan of {found.given.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
             "file or the broker is another one since, so look at the new plan"
         )
-    if not size and not refusals:
+    if not size and not refusals and not plan.parked:
         return Outcome(output, ApplyReport("unchanged", plan.checksum, size))
     report = found.report(whole=asked.whole, refusals=refusals)
     if refusals:
@@ -151,9 +163,7 @@ def _applied(opened: Broker, found: LivePlan, expected: str | None, asked: Asked
         stream = sys.stdout if output == "table" else sys.stderr
         ConsoleOutput(stream).show(report)
         stream.write("\n")
-    if asked.asks and not click.confirm(
-        f"Do {'this' if size == 1 else 'these'} {plural(size, 'change')}?", err=True
-    ):
+    if asked.asks and not click.confirm(_question(plan), err=True):
         say("nothing was changed")
         refused = ApplyReport("refused", plan.checksum, size, says="the answer was no")
         return Outcome(output, refused if output == "json" else None, code=_REFUSED)
@@ -177,11 +187,14 @@ def _done(opened: Broker, plan: Plan, asked: AskedApplication) -> Outcome:
                 allow_moved=asked.allow_moved,
                 allow_delete=asked.allow_delete,
                 allow_loss=asked.allow_loss,
+                hand_over=asked.hand_over,
                 progress=progress,
             )
         except ApplyError as error:
             say(str(error))
-            partly = ApplyReport("partly", plan.checksum, size, error.applied.changes, says=str(error))
+            partly = ApplyReport(
+                "partly", plan.checksum, size, error.applied.changes, says=str(error), done=error.applied
+            )
             return Outcome(asked.output, partly, code=PARTLY)
         except PlanOutdatedError:
             raise
@@ -193,8 +206,15 @@ def _done(opened: Broker, plan: Plan, asked: AskedApplication) -> Outcome:
         except KeyboardInterrupt:
             say(f"at least {done:,} of {plural(size, 'change')} were done: apply again, which does the rest")
             raise
-    report = ApplyReport("applied", applied.checksum, size, applied.changes, applied.rings)
+    report = ApplyReport("applied", applied.checksum, size, applied.changes, applied.rings, done=applied)
     return Outcome(asked.output, report)
+
+
+def _question(plan: Plan) -> str:
+    size = len(plan.changes)
+    if not size:
+        return f"Publish {plural(sum(plan.parked.values()), 'parked message')} once more?"
+    return f"Do {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
 
 
 def _told(change: PlannedChange) -> str:

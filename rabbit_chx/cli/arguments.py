@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, ring_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.routing import Destination, HashRing, KeyMap
 
 __all__ = [
     "FIELD_TYPES",
@@ -59,14 +59,14 @@ def parse_binding(text: str) -> tuple[Destination, str]:
     return parse_destination(name), weight
 
 
-def bound_destination(text: str, ring: HashRing) -> Destination:
-    """Parse a destination that has buckets in the ring.
+def bound_destination(text: str, ring: KeyMap) -> Destination:
+    """Parse a destination that has buckets in the ring, or the queue of a slot.
 
     Raises:
         InputError: the destination has no bucket in the ring.
     """
     destination = parse_destination(text)
-    if destination not in ring.destinations:
+    if destination not in ring.destinations and destination not in ring_beneath(ring).destinations:
         shown = [
             f"{_EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
             for place in ring.destinations[:_SHOWN_DESTINATIONS]

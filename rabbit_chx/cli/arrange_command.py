@@ -94,7 +94,10 @@ def arrange(*, file: str, broker: LiveBroker, write: bool, output: str) -> Outco
         if order.strategy == "least-moving-order"
     }
     done = rearranged(found.given.text, {name: order.ring for name, (_, order) in better.items()})
-    for ring in found.plan.rings.values():
+    slotted = [one.name for one in found.plan.wanted.exchanges if one.slots is not None]
+    for name in slotted:
+        say(f"{name}: it has slots, which are in the order of their numbers: there is nothing to arrange")
+    for ring in (one for name, one in found.plan.rings.items() if name not in slotted):
         _say(ring, better[ring.exchange][1] if ring.exchange in better else None)
     for name in done.unwritten:
         better.pop(name)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from rabbit_chx.cli.notation import plural
 from rabbit_chx.rendering import Table, TableColumn
 from rabbit_chx.topology import BindingDefinition
 from rabbit_chx.topology.argument_table import plain
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.topology import FieldChange, PlannedChange
 
-__all__ = ["changes_table", "counted", "counted_changes", "ranged"]
+__all__ = ["changes_table", "ranged"]
 
 _FIRST_ROWS, _LAST_ROWS = 30, 10
 _COLUMNS = (
@@ -33,9 +31,6 @@ _COLUMNS = (
 _DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
 #: What the name of a binding says already.
 _NAMED = ("source", "destination", "routing_key")
-_DONE = {
-    "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +39,6 @@ class _Row:
     name: str
     fields: tuple[str, ...]
     count: int
-
-
-def counted_changes(changes: Iterable[PlannedChange]) -> str:
-    """Return how many changes of each kind there are, such as ``2 queues created, 3 bindings made``.
-
-    Args:
-        changes: the changes of a plan.
-    """
-    counts = Counter((change.kind, change.action) for change in changes)
-    return ", ".join(f"{counted(count, kind)} {_DONE[action]}" for (kind, action), count in counts.items())
-
-
-def counted(count: int, kind: str) -> str:
-    """Return a count of objects, such as ``2 policies``.
-
-    Args:
-        count: the number.
-        kind: what they are, such as ``policy``.
-    """
-    return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)
 
 
 def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:

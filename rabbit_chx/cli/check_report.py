@@ -145,6 +145,11 @@ class CheckReport:
             "The exact share of an exchange's keys that end in no queue, 0 to 1.",
             [(about.labels(name), share) for name, share in check.unroutable.items()],
         )
+        yield Gauge(
+            "rabbit_chx_parked_messages",
+            "How many messages wait because a slot of the exchange had no queue.",
+            [(about.labels(name), count) for name, count in check.parked.items()],
+        )
         if self.file is not None:
             yield Gauge(
                 "rabbit_chx_misplaced_share_ratio",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rabbit_chx.cli.option_groups import HashedKeys
     from rabbit_chx.cli.sample_options import AskedSample
     from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["compare"]
 
@@ -55,8 +55,8 @@ class CompareReport:
         shown: how many of the moved keys the text names.
     """
 
-    before: HashRing
-    after: HashRing
+    before: KeyMap
+    after: KeyMap
     exact: MovementMatrix | None
     sample: Comparison | None
     keys: Sequence[str]
@@ -139,8 +139,8 @@ def _refusals(when: str, outcomes: Sequence[Place | Refused]) -> list[tuple[str,
 @output_option
 def compare(
     *,
-    ring: HashRing,
-    other: HashRing,
+    ring: KeyMap,
+    other: KeyMap,
     hashed: HashedKeys,
     sample: AskedSample,
     show: int | None,

@@ -6,18 +6,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.broker.live_exchange import read_exchange, read_ring
+from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.input_files import RingInput, file_name, read_whole
 from rabbit_chx.cli.notation import ASSUMED
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError, TopologyError
-from rabbit_chx.routing import HashedOn, HashRing, ModulusHashExchange
+from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing
 from rabbit_chx.topology import Topology
+from rabbit_chx.topology.live_slots import live_slots
 from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.sequences.modulo_reading import modulo_map_of, modulo_map_read
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis import ModuloMap
     from rabbit_chx.cli.live_options import BrokerOptions, LiveBroker
-    from rabbit_chx.routing import Release
+    from rabbit_chx.routing import KeyMap, Release
+    from rabbit_chx.topology import ExchangeDefinition
 
 __all__ = ["ExchangePlace"]
 
@@ -36,29 +40,34 @@ class ExchangePlace:
     broker: BrokerOptions
     definitions: str | None
 
-    def read(self, exchange: str, rules: Release | None, *, modulus: bool) -> RingInput:
+    def read(self, exchange: str, rules: Release | None, *, modulo: bool) -> RingInput:
         """Return the ring of an exchange with its arguments, and say on stderr what is doubtful about it.
 
         Args:
             exchange: the exchange's name.
             rules: the release whose rules apply; None for that of the broker or of the file.
-            modulus: whether an ``x-modulus-hash`` exchange will do.
+            modulo: whether an ``x-modulus-hash`` exchange or a super stream will do.
 
         Raises:
             InputError: the options name no broker, or the exchange is not in the file, or not of this type.
             RabbitChxError: the broker cannot be asked.
         """
         if self.definitions is not None:
-            return _of_definitions(self.definitions, self.broker.vhost or "/", exchange, rules)
-        given = _of_broker(self.broker.live_broker(), exchange, modulus=modulus)
+            given = _of_definitions(
+                self.definitions, self.broker.vhost or "/", exchange, rules, modulo=modulo
+            )
+        else:
+            given = _of_broker(self.broker.live_broker(), exchange, modulo=modulo)
         if rules is None:
             return given
-        if given.modulus is not None:
+        if given.modulo is None:
+            return replace(given, ring=given.ring.with_release(rules))
+        if given.modulo.kind == "super-stream":
             raise InputError(
-                f"exchange {exchange!r} is of type x-modulus-hash, and is asked by the rules of its broker alone: leave "
+                f"exchange {exchange!r} is a super stream, whose partitions the client chooses by no rule of a release: leave "
                 "--release out"
             )
-        return replace(given, ring=given.ring.with_release(rules))
+        return replace(given, modulo=replace(given.modulo, release=rules))
 
     def refuse_idle(self, *, asked: bool) -> None:
         """Refuse options on the command line that would change nothing.
@@ -85,7 +94,7 @@ class ExchangePlace:
             )
 
 
-def _of_broker(broker: LiveBroker, exchange: str, *, modulus: bool) -> RingInput:
+def _of_broker(broker: LiveBroker, exchange: str, *, modulo: bool) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     if broker.management_url is None and broker.ring_source is None:
         raise InputError(
@@ -96,37 +105,46 @@ def _of_broker(broker: LiveBroker, exchange: str, *, modulus: bool) -> RingInput
         with broker.broker() as live_broker:
             ring = live_broker.ring(exchange)
         arguments, findings = None, ring_findings(ring)
+        found: KeyMap = ring
+        if any(isinstance(one, ExchangeRef) for one in ring.destinations):
+            say(
+                f"AMQP alone does not tell which queues are behind the exchanges in the ring of {exchange!r}: give "
+                "--management-url to follow its slots"
+            )
     else:
         try:
             live = read_exchange(broker.management(""), broker.settings.vhost, exchange)
         except MismatchError:
-            if modulus and (mirror := _modulus(broker, exchange)):
-                return RingInput(HashRing.from_buckets((), mirror.release), {}, modulus=mirror)
-            raise
+            if not modulo:
+                raise
+            return _without_ring(broker.management("").run(modulo_map_read(broker.settings.vhost, exchange)))
         ring = read_ring(live, broker.ring_source)
         arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)
+        found = read_slots(broker.management(""), live, ring).key_map()
     if ring.provenance == "assumed":
         say(f"the ring of exchange {exchange!r} is {ASSUMED}")
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.says}")
     return RingInput(
-        ring,
+        found,
         arguments,
         f"AMQP alone does not tell what exchange {exchange!r} hashes",
     )
 
 
-def _modulus(broker: LiveBroker, exchange: str) -> ModulusHashExchange | None:
-    with broker.broker() as live_broker:
-        mirror = live_broker.exchange(exchange)
-    return mirror if isinstance(mirror, ModulusHashExchange) else None
+def _without_ring(found: ModuloMap) -> RingInput:
+    return RingInput(HashRing.from_buckets((), found.release), {}, modulo=found)
 
 
-def _of_definitions(path: str, vhost: str, exchange: str, rules: Release | None) -> RingInput:
+def _of_definitions(
+    path: str, vhost: str, exchange: str, rules: Release | None, *, modulo: bool
+) -> RingInput:
     """Return the ring of an exchange of a definitions file, assumed from its bindings."""
     topology = _definitions(path, vhost)
     path = file_name(path)
     found = topology.exchange(exchange)
+    if found is not None and modulo and (given := _modulo_of(topology, found)):
+        return _without_ring(given)
     if found is None or found.type != HASH_EXCHANGE:
         what = (
             f"has no exchange {exchange!r}" if found is None else f"has {exchange!r} with type {found.type}"
@@ -158,7 +176,14 @@ def _of_definitions(path: str, vhost: str, exchange: str, rules: Release | None)
     alternate = found.arguments.get("alternate-exchange")
     for finding in ring_findings(ring, members, alternate if isinstance(alternate, str) else None):
         say(f"exchange {exchange!r}: {finding.says}")
-    return RingInput(ring, arguments)
+    slots = live_slots(exchange, ring, topology.exchanges, topology.bindings)
+    return RingInput(slots.key_map(), arguments)
+
+
+def _modulo_of(topology: Topology, exchange: ExchangeDefinition) -> ModuloMap | None:
+    bindings = [one for one in topology.bindings if one.source == exchange.name]
+    listed = [(one.destination, one.routing_key, one.arguments) for one in bindings]
+    return modulo_map_of(exchange.name, exchange.type, exchange.arguments, listed, topology.release)
 
 
 def _definitions(path: str, vhost: str) -> Topology:

@@ -14,9 +14,13 @@ from rabbit_chx.cli.option_groups import TEXT, output_option, with_options
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Verbatim, sign_of_life
+from rabbit_chx.topology import Topology
 from rabbit_chx.topology.reached import reached_from
+from rabbit_chx.topology.shards import without_shards
+from rabbit_chx.topology.slots.folding import folded
+from rabbit_chx.topology.slots.lowering import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from rabbit_chx.cli.live_options import LiveBroker
     from rabbit_chx.cli.option_groups import Command
     from rabbit_chx.rendering import Block
-    from rabbit_chx.topology import Topology
 
 __all__ = ["export"]
 
@@ -124,10 +127,10 @@ def export(
     namespace: str | None,
     output: str,
 ) -> Outcome:
-    """Write what is on the broker as a topology file, whose plan is empty.
+    """Write what is on the broker as a topology file, whose plan is empty. Slots become `slots` and `members`.
 
-    --ring-via reads the true rings. Without it their order is assumed. What is there and cannot be written, such as users
-    and queues that the broker named, is told on stderr.
+    --ring-via reads the true rings. Without it their order is assumed. What is there and is not written, such as users,
+    queues that the broker named, and shards, which their policy brings back, is told on stderr.
     """
     format_ = format_ or ("definitions" if output == "json" else "toml")
     if output == "json" and format_ != "definitions":
@@ -142,17 +145,28 @@ def export(
         raise InputError("a topology file keeps the order of its rings: leave --no-rings out")
     topology = read_topology(source, vhost).topology if source is not None else _read(broker)
     if exchanges:
-        topology = reached_from(topology, exchanges)
+        topology = _reached(topology, exchanges, live=source is None)
+    topology = without_shards(topology)
     if source is None:
         _say_what_is_missed(topology)
     if format_ == "toml":
-        return Outcome(output, TopologyText(topology.to_toml()))
+        return Outcome(output, TopologyText(folded(topology).to_toml()))
+    topology = _laid_out(topology, format_)
     if not no_rings:
         _warn_of_order(topology, format_)
     if format_ == "definitions":
         return Outcome(output, TopologyText(topology.to_definitions(vhost=vhost, rings=not no_rings)))
     text = topology.to_kubernetes(str(rabbitmq_cluster), namespace=namespace, vhost=vhost, rings=not no_rings)
     return Outcome(output, TopologyText(text))
+
+
+def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> Topology:
+    try:
+        return reached_from(topology, exchanges)
+    except InputError as error:
+        if not live:
+            raise
+        raise NotFoundError(f"{error}; check the vhost of the URL too", exchange=exchanges[0]) from None
 
 
 def _read(broker: LiveBroker | None) -> Topology:
@@ -180,6 +194,16 @@ def _without_exclusive(topology: Topology) -> Topology:
         bindings=tuple(one for one in topology.bindings if one.destination not in gone),
         left_out=(*topology.left_out, *said),
     )
+
+
+def _laid_out(topology: Topology, format_: str) -> Topology:
+    """Return a topology without `slots`, which only a topology file knows: with what they are made of."""
+    slotted = [one.name for one in topology.exchanges if one.slots is not None]
+    if not slotted:
+        return topology
+    says = f"the slots of {', '.join(slotted)} are written with their queues as on a new broker"
+    say(f"{says}: the format {format_} does not share them out")
+    return laid_out(topology, Topology())
 
 
 def _say_what_is_missed(topology: Topology) -> None:

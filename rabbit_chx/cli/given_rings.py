@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import click
 
+from rabbit_chx.analysis import ModuloMap
 from rabbit_chx.cli.arguments import parse_binding
 from rabbit_chx.cli.exchange_place import ExchangePlace
 from rabbit_chx.cli.input_files import RingInput
@@ -23,13 +24,16 @@ from rabbit_chx.routing.rules import DUPLICATES_APPEND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from rabbit_chx.analysis.modulo_map import StreamClient
     from rabbit_chx.cli.live_options import BrokerOptions
     from rabbit_chx.cli.option_groups import Command
     from rabbit_chx.cli.outcome import Outcome
     from rabbit_chx.routing import Destination, Release
     from rabbit_chx.routing.release import Store
 
-__all__ = ["ring_options", "say_ignored", "two_ring_options"]
+__all__ = ["ExchangeKind", "ring_options", "say_ignored", "two_ring_options"]
+
+ExchangeKind: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class RingChoice:
         exchange: the exchange whose ring it is.
         rules: the release whose rules apply; None for that of the ring.
         name: what messages call it.
+        type: the type of the exchange that the bindings are of; None where it was not given.
+        client: the client of a super stream; None where it was not given.
     """
 
     bindings: tuple[str, ...]
@@ -49,13 +55,15 @@ class RingChoice:
     exchange: str | None
     rules: Release | None
     name: str = "the ring"
+    type: ExchangeKind | None = None
+    client: StreamClient | None = None
 
-    def read(self, place: ExchangePlace, *, modulus: bool = False) -> RingInput | None:
+    def read(self, place: ExchangePlace, *, modulo: bool = False) -> RingInput | None:
         """Return the ring; None where none of the options was given.
 
         Args:
             place: where exchanges are looked up.
-            modulus: whether an ``x-modulus-hash`` exchange will do.
+            modulo: whether an ``x-modulus-hash`` exchange or a super stream will do.
 
         Raises:
             RabbitChxError: it is given twice, or cannot be read.
@@ -67,25 +75,42 @@ class RingChoice:
         ]
         if len(given) > 1:
             raise InputError(f"{self.name} is given twice, as {given[0]} and as {given[1]}: give it once")
+        if self.type is not None and not self.bindings:
+            raise InputError(
+                f"--exchange-type {self.type} is the type of the exchange of --bind: give --bind too"
+            )
         if self.exchange is not None:
-            return place.read(self.exchange, self.rules, modulus=modulus)
+            return self._of_client(place.read(self.exchange, self.rules, modulo=modulo))
         if self.file is not None:
             read = read_ring_file(self.file)
             return read if self.rules is None else replace(read, ring=read.ring.with_release(self.rules))
         if not self.bindings:
             return None
         pairs = list(map(parse_binding, self.bindings))
+        if self.type is not None and self.type != "x-consistent-hash":
+            given_map = ModuloMap("offline", self.type, tuple(pairs), self.rules)
+            return self._of_client(RingInput(HashRing.from_buckets((), self.rules), {}, modulo=given_map))
         ring = HashRing.from_bindings(pairs, self.rules)
         say_ignored(HashRing.from_buckets((), ring.release), pairs)
-        return RingInput(ring)
+        return self._of_client(RingInput(ring))
+
+    def _of_client(self, given: RingInput) -> RingInput:
+        """Return what was given, with the client of a super stream."""
+        if self.client is None:
+            return given
+        if given.modulo is None or given.modulo.kind != "super-stream":
+            raise InputError(
+                f"--client {self.client} is about a super stream, and this is none: leave it out"
+            )
+        return replace(given, modulo=replace(given.modulo, client=self.client))
 
 
-def ring_options(*, modulus: bool = False) -> Callable[[Command], Command]:
+def ring_options(*, modulo: bool = False) -> Callable[[Command], Command]:
     """Return a decorator that adds the options of a ring; the command gets a `ring_input`, a `RingInput`, which
     `hashing_options` reads.
 
     Args:
-        modulus: whether an ``x-modulus-hash`` exchange will do.
+        modulo: whether an ``x-modulus-hash`` exchange or a super stream will do.
     """
 
     def decorate(command: Command) -> Command:
@@ -99,14 +124,23 @@ def ring_options(*, modulus: bool = False) -> Callable[[Command], Command]:
             definitions: str | None,
             release: str | None,
             store: Store | None,
+            exchange_type: ExchangeKind | None = None,
+            client: StreamClient | None = None,
             **others: Any,  # noqa: ANN401
         ) -> Outcome:
             place = ExchangePlace(broker_options, definitions)
             place.refuse_idle(asked=exchange is not None)
-            choice = RingChoice(bindings, ring_file, exchange, given_release(release, store))
-            return command(ring_input=_or_refused(choice.read(place, modulus=modulus)), **others)
+            choice = RingChoice(
+                bindings,
+                ring_file,
+                exchange,
+                given_release(release, store),
+                type=exchange_type,
+                client=client,
+            )
+            return command(ring_input=_or_refused(choice.read(place, modulo=modulo)), **others)
 
-        return _with_ring_parameters(with_ring)
+        return _with_ring_parameters(_with_modulo_parameters(with_ring) if modulo else with_ring)
 
     return decorate
 
@@ -201,6 +235,23 @@ def say_ignored(before: HashRing, bindings: Iterable[tuple[Destination, str]]) -
         made.add((destination, key))
 
 
+def _with_modulo_parameters(command: Command) -> Command:
+    return with_options(
+        command,
+        click.option(
+            "--exchange-type",
+            type=click.Choice(get_args(ExchangeKind)),
+            help="The type of the exchange of --bind. For the other two write --bind QUEUE=KEY with the binding key; the "
+            "partitions of a super stream in their order.  [default: x-consistent-hash]",
+        ),
+        click.option(
+            "--client",
+            type=click.Choice(["java", "rstream"]),
+            help="With a super stream: the client that publishes. java hashes as those for .NET and Go do.  [default: java]",
+        ),
+    )
+
+
 def _with_ring_parameters(command: Command) -> Command:
     return with_options(
         broker_options(command),
@@ -216,7 +267,7 @@ def _with_ring_parameters(command: Command) -> Command:
             "--ring",
             "ring_file",
             metavar="FILE",
-            help="A ring instead of bindings, as `ring show --output json` or HashRing.to_json wrote it; - is stdin.",
+            help="A ring instead of bindings, as `ring show --output json`, HashRing.to_json or SlotTable.to_json wrote it; - is stdin.",
         ),
         click.option(
             "--exchange",

@@ -14,13 +14,14 @@ import click
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.routing import HashedOn, HashRing
+from rabbit_chx.routing import HashedOn, key_map_from_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from io import BufferedReader
 
-    from rabbit_chx.routing import ModulusHashExchange
+    from rabbit_chx.analysis import ModuloMap
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["RingInput", "claim_stdin", "file_name", "read_batches", "read_keys", "read_ring", "read_whole"]
 
@@ -41,20 +42,20 @@ class RingInput:
     """A ring as it was given, with the arguments of its exchange.
 
     Attributes:
-        ring: the ring.
+        ring: the ring, or the table of its slots.
         arguments: the exchange's arguments that decide what is hashed; None where they are not known.
         doubt: why they are not known, as the beginning of a sentence; empty where the caller knows them.
-        modulus: the exchange, if it is of type ``x-modulus-hash``, which has no ring; `ring` is empty then.
+        modulo: the exchange, if it is one of type ``x-modulus-hash`` or a super stream, without a ring; `ring` is empty then.
     """
 
-    ring: HashRing
+    ring: KeyMap
     arguments: Mapping[str, str] | None = None
     doubt: str = ""
-    modulus: ModulusHashExchange | None = None
+    modulo: ModuloMap | None = None
 
 
 def read_ring(path: str) -> RingInput:
-    """Read a ring from a file that `ring show` or `HashRing.to_json` wrote.
+    """Read a ring from a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote.
 
     Args:
         path: the file; ``-`` is stdin.
@@ -64,7 +65,7 @@ def read_ring(path: str) -> RingInput:
     """
     text = read_whole(path, "ring")
     try:
-        ring = HashRing.from_json(text)
+        ring = key_map_from_json(text)
         document = json.loads(text)
         arguments = document.get("arguments")
         if arguments is not None:

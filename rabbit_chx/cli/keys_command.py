@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.cli.option_groups import HashedKeys
     from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.routing import Destination, KeyMap
 
 __all__ = ["keys"]
 
@@ -36,7 +36,7 @@ class KeysReport:
         found: the keys; each is yielded as soon as it is found.
     """
 
-    ring: HashRing
+    ring: KeyMap
     destination: Destination
     found: Iterable[str]
 
@@ -114,7 +114,7 @@ class Search:
 def keys(
     *,
     destination: str,
-    ring: HashRing,
+    ring: KeyMap,
     count: int,
     pattern: str,
     start: int,
@@ -128,7 +128,7 @@ def keys(
     --definitions.
 
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
-    Write an exchange as a destination as exchange:NAME.
+    Write an exchange as a destination as exchange:NAME; it may be a slot.
     """
     wanted = bound_destination(destination, ring)
     endless = keys_for(

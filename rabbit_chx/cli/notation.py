@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis import Refused
+from rabbit_chx.analysis import ModuloMap, Refused
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.rendering import Table, TableColumn
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import NEWEST, ExchangeRef, SlotTable, ring_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from rabbit_chx.analysis import MovementMatrix, Place
-    from rabbit_chx.routing import HashRing, Release
+    from rabbit_chx.routing import KeyMap, Release
 
 __all__ = [
     "ASSUMED",
@@ -32,6 +32,8 @@ __all__ = [
     "ring_as_json",
     "ring_text",
     "rounded",
+    "source_as_json",
+    "source_fact",
 ]
 
 #: How the ring is known that is assumed from the bindings of a live broker, and the remedy.
@@ -82,14 +84,38 @@ def rounded(number: float) -> float:
     return float(f"{number:.9g}")
 
 
-def ring_text(ring: HashRing) -> str:
-    """Return a ring in one line: its provenance, its release, its size."""
-    size = f"{plural(len(ring.buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
-    return f"{_VOUCHED[ring.provenance]}; rules of {ring.release}; {size}"
+def ring_text(ring: KeyMap) -> str:
+    """Return a ring in one line: its provenance, its release, its size, and how many of it are slots."""
+    size = f"{plural(len(ring_beneath(ring).buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
+    slots = f", {plural(len(ring.slots), 'slot')}" if isinstance(ring, SlotTable) else ""
+    return f"{_VOUCHED[ring.provenance]}; rules of {ring.release}; {size}{slots}"
+
+
+def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:
+    """Return what routes, in one line behind its name: a ring, or an exchange without one."""
+    if not isinstance(source, ModuloMap):
+        return "ring", ring_text(source)
+    if source.kind == "super-stream":
+        client = "the client for Java, as by those for .NET and Go" if source.client == "java" else "rstream"
+        return "exchange", f"super-stream; hashed by {client}; {plural(len(source.numbered), 'partition')}"
+    rules = f"rules of {source.release or NEWEST}"
+    return "exchange", f"x-modulus-hash; {rules}; {plural(len(source.numbered), 'binding')}"
+
+
+def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
+    """Return what routes, for programs, as the fields of a document: ``ring``, which is null for an exchange without one."""
+    if not isinstance(source, ModuloMap):
+        return {"ring": ring_as_json(source)}
+    numbered = [place_json(place) for place in source.numbered]
+    if source.kind == "super-stream":
+        stream = {"exchange": source.name, "client": source.client, "partitions": numbered}
+        return {"ring": None, "super_stream": stream}
+    release = release_json(source.release or NEWEST)
+    return {"ring": None, "modulus": {"exchange": source.name, "release": release, "destinations": numbered}}
 
 
 def exchange_facts(
-    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: HashRing
+    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap
 ) -> list[tuple[str, str]]:
     """Return the facts at the head of a report about the ring of a live exchange.
 
@@ -97,7 +123,7 @@ def exchange_facts(
         exchange: the exchange's name.
         vhost: its vhost.
         arguments: its arguments that decide what is hashed; None where they are not known.
-        ring: its ring.
+        ring: its ring, or its slots.
     """
     facts = [
         ("exchange", exchange),
@@ -127,14 +153,17 @@ def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
     }
 
 
-def ring_as_json(ring: HashRing) -> dict[str, Any]:
-    """Return provenance, release and size of a ring for programs; `HashRing.to_json` writes a whole ring."""
-    return {
+def ring_as_json(ring: KeyMap) -> dict[str, Any]:
+    """Return provenance, release and size of a ring for programs, and who has its slots; `to_json` writes a whole ring."""
+    described = {
         "release": release_json(ring.release),
         "provenance": ring.provenance,
-        "buckets": len(ring.buckets),
+        "buckets": len(ring_beneath(ring).buckets),
         "destinations": [place_json(place) for place in ring.destinations],
     }
+    if isinstance(ring, SlotTable):
+        described["slots"] = {slot.name: ring.owners.get(slot) for slot in ring.slots}
+    return described
 
 
 def release_json(release: Release) -> dict[str, Any]:

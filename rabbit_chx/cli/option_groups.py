@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rabbit_chx.amqp.fields import FieldType
+    from rabbit_chx.analysis import ModuloMap
     from rabbit_chx.cli.input_files import RingInput
     from rabbit_chx.cli.outcome import Outcome
-    from rabbit_chx.routing import ModulusHashExchange
     from rabbit_chx.routing.release import Store
 
 __all__ = [
@@ -75,11 +75,11 @@ class HashedKeys:
 
     Attributes:
         hashing: what the exchange hashes, and the wire type of a key as a header.
-        modulus: the exchange, if it is of type ``x-modulus-hash``.
+        modulo: the exchange, if it is one of type ``x-modulus-hash`` or a super stream.
     """
 
     hashing: Hashing
-    modulus: ModulusHashExchange | None = None
+    modulo: ModuloMap | None = None
 
     def value(self, key: str) -> Any:  # noqa: ANN401
         """Return the value that the exchange hashes for a key.
@@ -158,7 +158,7 @@ def hashing_options(command: Command) -> Command:
                 "--hash-property, or read it with --management-url"
             )
         hashing = _hashing(ring_input, hash_header, hash_property, type_)
-        return command(ring=ring_input.ring, hashed=HashedKeys(hashing, ring_input.modulus), **others)
+        return command(ring=ring_input.ring, hashed=HashedKeys(hashing, ring_input.modulo), **others)
 
     return with_options(
         with_hashing,

@@ -42,7 +42,8 @@ def plan(*, file: str, broker: LiveBroker, plan_out: str | None, whole: bool, ou
     """Show what it takes to turn what is on the broker into what FILE says: the changes in their order, field by field, and
     for each ring the exact share of keys that moves, in the end and at the worst moment.
 
-    Nothing is changed on the broker. The exit code is 0 where nothing is to change, else 1.
+    Nothing is changed on the broker. The exit code is 0 where nothing is to change and no
+    message is parked, else 1.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. --ring-via reads the true rings. Without it a
     ring is assumed, and a plan that changes it is refused.
@@ -53,9 +54,9 @@ def plan(*, file: str, broker: LiveBroker, plan_out: str | None, whole: bool, ou
         _write(plan_out, made.to_json())
     ending = []
     flags = lifting_flags(made.refusals)
-    if made.changes and flags is not None:
+    if (made.changes or made.parked) and flags is not None:
         ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
-    code = DIFFERENCE if made.changes or made.refusals else DONE
+    code = DIFFERENCE if made.changes or made.refusals or made.parked else DONE
     return Outcome(output, found.report(whole=whole, ending=ending), code=code)
 
 

@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.cli.change_rows import changes_table, counted, counted_changes, ranged
+from rabbit_chx.cli.change_rows import changes_table, ranged
 from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
 from rabbit_chx.rendering import Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.topology.files.ranges import folded
+from rabbit_chx.topology.planning.plan_text import counted_changes, counted_kind
 from rabbit_chx.topology.planning.planned_change import kind_of, name_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def _summary(
     for ring in moving:
         if ring.before.buckets:
             yield "moves", f"{ring.exchange}: {_figures(ring.moved, ring.moved_at_worst)}"
+    for queue, count in plan.parked.items():
+        yield "parked", f"{queue}: {plural(count, 'message')}, which apply publishes once more"
     if refusals:
         yield "refused", f"{plural(len(refusals), 'reason')}, at the end"
     yield "checksum", plan.checksum
@@ -118,6 +121,9 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool) -> Iterator[Block]:
     if explained and ring.moved:
         figures = f"{figures}; {percent(matrix.least)} had to move in any case"
     facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
+    if ring.hands is not None and ring.hands.handed_over:
+        over = plural(len(ring.hands.handed_over), "slot")
+        facts.insert(2, ("slots", f"{over} of {len(ring.before.destinations)} with another queue"))
     if ring.lost_at_worst:
         facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the worst moment"))
     yield Facts(facts)
@@ -160,7 +166,8 @@ def _unmanaged(plan: Plan, *, whole: bool) -> list[tuple[str, str]]:
     for one in plan.unmanaged:
         by_kind.setdefault(kind_of(one), []).append(name_of(one))
     return [
-        (counted(len(names), kind), _listed(ranged(names), whole=whole)) for kind, names in by_kind.items()
+        (counted_kind(len(names), kind), _listed(ranged(names), whole=whole))
+        for kind, names in by_kind.items()
     ]
 
 

@@ -25,7 +25,14 @@ from rabbit_chx.cli.sample_options import sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
-from rabbit_chx.topology.upgrading.upgrade_prediction import hash_exchanges, hashed_on, predict_upgrade
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.live_slots import is_slot
+from rabbit_chx.topology.upgrading.upgrade_prediction import (
+    bound_to,
+    hash_exchanges,
+    hashed_on,
+    predict_upgrade,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +41,7 @@ if TYPE_CHECKING:
     from rabbit_chx.cli.sample_options import AskedSample
     from rabbit_chx.routing.release import Store
     from rabbit_chx.testing.rehearsal.upgrade_proof import UpgradeProof
-    from rabbit_chx.topology import Topology
+    from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
     from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
     from rabbit_chx.topology.upgrading.upgrade_prediction import UpgradePrediction
 
@@ -146,6 +153,7 @@ def rehearse(
             "--passive takes real traffic as the sample: leave --keys, --pattern, --count and --type out"
         )
     topology = subject.topology
+    _say_slots(topology)
     before = given_release(from_release, from_store) or topology.release
     if before is None:
         raise InputError(f"{subject.source} does not say its release: give --from, such as --from 3.12")
@@ -217,6 +225,23 @@ def _only(topology: Topology, exchange: str | None, source: str) -> Topology:
         )
     others = tuple(replace(one, owner="external") for one in topology.exchanges if one not in hashing)
     return replace(topology, exchanges=(found, *others))
+
+
+def _say_slots(topology: Topology) -> None:
+    slotted = [one.name for one in hash_exchanges(topology) if _has_slots(topology, one)]
+    if slotted:
+        say(
+            f"keys of {', '.join(slotted)} are counted by the exchanges in the ring: no slot changes hands by an upgrade, so a key "
+            "that stays in its slot stays in its queue"
+        )
+
+
+def _has_slots(topology: Topology, exchange: ExchangeDefinition) -> bool:
+    places = {place for place, _ in bound_to(topology, exchange) if isinstance(place, ExchangeRef)}
+    behind: dict[str, list[BindingDefinition]] = {}
+    for binding in topology.bindings:
+        behind.setdefault(binding.source, []).append(binding)
+    return any(is_slot(place, topology.exchange(place.name), behind.get(place.name, ())) for place in places)
 
 
 def _traced(subject: _Subject, seconds: float, messages: int) -> tuple[dict[str, list[SampledMessage]], str]:

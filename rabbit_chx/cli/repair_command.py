@@ -18,6 +18,8 @@ from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import ApplyError
 from rabbit_chx.topology import BindingDefinition, PlanRefusal, check, plan, repair_target
 from rabbit_chx.topology.checking.member_gaps import MemberGaps
+from rabbit_chx.topology.checking.slotted_ring_findings import numbered_slots
+from rabbit_chx.topology.checking.topology_check import live_hash_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +63,7 @@ def repair(
     """Give EXCHANGE the ring that FILE says; without --file, heal the ring that is there.
 
     Healing takes ghost buckets, holes and second bindings away, and gives bindings without a bucket their buckets. The
-    members keep their order. Nothing but the bindings of EXCHANGE changes.
+    members keep their order; slots get that of their numbers. Nothing but the bindings of EXCHANGE changes.
 
     By default the command only shows the steps, what they move, and how much has no destination in between (exit code 1;
     0 where there is nothing to do). With --apply it does them over one channel, reads the ring afterwards and compares.
@@ -81,7 +83,7 @@ def repair(
         about = (
             ("exchange", exchange),
             ("vhost", broker.settings.vhost),
-            ("wanted", "the present order, healed" if file is None else f"the ring of {file}"),
+            ("wanted", _wanted(live, exchange) if file is None else f"the ring of {file}"),
         )
         report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
         if refusals:
@@ -93,6 +95,13 @@ def repair(
         elif applies:
             report = _applied(opened, report, gaps, wanted, allow_moved, allow_delete=allow_delete)
     return Outcome(output, report, code=report.code)
+
+
+def _wanted(live: Topology, exchange: str) -> str:
+    """Return in words what a repair without a file wants."""
+    bound = live_hash_exchange(live, exchange).ring or ()
+    slotted = numbered_slots(exchange, bound) is not None
+    return "the slots in the order of their numbers" if slotted else "the present order, healed"
 
 
 def _applied(

@@ -14,13 +14,13 @@ from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.route_report import Answer, RouteReport
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, SlotTable, ring_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rabbit_chx.cli.option_groups import HashedKeys
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import Explanation, KeyMap, Place
 
 __all__ = ["route"]
 
@@ -32,7 +32,7 @@ _STDIN = ("-",)
     short_help="Where keys go, and why.",
 )
 @click.argument("keys", nargs=-1, type=TEXT, metavar="[KEY]...")
-@ring_options(modulus=True)
+@ring_options(modulo=True)
 @hashing_options
 @click.option(
     "--header",
@@ -57,7 +57,7 @@ _STDIN = ("-",)
 def route(
     *,
     keys: tuple[str, ...],
-    ring: HashRing,
+    ring: KeyMap,
     hashed: HashedKeys,
     headers: tuple[str, ...],
     properties: tuple[str, ...],
@@ -71,7 +71,7 @@ def route(
     key.
 
     The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker, or
-    --definitions.
+    --definitions. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
     A single - reads the KEYs from stdin, one on each line. Each answer is a line as soon as its KEY is read,
     with tabs between the fields; with --output json it is a JSON document.
@@ -83,26 +83,34 @@ def route(
     def message(key: str) -> dict[str, Any]:
         return {"routing_key": key, **whole} if whole else hashed.hashing.message(hashed.value(key))
 
-    exchange = ConsistentHashExchange("offline", ring, hashed.hashing.arguments)
-    if explain and hashed.modulus is not None:
+    exchange = ConsistentHashExchange("offline", ring_beneath(ring), hashed.hashing.arguments)
+    if explain and hashed.modulo is not None:
         raise InputError(
-            f"--explain explains rings, and exchange {hashed.modulus.name!r} is of type x-modulus-hash: leave it out"
+            f"--explain explains rings, and {hashed.modulo.name!r} is of type {hashed.modulo.kind}: leave it out"
         )
 
     def answer(key: str) -> Answer:
-        if hashed.modulus is not None:
-            return Answer(key, hashed.modulus.route(**message(key)))
-        if explain:
-            explanation = exchange.explain(**message(key))
-            return Answer(key, explanation.destination, explanation)
-        return Answer(key, exchange.route(**message(key)))
+        if hashed.modulo is not None:
+            return Answer(key, hashed.modulo.route_all([message(key)])[0])
+        explanation = exchange.explain(**message(key)) if explain else None
+        place = explanation.destination if explanation else exchange.route(**message(key))
+        return _answered(key, ring, place, explanation)
 
     if keys != _STDIN:
-        return Outcome(output, RouteReport(hashed.modulus or ring, [answer(key) for key in keys or ("",)]))
+        return Outcome(output, RouteReport(hashed.modulo or ring, [answer(key) for key in keys or ("",)]))
     claim_stdin("the keys")
-    if explain or whole or hashed.modulus is not None:
+    if explain or whole or hashed.modulo is not None:
         return Outcome(output, batches=_one_by_one(answer))
     return Outcome(output, batches=_in_batches(ring, hashed, answer))
+
+
+def _answered(key: str, ring: KeyMap, place: Place, explanation: Explanation | None = None) -> Answer:
+    """Return the answer for a key that goes to a destination of the ring."""
+    if not isinstance(ring, SlotTable):
+        return Answer(key, place, explanation)
+    behind = ring.queue_of(place)
+    slot = place.name if isinstance(place, ExchangeRef) and behind != place else ""
+    return Answer(key, behind, explanation, slot)
 
 
 def _whole_message(
@@ -122,17 +130,15 @@ def _whole_message(
     return {"headers": [parse_header(text) for text in headers], "properties": named}
 
 
-def _in_batches(
-    ring: HashRing, hashed: HashedKeys, answer: Callable[[str], Answer]
-) -> Iterator[list[Answer]]:
+def _in_batches(ring: KeyMap, hashed: HashedKeys, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
     """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
     for first, keys in read_batches(_STDIN[0]):
         try:
-            places = hashed.hashing.route_all(list(map(hashed.value, keys)), ring)
+            places = hashed.hashing.route_all(list(map(hashed.value, keys)), ring_beneath(ring))
         except InputError:
             places = []
         answers = [
-            Answer(key, place)
+            _answered(key, ring, place)
             for key, place in zip(keys, places, strict=False)
             if not isinstance(place, Refused)
         ]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.cli.notation import place_json, place_text, plural, release_json, ring_as_json, ring_text
+from rabbit_chx.cli.notation import place_json, place_text, source_as_json, source_fact
 from rabbit_chx.rendering import Facts, Line, Table, TableColumn
 from rabbit_chx.rendering.table import printable
-from rabbit_chx.routing import ModulusHashExchange
+from rabbit_chx.routing import SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rabbit_chx.analysis import Place
+    from rabbit_chx.analysis import ModuloMap, Place
     from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import Explanation, HashRing
+    from rabbit_chx.routing import Explanation, KeyMap
 
 __all__ = ["Answer", "RouteReport"]
 
@@ -28,15 +28,17 @@ class Answer:
         key: the key, as it was given.
         place: the key's destination; None where the message is unroutable.
         explanation: why the key goes there; None where that was not asked.
+        slot: the name of the slot by which the key gets there; empty where it has none, None where the ring has no slots.
     """
 
     key: str
     place: Place
     explanation: Explanation | None = None
+    slot: str | None = None
 
     def as_line(self) -> str:
-        """Return the key, its destination and the explanation, with tabs between them."""
-        fields = [self.key, place_text(self.place)]
+        """Return the key, its destination, its slot where there are slots, and the explanation, with tabs between them."""
+        fields = [self.key, place_text(self.place), *([] if self.slot is None else [self.slot])]
         if self.explanation:
             fields += [value for _, value in _facts(self.explanation)]
         return "\t".join(map(printable, fields))
@@ -44,6 +46,8 @@ class Answer:
     def as_json(self) -> dict[str, Any]:
         """Return one answer of the JSON document."""
         answer = {"key": self.key, "destination": place_json(self.place)}
+        if self.slot is not None:
+            answer["slot"] = self.slot or None
         if self.explanation is None:
             return answer
         return answer | {
@@ -65,43 +69,39 @@ class RouteReport:
     """Where some keys go.
 
     Attributes:
-        source: the ring, or the exchange of type ``x-modulus-hash``.
+        source: the ring or its slots, or an exchange of type ``x-modulus-hash``, or a super stream.
         answers: one for each key, in the order of the keys.
     """
 
-    source: HashRing | ModulusHashExchange
+    source: KeyMap | ModuloMap
     answers: Sequence[Answer]
 
     def blocks(self) -> Iterator[Block]:
         """Return a table of the answers, or the facts of each explained answer."""
         plain = [answer for answer in self.answers if answer.explanation is None]
         if plain:
-            columns = [TableColumn("key", numeric=False), TableColumn("destination", numeric=False)]
-            yield Table(columns, [(answer.key, place_text(answer.place)) for answer in plain])
+            yield _answers_table(plain, slots=isinstance(self.source, SlotTable))
         for answer in self.answers:
             if answer.explanation:
                 named = [("key", answer.key), ("destination", place_text(answer.place))]
+                if answer.slot:
+                    named.append(("slot", answer.slot))
                 yield Facts([*named, *_facts(answer.explanation)])
-        if isinstance(self.source, ModulusHashExchange):
-            yield Line(
-                f"exchange: x-modulus-hash; rules of {self.source.release}; "
-                f"{plural(len(self.source.destinations), 'binding')}"
-            )
-        else:
-            yield Line(f"ring: {ring_text(self.source)}")
+        yield Line(": ".join(source_fact(self.source)))
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
         document = {"format": "rabbit-chx/route", "format_version": 1}
         answers = [answer.as_json() for answer in self.answers]
-        if not isinstance(self.source, ModulusHashExchange):
-            return {**document, "ring": ring_as_json(self.source), "answers": answers}
-        mirror = {
-            "exchange": self.source.name,
-            "release": release_json(self.source.release),
-            "destinations": [place_json(place) for place in self.source.destinations],
-        }
-        return {**document, "ring": None, "modulus": mirror, "answers": answers}
+        return {**document, **source_as_json(self.source), "answers": answers}
+
+
+def _answers_table(answers: Sequence[Answer], *, slots: bool) -> Table:
+    headings = ("key", "slot", "destination") if slots else ("key", "destination")
+    rows = [
+        (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place)) for answer in answers
+    ]
+    return Table([TableColumn(heading, numeric=False) for heading in headings], rows)
 
 
 def _facts(why: Explanation) -> list[tuple[str, str]]:

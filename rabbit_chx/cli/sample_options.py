@@ -12,13 +12,13 @@ import click
 from rabbit_chx.cli.input_files import file_name, read_keys
 from rabbit_chx.cli.option_groups import TEXT, HashedKeys, with_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ConsistentHashExchange
+from rabbit_chx.routing import ConsistentHashExchange, ring_beneath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from rabbit_chx.cli.option_groups import Command
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["PATTERN_KEYS", "AskedSample", "Sample", "sample_options"]
 
@@ -40,7 +40,7 @@ class Sample:
     source: str | None = None
 
     @contextmanager
-    def named(self, hashed: HashedKeys, ring: HashRing) -> Iterator[None]:
+    def named(self, hashed: HashedKeys, ring: KeyMap) -> Iterator[None]:
         """Name the key and its line in an error of the block, which routes these keys.
 
         Args:
@@ -61,7 +61,7 @@ class Sample:
                     raise type(error)(f"{where}: {cause}") from None
             raise
 
-    def _around_the_first_bad(self, hashed: HashedKeys, ring: HashRing) -> Iterator[tuple[int, str]]:
+    def _around_the_first_bad(self, hashed: HashedKeys, ring: KeyMap) -> Iterator[tuple[int, str]]:
         """Yield the numbers, from 1, and the keys of the first batch that cannot be routed."""
         for start in range(0, len(self.keys), _BATCH):
             batch = self.keys[start : start + _BATCH]
@@ -72,8 +72,8 @@ class Sample:
                 return
 
 
-def _route(hashed: HashedKeys, ring: HashRing, key: str) -> None:
-    exchange = ConsistentHashExchange("sample", ring, hashed.hashing.arguments)
+def _route(hashed: HashedKeys, ring: KeyMap, key: str) -> None:
+    exchange = ConsistentHashExchange("sample", ring_beneath(ring), hashed.hashing.arguments)
     exchange.route(**hashed.hashing.message(hashed.value(key)))
 
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rabbit_chx.analysis import ModuloMap, simulate_modulo
 from rabbit_chx.analysis import simulate as simulate_ring
-from rabbit_chx.cli.arguments import parse_binding, parse_unbind
+from rabbit_chx.cli.arguments import parse_binding, parse_destination, parse_unbind
 from rabbit_chx.cli.given_rings import ring_options, say_ignored
 from rabbit_chx.cli.notation import (
     matrix_json,
@@ -17,9 +18,9 @@ from rabbit_chx.cli.notation import (
     place_json,
     place_text,
     plural,
-    ring_as_json,
-    ring_text,
     rounded,
+    source_as_json,
+    source_fact,
 )
 from rabbit_chx.cli.option_groups import (
     TEXT,
@@ -30,15 +31,16 @@ from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.sample_options import sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Facts, Table, TableColumn, sign_of_life
+from rabbit_chx.routing import SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rabbit_chx.analysis import Change, ChiSquare, SampleCounts, Simulation
     from rabbit_chx.cli.option_groups import HashedKeys
-    from rabbit_chx.cli.sample_options import AskedSample
+    from rabbit_chx.cli.sample_options import AskedSample, Sample
     from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["simulate"]
 
@@ -59,7 +61,7 @@ class SimulateReport:
 
     def blocks(self) -> Iterator[Block]:
         """Return the ring, its shares, the sample and the change."""
-        yield Facts([("ring", ring_text(self.simulation.ring))])
+        yield Facts([source_fact(self.simulation.ring)])
         yield _shares_table(self.simulation)
         if sample := self.simulation.sample:
             yield _sample_table(self.simulation, sample)
@@ -76,7 +78,7 @@ class SimulateReport:
         return {
             "format": "rabbit-chx/simulate",
             "format_version": 1,
-            "ring": ring_as_json(self.simulation.ring),
+            **source_as_json(self.simulation.ring),
             "shares": [
                 {
                     "destination": place_json(place.place),
@@ -90,7 +92,7 @@ class SimulateReport:
             "sample": sample and _sample_json(sample, self.keys),
             "change": change
             and {
-                "ring": ring_as_json(change.ring),
+                **source_as_json(change.ring),
                 "shares": matrix_json(change.shares),
                 "messages": change.messages and matrix_json(change.messages),
             },
@@ -98,7 +100,8 @@ class SimulateReport:
 
 
 def _shares_table(simulation: Simulation) -> Table:
-    headings = ("buckets", "share", "ideal", "skew")
+    held = "bindings" if isinstance(simulation.ring, ModuloMap) else "buckets"
+    headings = (held, "share", "ideal", "skew")
     rows = [
         (
             place_text(place.place),
@@ -164,7 +167,7 @@ def _test_text(test: ChiSquare) -> str:
 def _change_facts(change: Change) -> list[tuple[str, str]]:
     shares, messages = change.shares, change.messages
     facts = [
-        ("change", ring_text(change.ring)),
+        ("change", source_fact(change.ring)[1]),
         ("moved", f"{percent(shares.moved)} of all keys; {percent(shares.least)} had to move in any case"),
     ]
     if messages:
@@ -212,7 +215,7 @@ def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
     epilog="Example: rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
     short_help="Shares of a ring, a sample on it, and what a change moves.",
 )
-@ring_options()
+@ring_options(modulo=True)
 @click.option(
     "--unbind",
     "unbound",
@@ -237,7 +240,7 @@ def _sample_json(sample: SampleCounts, keys: Sequence[str]) -> dict[str, Any]:
 @output_option
 def simulate(
     *,
-    ring: HashRing,
+    ring: KeyMap,
     unbound: tuple[str, ...],
     added: tuple[str, ...],
     hashed: HashedKeys,
@@ -248,7 +251,7 @@ def simulate(
     """Show the exact share of each destination, over all 2^21 seeds, and its distance from the ideal.
 
     The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker, or
-    --definitions.
+    --definitions. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
     A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them,
     and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
@@ -256,6 +259,9 @@ def simulate(
     read = sample.read()
     if read is None and heaviest is not None:
         raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
+    heavy = _HEAVIEST if heaviest is None else heaviest
+    if hashed.modulo is not None:
+        return Outcome(output, _of_modulo(hashed.modulo, read, unbound, added, heavy))
     changed = _changed(ring, unbound, added) if unbound or added else None
     if read is None:
         return Outcome(output, SimulateReport(simulate_ring(ring, changed=changed), []))
@@ -265,12 +271,38 @@ def simulate(
             list(map(hashed.value, read.keys)),
             hashing=hashed.hashing,
             changed=changed,
-            heaviest=_HEAVIEST if heaviest is None else heaviest,
+            heaviest=heavy,
         )
     return Outcome(output, SimulateReport(simulation, read.keys))
 
 
-def _changed(ring: HashRing, unbound: tuple[str, ...], added: tuple[str, ...]) -> HashRing:
+def _of_modulo(
+    given: ModuloMap, read: Sample | None, unbound: tuple[str, ...], added: tuple[str, ...], heaviest: int
+) -> SimulateReport:
+    """Return the report of an exchange of type ``x-modulus-hash`` or of a super stream."""
+    changed = given
+    for text in unbound:
+        name, equals, key = text.rpartition("=")
+        whole = not equals or parse_destination(text) in given.destinations
+        changed = changed.unbound(parse_destination(text if whole else name), None if whole else key)
+    for pair in map(parse_binding, added):
+        changed = changed.bound(*pair)
+    keys = [] if read is None else read.keys
+    simulation = simulate_modulo(
+        given,
+        None if read is None else keys,
+        changed=changed if unbound or added else None,
+        heaviest=heaviest,
+    )
+    return SimulateReport(simulation, keys)
+
+
+def _changed(ring: KeyMap, unbound: tuple[str, ...], added: tuple[str, ...]) -> KeyMap:
+    if isinstance(ring, SlotTable):
+        raise InputError(
+            "the queues of this ring share slots, so --unbind and --add do not say which slots change hands: change "
+            "`members` in a topology file and run rabbit-chx topology plan, or compare two tables of slots"
+        )
     for text in unbound:
         ring = ring.unbind(*parse_unbind(text, ring))
     pairs = list(map(parse_binding, added))
