@@ -40,10 +40,10 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
     Args:
         df: the rows; docs/spark.md lists the columns.
         options: the options of docs/spark.md by name; a number or a boolean needs no quotes.
-        ring: the ring of the exchange, or its JSON, instead of the option `ring`; the report then counts rows
-            by predicted queue. A function that reads the ring (``lambda: broker.ring("orders")``) is called
-            before the write. It is called once more after the write if connections were lost: a note then
-            says whether the ring is still the same.
+        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`; the
+            report then counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or
+            ``broker.slots``) is called before the write. It is called once more after the write if connections were lost,
+            and always for slots: a note then says whether keys have changed queue.
 
     Raises:
         InputError: an option or a column cannot be used, or AMQP cannot carry a row (`RowError`).
@@ -77,7 +77,7 @@ def batch_publisher(
     Args:
         options: as for `publish`; `reportPath` must be a folder.
         ring: as for `publish`; a function is called once, and again after each batch in which connections
-            were lost.
+            were lost, of slots too.
         on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query
             fails and the batch is repeated. With Spark Connect it runs on the server, so it must be
             picklable.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
     from spark_connector.writing.bad_rows import Check
 
 __all__ = ["dry_run"]
@@ -33,7 +33,7 @@ __all__ = ["dry_run"]
 _HOTTEST = 10
 
 
-def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str | None = None) -> DryRun:
+def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | None = None) -> DryRun:
     """Check a write and count where its rows would go. Nothing is sent.
 
     Options and columns are checked as by the write. Then the broker and the exchange are checked; what is
@@ -44,8 +44,8 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: HashRing | str |
     Args:
         df: the rows, placed or not.
         options: as for `publish`.
-        ring: the ring of the exchange, or its JSON, instead of the option `ring`. Without a ring, rows are
-            not counted by queue.
+        ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`. Without
+            a ring, rows are not counted by queue.
 
     Raises:
         InputError: an option or a column cannot be used, or the frame is a stream.
@@ -108,7 +108,7 @@ def _roles(columns: MessageColumns) -> Iterator[tuple[str, int]]:
             yield role, at
 
 
-def _shares(ring: HashRing | None) -> dict[str, float]:
+def _shares(ring: KeyMap | None) -> dict[str, float]:
     if ring is None:
         return {}
     return {NO_QUEUE if name is None else str(name): share for name, share in ring.shares().items()}
@@ -152,7 +152,7 @@ def count_partition(ring_json: str | None, batches: Iterator[pa.RecordBatch]) ->
     """Count the rows of a partition. Runs in Python workers.
 
     Args:
-        ring_json: the ring, as `HashRing.to_json` returns it; None to count no queues.
+        ring_json: the ring or the table of slots, as its `to_json` returns it; None to count no queues.
         batches: two columns: the routing key, and the fault of the row or null.
     """
     rows, queues, bad = 0, Counter[str](), Counter[str]()
@@ -167,7 +167,7 @@ def count_partition(ring_json: str | None, batches: Iterator[pa.RecordBatch]) ->
     return _PartitionCounts(rows, queues, bad)
 
 
-def _hottest(rows: DataFrame, ring: HashRing | None) -> tuple[HotKey, ...]:
+def _hottest(rows: DataFrame, ring: KeyMap | None) -> tuple[HotKey, ...]:
     from pyspark.sql import functions as F  # noqa: N812
 
     good = rows.where("fault IS NULL").groupBy("key").count()

@@ -144,6 +144,14 @@ OPTIONS: tuple[Option, ...] = (
         _ROWS,
     ),
     Option(
+        "writeName",
+        TEXT,
+        None,
+        "the write in the ids of `messageId=auto`: with the same name a batch job that runs again makes the same ids. "
+        "Without a name each write makes new ones",
+        _ROWS,
+    ),
+    Option(
         "maxMessageBytes",
         SIZE,
         16 << 20,
@@ -239,7 +247,7 @@ OPTIONS: tuple[Option, ...] = (
         "ring",
         TEXT,
         None,
-        "JSON of a `HashRing`, or the path of a file with it; rows are then counted by queue",
+        "JSON of a `HashRing` or a `SlotTable`, or the path of a file with it; rows are then counted by queue",
         _PLACE,
     ),
     Option(
@@ -292,6 +300,7 @@ class OptionValues(TypedDict):
     persistent: bool
     headersConst: dict[str, Any] | None
     messageId: str
+    writeName: str | None
     maxMessageBytes: int
     maxInFlight: int
     maxInFlightBytes: int

@@ -10,7 +10,7 @@ from spark_connector.placing.prediction import as_ring
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["Texts", "texts"]
 
@@ -25,7 +25,7 @@ class Texts(dict[str, str]):
         return f"<options {', '.join(self)}>"
 
 
-def texts(options: Mapping[str, object], ring: HashRing | str | None) -> Texts:
+def texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Texts:
     """Return every option as text.
 
     Args:

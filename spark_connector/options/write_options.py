@@ -12,13 +12,15 @@ from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import key_map_from_json
 from spark_connector.options.addresses import Brokers
 from spark_connector.options.option_table import read_options
 from spark_connector.options.option_values import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["MAX_HEADERS_BYTES", "WriteOptions"]
 
@@ -55,6 +57,7 @@ class WriteOptions:
     persistent: bool
     headers: Mapping[str, str | int | bool]
     message_id: str
+    write_name: str | None
     max_message_bytes: int
     max_in_flight: int
     max_in_flight_bytes: int
@@ -69,7 +72,7 @@ class WriteOptions:
     nack_retries: int
     preflight: bool
     on_speculation: str
-    ring: HashRing | None
+    ring: KeyMap | None
     locality: Mapping[str, tuple[str, int]]
     connection_name: str
     report_path: str | None
@@ -103,6 +106,7 @@ class WriteOptions:
             persistent=values["persistent"],
             headers=_headers(values["headersConst"]),
             message_id=values["messageId"],
+            write_name=_write_name(values["writeName"], values["messageId"]),
             max_message_bytes=values["maxMessageBytes"],
             max_in_flight=values["maxInFlight"],
             max_in_flight_bytes=values["maxInFlightBytes"],
@@ -128,6 +132,15 @@ def _check_byte_length(name: str, text: str | None) -> None:
     size = len((text or "").encode("utf-8", "surrogatepass"))
     if size > MAX_SHORTSTR:
         raise InputError(too_long(f"option {name!r}", size))
+
+
+def _write_name(name: str | None, message_id: str) -> str | None:
+    if name is not None and message_id != "auto":
+        raise InputError(
+            f"option 'writeName' is {shown(name)}, but messageId is {message_id!r}: the name is for ids that are made, so set "
+            "messageId to auto, or leave the name out"
+        )
+    return name
 
 
 def _headers(given: Mapping[str, Any] | None) -> dict[str, str | int | bool]:
@@ -156,7 +169,7 @@ def _headers(given: Mapping[str, Any] | None) -> dict[str, str | int | bool]:
     return headers
 
 
-def _ring(text: str | None) -> HashRing | None:
+def _ring(text: str | None) -> KeyMap | None:
     if text is None:
         return None
     if not text.lstrip().startswith("{"):
@@ -168,17 +181,17 @@ def _ring(text: str | None) -> HashRing | None:
                 f"({type(cause).__name__}): give ring.to_json(), or the path of a file with it"
             ) from None
     try:
-        ring = HashRing.from_json(text)
+        ring = key_map_from_json(text)
     except InputError as cause:
         raise InputError(f"option 'ring': {cause}") from None
     if not ring.destinations:
         raise InputError(
-            "option 'ring' has no buckets, so it predicts nothing: bind queues first, or leave it out"
+            "option 'ring' has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or leave it out"
         )
     return ring
 
 
-def _locality(given: Mapping[str, Any] | None, ring: HashRing | None) -> dict[str, tuple[str, int]]:
+def _locality(given: Mapping[str, Any] | None, ring: KeyMap | None) -> dict[str, tuple[str, int]]:
     if given is None:
         return {}
     if ring is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["place"]
 
@@ -23,7 +23,7 @@ _HELPER = "_rabbit_chx_partition"
 
 def place(
     df: DataFrame,
-    ring: HashRing | str,
+    ring: KeyMap | str,
     by: Literal["queue"] = "queue",
     *,
     slices: Mapping[str, int] | None = None,
@@ -44,7 +44,7 @@ def place(
 
     Args:
         df: the rows; the columns stay as they are.
-        ring: the ring of the exchange, or its JSON.
+        ring: the ring of the exchange or the table of its slots, or the JSON of either.
         by: what has a partition of its own; ``"queue"`` is the only choice.
         slices: number of partitions of heavy queues, such as ``{"q1": 4}``; a queue that is not named has
             one. All rows of a key stay in one partition.
@@ -106,7 +106,7 @@ def _key_column(df: DataFrame, name: str) -> tuple[str, bool]:
     return field.name, field.nullable
 
 
-def _partition_column(key: Column, ring: HashRing, placement: Placement, *, salted: bool) -> Column:
+def _partition_column(key: Column, ring: KeyMap, placement: Placement, *, salted: bool) -> Column:
     from pyspark.sql.functions import xxhash64
 
     number_of = salts(placement.partitions) if salted else None
@@ -124,7 +124,7 @@ def partition_numbers(
     """Return the partition of each key. Runs in Python workers.
 
     Args:
-        ring_json: the ring, as `HashRing.to_json` returns it.
+        ring_json: the ring or the table of slots, as its `to_json` returns it.
         placement: the partitions of the queues.
         number_of: the number to return for each partition; None for the number of the partition itself.
         keys: routing keys.

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashRing, check_ring
+from rabbit_chx.routing import check_key_map, key_map_from_json
 from spark_connector.executor_functions import OnExecutor
 from spark_connector.placing.slices import NO_QUEUE
 
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column
 
+    from rabbit_chx.routing import KeyMap
+
 __all__ = ["as_ring", "indices_or_hole", "kept_ring", "queue_for", "rows_by_queue", "vectorized"]
 
 #: Rings that a Python worker keeps; each task brings its own again.
 _KEPT_RINGS = 8
 
 
-def queue_for(key_column: str | Column, ring: HashRing | str) -> Column:
+def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
     """Return a string column with the queue that the ring predicts for each routing key.
 
-    The queue is null for a null key and for a key whose bucket is a hole. An exchange as a destination is
+    The queue is null for a null key, for a key whose bucket is a hole, and for one whose slot has no queue. An exchange as a destination is
     shown as ``exchange NAME``. The column is deterministic. It is an Arrow UDF on PySpark 4.1 and newer, and
     a pandas UDF on older versions.
 
     Args:
         key_column: the routing keys, string or binary.
-        ring: the ring of the exchange, or its JSON (`HashRing.to_json`).
+        ring: the ring of the exchange or the table of its slots (`Broker.slots`), or the JSON of either (`to_json`).
 
     Raises:
         InputError: the ring has no buckets, or the argument is not a ring.
@@ -46,21 +48,21 @@ def queue_for(key_column: str | Column, ring: HashRing | str) -> Column:
     return vectorized(queue_names, "string", as_ring(ring).to_json())(key_column)
 
 
-def as_ring(ring: HashRing | str) -> HashRing:
+def as_ring(ring: KeyMap | str) -> KeyMap:
     """Return a ring that predicts something.
 
     Args:
-        ring: a ring, or its JSON.
+        ring: a ring or a table of slots, or the JSON of either.
 
     Raises:
         InputError: the argument is not a ring, or the ring has no buckets.
     """
     if isinstance(ring, str):
-        ring = HashRing.from_json(ring)
-    check_ring(ring)
+        ring = key_map_from_json(ring)
+    check_key_map(ring)
     if not ring.destinations:
         raise InputError(
-            "the ring has no buckets, so it predicts nothing: bind queues first, or read it again"
+            "the ring has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or read it again"
         )
     return ring
 
@@ -95,15 +97,15 @@ def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa
 
 
 @lru_cache(_KEPT_RINGS)
-def kept_ring(ring_json: str) -> HashRing:
+def kept_ring(ring_json: str) -> KeyMap:
     """Return a ring that is parsed once in each Python worker.
 
     Its table of seeds lives as long as the process.
     """
-    return HashRing.from_json(ring_json)
+    return key_map_from_json(ring_json)
 
 
-def indices_or_hole(ring: HashRing, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+def indices_or_hole(ring: KeyMap, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
     """Return what `HashRing.indices` returns, and -1 for a null key as well."""
     if not getattr(keys, "null_count", 0):
         return ring.indices(keys)
@@ -112,7 +114,7 @@ def indices_or_hole(ring: HashRing, keys: Any) -> NDArray[np.int32]:  # noqa: AN
     return indices
 
 
-def rows_by_queue(ring: HashRing, keys: Any) -> dict[str, int]:  # noqa: ANN401
+def rows_by_queue(ring: KeyMap, keys: Any) -> dict[str, int]:  # noqa: ANN401
     """Return how many of the keys go to each queue; queues without keys are left out."""
     import numpy as np
 

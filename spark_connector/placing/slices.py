@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
 
 __all__ = ["NO_QUEUE", "Placement", "salts"]
 
@@ -44,7 +44,7 @@ class Placement:
     @classmethod
     def of(
         cls,
-        ring: HashRing,
+        ring: KeyMap,
         *,
         slices: Mapping[str, int] | None = None,
         partitions: int | None = None,
@@ -53,7 +53,7 @@ class Placement:
         """Return the placement of a ring.
 
         Args:
-            ring: a ring with at least one destination.
+            ring: a ring or a table of slots with at least one destination.
             slices: number of partitions of each queue that has more than one.
             partitions: number of partitions of all queues; each queue gets slices by its share of the ring.
             spare: whether there is a partition for rows without a queue.
@@ -132,7 +132,7 @@ def _as_asked(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
     return tuple(slices.get(queue, 1) for queue in queues)
 
 
-def _by_share(ring: HashRing, partitions: int) -> tuple[int, ...]:
+def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
     """Give out slices one by one, each to the queue whose slices are the largest so far."""
     number = len(ring.destinations)
     if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < number:

@@ -51,6 +51,8 @@ def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
 def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
     reconnects = sum(task.reconnects for task in tasks)
     if not reconnects:
+        if ring_now is not None:
+            yield ring_now
         return
     if ring_now is not None:
         yield f"connections were lost and opened again ({reconnects}): {ring_now}"

@@ -36,7 +36,7 @@ class MessageIds:
     """Makes the ids of a partition, batch by batch. It keeps 8 bytes for each row.
 
     Args:
-        write_id: id of the write, or of the streaming query.
+        write_id: id of the write, or the name that the user gave it, or id of the streaming query.
         batch_id: number of the micro-batch.
         partition: number of the partition; it alone makes the ids of equal rows in two partitions differ.
     """

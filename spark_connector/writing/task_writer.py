@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing import KeyMap
     from spark_connector.writing.messages import Messages
     from spark_connector.writing.task import Task
     from spark_connector.writing.write_plan import WritePlan
@@ -58,7 +58,8 @@ class TaskWriter:
         self._columns = plan.columns
         self._options = options
         made = options.message_id == "auto"
-        self._ids = MessageIds(task.write_id, task.batch_id, task.partition) if made else None
+        write = options.write_name or task.write_id
+        self._ids = MessageIds(write, task.batch_id, task.partition) if made else None
         self._keys = KeySampler() if options.keep_order else None
         self._notes: tuple[str, ...] = ()
         self._rows = 0
@@ -239,7 +240,7 @@ class TaskWriter:
         )
 
 
-def _refusing_queue(report: PublishReport, ring: HashRing | None) -> str:
+def _refusing_queue(report: PublishReport, ring: KeyMap | None) -> str:
     """Name the queue that refuses, by the ring: the broker does not say."""
     refused = next((sample for sample in report.samples if sample.code == NACK), None)
     if refused is None or ring is None:

@@ -117,6 +117,11 @@ class WritePlan:
                 "if that is meant"
             )
         parsed = WriteOptions.parse(options)
+        if streaming and parsed.write_name is not None:
+            raise InputError(
+                "option 'writeName' is for batch writes: the ids of a stream have the streaming query, which a restart keeps; "
+                "leave the name out"
+            )
         columns = MessageColumns.of(schema, parsed)
         notes: tuple[str, ...] = ()
         if not (streaming and _COMMITTING in sys.modules):
@@ -142,11 +147,13 @@ class WritePlan:
         Args:
             tasks: the reports of the tasks.
             batch_id: number of the micro-batch; None outside a stream.
-            ring: the ring to read again if connections were lost.
+            ring: the ring to read again if connections were lost, or if it has slots and this is no stream.
         """
         done = tuple(tasks)
         lost = any(task.reconnects for task in done)
-        ring_now = ring.look_again() if ring is not None and lost else None
+        ring_now = None
+        if ring is not None and (lost or (batch_id is None and ring.may_change_unseen)):
+            ring_now = ring.look_again(say_same=lost)  # not after each micro-batch: it may take a second
         found = tuple(note for note in notes_on(done, self.options, ring_now) if note not in self.notes)
         for note in found:
             _log.warning("%s", note)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
+from slotted import declare_slots
 
+from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing
-from spark_connector import batch_publisher, place, publish, queue_for
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from spark_connector import batch_publisher, dry_run, place, publish, queue_for
 from spark_connector.placing.placement import _partition_column
 from spark_connector.placing.slices import Placement, salts
 
@@ -19,8 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pika.adapters.blocking_connection import BlockingChannel
     from pyspark.sql import DataFrame, SparkSession
 
+    from rabbit_chx.routing import KeyMap
+    from rabbit_chx.testing import RunningBroker
     from spark_connector import WriteReport
 
     Consumed = Callable[[], list[Any]]
@@ -30,6 +36,17 @@ pytestmark = [pytest.mark.spark]
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
 HOLED = HashRing.from_buckets(["q1", None, "q2", ExchangeRef("slot"), None, "q1", "q2"])
 
+_REFS = [ExchangeRef(f"x.slot.{n:02}") for n in range(12)]
+SLOTS = SlotTable(HashRing.from_bindings([(slot, 1) for slot in _REFS]), {}).reassigned(
+    {"q1": 1, "q2": 2, "q3": 3}
+)
+#: One slot without a queue, and an exchange that is no slot.
+PARTLY = SlotTable(
+    HashRing.from_buckets([*_REFS, ExchangeRef("audit")]),
+    {slot: queue for slot, queue in SLOTS.owners.items() if slot != _REFS[3]},
+    frozenset([ExchangeRef("audit")]),
+)
+
 
 def frame(spark: SparkSession, rows: int = 1_000, keys: int = 50) -> DataFrame:
     return spark.range(0, rows, 1, 2).selectExpr(f"concat('key ', id % {keys}) AS key", "string(id) AS value")
@@ -38,7 +55,7 @@ def frame(spark: SparkSession, rows: int = 1_000, keys: int = 50) -> DataFrame:
 def test_the_queue_of_each_key(spark: SparkSession) -> None:
     keys = [f"key {n}" for n in range(300)]
     df = spark.createDataFrame([(key,) for key in [*keys, None]], "key string")
-    for ring in (RING, HOLED):
+    for ring in (RING, HOLED, SLOTS, PARTLY):
         names = {key: ring.destination_for(key) for key in keys}
         expected = {key: None if name is None else str(name) for key, name in names.items()} | {None: None}
         for column in (queue_for("key", ring), queue_for(F.col("key"), ring.to_json())):
@@ -59,23 +76,37 @@ def test_what_is_no_key_or_no_ring(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("salted", [False, True])
-@pytest.mark.parametrize("arguments", [{}, {"slices": {"q3": 3, "q1": 2}}, {"partitions": 11}])
+@pytest.mark.parametrize(
+    ("ring", "arguments"),
+    [
+        (RING, {}),
+        (RING, {"slices": {"q3": 3, "q1": 2}}),
+        (RING, {"partitions": 11}),
+        (SLOTS, {"partitions": 11}),
+    ],
+    ids=["a queue", "slices", "partitions", "slots"],
+)
 def test_each_partition_has_one_queue_and_each_key_one_partition(
-    spark: SparkSession, arguments: dict[str, Any], *, salted: bool, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    ring: KeyMap,
+    arguments: dict[str, Any],
+    *,
+    salted: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     df = frame(spark)
     if salted and hasattr(type(df), "repartitionById"):
         monkeypatch.delattr(type(df), "repartitionById")  # as before PySpark 4.1
         monkeypatch.delattr("pyspark.sql.DataFrame.repartitionById", raising=False)
-    placed = place(df, RING, **arguments)
-    placement = Placement.of(RING, **arguments)
+    placed = place(df, ring, **arguments)
+    placement = Placement.of(ring, **arguments)
     assert placed.columns == df.columns
     assert placed.rdd.getNumPartitions() == placement.partitions + df.schema["key"].nullable
     found = placed.groupBy(F.spark_partition_id().alias("partition"), "key").count().collect()
     assert sum(row["count"] for row in found) == 1_000
     assert len(found) == len({row.key for row in found}) == 50
     for row in found:
-        assert placement.labels[row.partition].partition(" ")[0] == RING.destination_for(row.key)
+        assert placement.labels[row.partition].partition(" ")[0] == ring.destination_for(row.key)
 
 
 def test_spark_sends_each_salt_where_it_should_go(spark: SparkSession) -> None:
@@ -118,6 +149,38 @@ def test_keys_stay_in_order(spark: SparkSession, vhost_url: str, consumed: Consu
     by_key = groupby(sorted(found, key=lambda m: m.key), key=lambda m: m.key)  # sorted is stable
     sequences = {key: [int(m.body) for m in messages] for key, messages in by_key}
     assert sequences == {f"key {n}": list(range(n, 6_000, 50)) for n in range(50)}
+
+
+@pytest.mark.broker
+def test_slots_are_followed_to_their_queues(
+    spark: SparkSession, vhost: RunningBroker, channel: BlockingChannel, consumed: Consumed
+) -> None:
+    declare_slots(channel, "events", 12, ["q1", "q2", "q3"])
+    options = {"url": vhost.url, "exchange": "events"}
+    assert vhost.ring_via is not None
+    with Broker(vhost.url, vhost.management_url, DiagnosticsRing(vhost.ring_via)) as broker:
+        slots = broker.slots("events")
+        placed = place(frame(spark, rows=600), slots, order_by=F.col("value").cast("int"))
+        expected = dry_run(placed, options, slots.to_json())
+        assert expected.shares == slots.shares()
+        report = publish(placed, options, lambda: broker.slots("events"))
+        found = consumed()
+        assert all(slots.destination_for(m.key) == m.queue for m in found)
+        assert Counter(m.queue for m in found) == report.predicted == expected.predicted
+        assert (report.ring_provenance, report.notes) == ("read", ())
+
+        def moved_meanwhile() -> SlotTable:
+            table = broker.slots("events")
+            channel.queue_bind("q2", "events.slot.00", "")
+            channel.queue_unbind("q1", "events.slot.00", "")
+            return table
+
+        report = publish(placed, options, moved_meanwhile)
+        share = slots.ring.shares()[slots.slots[0]]
+        (note,) = report.notes
+        assert note.startswith(
+            f"the slots or the ring have changed, and {share:.1%} of all keys changed queue"
+        )
 
 
 @pytest.mark.broker

@@ -143,6 +143,10 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
         ({"connectionName": "{app"}, "in braces must be one of {app}, {stage}"),
         ({"reportPath": "/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"exchange": "é" * 128}, "option 'exchange' has 256 bytes: AMQP carries at most 255"),
+        (
+            {"writeName": "monday"},
+            "'writeName' is 'monday', but messageId is 'none': the name is for ids that are",
+        ),
         ({"exchange": ""}, "option 'exchange' is missing: name the exchange to publish to"),
     ],
 )

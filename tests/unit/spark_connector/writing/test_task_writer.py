@@ -34,6 +34,7 @@ class Scripted:
 
     given: dict[str, Any]
     sent: list[bytes]
+    ids: list[str]
 
     def __init__(self, addresses: Any, exchange: str, **given: Any) -> None:
         type(self).given = {"addresses": addresses, "exchange": exchange, **given}
@@ -64,7 +65,8 @@ class Scripted:
 
     def send(self, keys: Any, bodies: Any, *, properties: Any, exchanges: Any) -> None:
         """Keep them."""
-        del properties, exchanges
+        del exchanges
+        type(self).ids = list((properties or {}).get("message_id", ()))
         self.keys += keys.to_pylist()
         self.sent.extend(bodies.to_pylist())
 
@@ -135,6 +137,23 @@ def test_options_reach_the_publisher(
     assert Scripted.given[argument] == default
     write({"key": ["a"], "value": ["1"]}, **{option: text})
     assert Scripted.given[argument] == value
+
+
+def test_a_write_of_the_same_name_makes_the_same_ids() -> None:
+    rows: Columns = {"key": ["a", "a"], "value": ["1", "1"]}
+
+    def ids(task: Task, **options: str) -> list[str]:
+        parsed = WriteOptions.parse({"url": "amqp://h", "exchange": "x", "messageId": "auto", **options})
+        schema = StructType().add("key", StringType()).add("value", StringType())
+        batch = pa.RecordBatch.from_pydict({name: pa.array(values) for name, values in rows.items()})
+        TaskWriter(WritePlan(MessageColumns.of(schema, parsed), parsed, schema), task).write([batch])
+        return Scripted.ids
+
+    first, again = Task(write_id="first"), Task(write_id="again")
+    assert len(set(ids(first))) == 2
+    assert not set(ids(first)) & set(ids(again))
+    assert ids(first, writeName="monday") == ids(again, writeName="monday")
+    assert not set(ids(first, writeName="monday")) & set(ids(first, writeName="tuesday"))
 
 
 def test_a_ring_counts_the_rows_of_its_exchange_only() -> None:

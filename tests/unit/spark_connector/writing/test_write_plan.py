@@ -36,6 +36,13 @@ def test_only_a_batch_has_an_id_of_its_own() -> None:
     assert "c4nary" not in repr(first)
 
 
+def test_a_stream_has_the_ids_of_its_query() -> None:
+    named = {**OPTIONS, "messageId": "auto", "writeName": "monday"}
+    assert WritePlan.checked(named, SCHEMA, overwrite=False).options.write_name == "monday"
+    with pytest.raises(InputError, match="option 'writeName' is for batch writes"):
+        WritePlan.checked(named, SCHEMA, overwrite=False, streaming=True)
+
+
 @pytest.mark.parametrize(("expected", "others"), [(None, "the other tasks"), (3, "2 other tasks")])
 def test_a_failed_write_says_what_stays_behind(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, expected: int | None, others: str
