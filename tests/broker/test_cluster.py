@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import subprocess
 import sys
 import time
@@ -10,10 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
+from sharded import LOOK_EVERY_S, Handled, in_a_loop, published, running, sharded, until
 
+from rabbit_chx import AsyncBroker, Topology
+from rabbit_chx.consuming import ShardConsumer
 from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.testing import NoBrokerError, RunningBroker, RunningCluster, docker_cluster, need
 from rabbit_chx.testing.readiness import amqp_version
+from rabbit_chx.topology import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -120,6 +126,52 @@ def test_a_node_that_is_missing_is_named(cluster: RunningCluster) -> None:
     finally:
         cluster.nodes[1].resume()
     cluster.wait_until_together()
+
+
+@in_a_loop
+async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: RunningCluster) -> None:
+    home, joining, node = cluster.nodes[0], cluster.nodes[2], cluster.names[2]
+    handled = Handled()
+    control(joining, "stop_app")
+    control(joining, "reset")
+    async with AsyncBroker(home.url, home.management_url) as broker:
+        assert len(await sharded(broker, 2)) == 4
+        consumer = ShardConsumer(home.url, "images", broker.sharding, look_every_s=LOOK_EVERY_S)
+        async with running(consumer, handled):
+            await published(cluster.urls[1], 0, 300)
+            await until(lambda: handled.count == 300)
+
+            await asyncio.to_thread(control, joining, "join_cluster", cluster.names[0])
+            await asyncio.to_thread(control, joining, "start_app")
+            await asyncio.to_thread(cluster.wait_until_together)
+            # 3.10.8 makes the shards of the new node by itself. 4.0.5 and 4.3.6 do not.
+            found = await broker.sharding("images")
+            assert found.missing == shard_names("images", [node], 2)
+            assert [one.kind for one in found.findings] == ["missing"]
+            await sharded(broker, 3)
+            await until(lambda: len(consumer.queues) == 9)
+            await published(joining.url, 300, 300)
+            await until(lambda: handled.count == 600)
+            assert {ShardName.parsed(queue) for queue in handled.queues} >= {ShardName("images", node, 2)}
+
+            await asyncio.to_thread(control, joining, "stop_app")
+            await until(lambda: len(consumer.queues) == 6)
+            found = await broker.sharding("images")
+            assert {one.kind: one.shards for one in found.findings} == {
+                "node-away": shard_names("images", [node], 3)
+            }
+            await asyncio.to_thread(control, joining, "start_app")
+            await asyncio.to_thread(cluster.wait_until_together)
+            await until(lambda: len(consumer.queues) == 9)
+            await published(home.url, 600, 300)
+            await until(lambda: handled.count == 900)
+        gone = plan(Topology(owns=("images", "shards", "sharding: *")), await broker.topology())
+        await broker.apply(gone, allow_delete=True)
+    assert sorted(body for bodies in handled.bodies.values() for body in bodies) == list(range(900))
+
+
+def control(node: RunningBroker, *command: str) -> None:
+    node.run("rabbitmqctl", *command)
 
 
 def test_a_cluster_has_a_node() -> None:

@@ -60,7 +60,7 @@ def generated(seed: int) -> Topology:
 
 @pytest.mark.parametrize("kind", BOTH_BROKERS)
 def test_many_plans(vhost: RunningBroker, kind: AnyBroker) -> None:
-    plans = 50 if kind is Broker else 5
+    plans = 10 if kind is Broker else 2  # a plan asks nobody: more of them prove no more
     assert vhost.management_url is not None
     management, name = Management(vhost.management_url), ConnectionSettings.from_uri(vhost.url).vhost
     with Broker(vhost.url) as broker:

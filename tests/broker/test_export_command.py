@@ -102,7 +102,7 @@ def test_an_exchange_is_exported_with_what_it_reaches(topologies: Topologies) ->
     assert [one.name for one in found.exchanges] == ["by header", "f", "slot", "t"]
     assert [one.name for one in found.queues] == ["jobs.1", "jobs.2", "jobs.10", "q4", "ttl"]
     assert topologies.document("plan", topologies.file(text))["changes"] == []
-    _, errors = topologies.run("export", "--exchange", "order", code=2)
+    _, errors = topologies.run("export", "--exchange", "order", code=77)
     assert "there is no exchange order: did you mean orders?" in errors
 
 

@@ -12,6 +12,7 @@ import pytest
 from checked_orders import ORDERS_FILE, declare_orders, finding_kinds, share_lost, shop_of
 from exchange_types import CHX
 from pika.exceptions import AMQPError
+from slotted import declare_slots
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
@@ -203,6 +204,7 @@ def test_the_order_that_a_restart_changed_is_restored(
     with docker_broker(series) as broker:
         with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
             declare_orders(connection.channel())
+            declare_slots(connection.channel(), "events", 16, ["events.1", "events.2"])
             before = live_ring(shop_of(broker, connection.channel()))
         broker.restart()
         with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
@@ -215,7 +217,13 @@ def test_the_order_that_a_restart_changed_is_restored(
             assert answer(*repair, "--apply")["state"] == "applied"
             assert live_ring(shop) == before
             assert answer("topology", "check", orders_file, *shop.live, *shop.via)["findings"] == []
-    assert finding_kinds(found) == [("order", None)]
+            shop.channel.exchange_unbind("events.slot.00", "events", "1")
+            shop.channel.exchange_bind("events.slot.00", "events", "1")
+            slots = answer("ring", "check", "events", *shop.live, *shop.via, code=1)
+            repair = ("ring", "repair", "events", *shop.live, *shop.via)
+            assert answer(*repair, "--apply")["left"] == []
+    assert finding_kinds(found) == finding_kinds(slots) == [("order", None)]
+    assert 0 < slots["findings"][0]["share"] < 1  # some of the other slots are of the same queue
 
 
 @pytest.mark.docker

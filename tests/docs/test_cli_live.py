@@ -6,13 +6,16 @@ import json
 import re
 import shlex
 import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pika
 import pytest
 from blocks import console_examples, page, replaced, run_command
-from exchange_types import CHX
+from exchange_types import CHX, MODULUS
+from group_members import ORDERED, consuming, wait_for_figures
+from slotted import declare_slots
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
@@ -21,15 +24,18 @@ from rabbit_chx.routing import Release
 from rabbit_chx.topology.sequences.exchange_reading import release_read
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
 TOPOLOGY = re.findall(r"^```toml\n(max_share.*?)^```$", page("docs/cli.md"), re.DOTALL | re.MULTILINE)[0]
-#: Of a plan. It is another one for another broker.
-CHECKSUM = re.compile(r"[0-9a-f]{64}")
+#: The checksum of a plan, which is another one for another broker, and when somebody connected.
+OF_THE_MOMENT = re.compile(r"[0-9a-f]{64}|\d{4}-\d\d-\d\d[ T][\d:.]+(?:Z|\+00:00)")
 EXAMPLES = console_examples(page("docs/cli.md"), "console live")
 
 
@@ -42,6 +48,50 @@ def publish_when_traced(management: Management, url: str, done: threading.Event)
         channel = connection.channel()
         for n in range(600):
             channel.basic_publish("orders", f"user-{n}", b"")
+
+
+def declare_shards(vhost: RunningBroker, channel: BlockingChannel) -> None:
+    """Declare `images` of the page, which had three shards on each node and has two."""
+    management = Management(str(vhost.management_url))
+    channel.exchange_declare("images", MODULUS, durable=True)
+    for count in (3, 2):
+        policy = {
+            "pattern": "^images$",
+            "definition": {"shards-per-node": count},
+            "apply-to": "exchanges",
+        }
+        name = ConnectionSettings.from_uri(vhost.url).vhost
+        management.request("PUT", "policies", name, "shards", body=policy)
+
+
+def declare_group(vhost: RunningBroker, channel: BlockingChannel, open_things: ExitStack) -> None:
+    """The slots of the page, with messages, and two members that consume their queues."""
+    queues = ("events.1", "events.2", "events.3")
+    declare_slots(channel, "events", 8, queues, ORDERED)
+    open_things.enter_context(consuming(vhost.url, "pod-1", {"events.1": 2, "events.2": 1, "events.3": 2}))
+    open_things.enter_context(consuming(vhost.url, "pod-2", {"events.1": 1, "events.2": 2, "events.3": 1}))
+    channel.confirm_delivery()
+    for n in range(40):
+        channel.basic_publish("events", f"user-{n}", b"")
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+    wait_for_figures(Management(str(vhost.management_url)), name, active=len(queues), messages=40)
+
+
+@pytest.fixture
+def open_things() -> Iterator[ExitStack]:
+    """What stays open until the example has run."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def of_node(printed: str, node: str) -> str:
+    """Return the output of `shards show` as it is for a node of another name."""
+    more = len(node) - len("rabbit@rabbitmq")
+    printed = re.sub(r"^( shard +)(?=type)", lambda found: found[1] + " " * more, printed, flags=re.MULTILINE)
+    printed = re.sub(
+        r"^ (─+)$", lambda found: " " + "─" * (len(found[1]) + more), printed, flags=re.MULTILINE
+    )
+    return printed.replace("rabbit@rabbitmq", node)
 
 
 def write_config(path: Path, vhost: RunningBroker, name: str) -> None:
@@ -64,7 +114,7 @@ def write_config(path: Path, vhost: RunningBroker, name: str) -> None:
 
 @pytest.mark.parametrize(("command", "printed"), EXAMPLES, ids=[command[:90] for command, _ in EXAMPLES])
 def test_the_example_prints_what_the_page_says(
-    vhost: RunningBroker, tmp_path: Path, command: str, printed: str
+    vhost: RunningBroker, tmp_path: Path, open_things: ExitStack, command: str, printed: str
 ) -> None:
     assert vhost.management_url is not None, "this needs RABBIT_CHX_TEST_MANAGEMENT_URL"
     assert vhost.ring_via is not None, "this needs RABBIT_CHX_TEST_RING_VIA"
@@ -74,11 +124,19 @@ def test_the_example_prints_what_the_page_says(
         for queue, weight in (("q3", 2), ("q1", 10), ("q2", 1)):
             channel.queue_declare(queue, durable=True)
             channel.queue_bind(queue, "orders", str(weight))
+        if "group" in command:
+            declare_group(vhost, channel, open_things)
+        elif "events" in command:
+            declare_slots(channel, "events", 8, ("events.1", "events.2", "events.3"))
+        if "images" in command:
+            declare_shards(vhost, channel)
     management = Management(vhost.management_url)
     is_topology = command.startswith(("rabbit-chx topology", "rabbit-chx ring repair"))
     has_management = is_topology or "--management-url" in command
     release = management.run(release_read()) if has_management else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
+    if "images" in command:  # whose columns are as wide as the name of the node
+        printed = of_node(printed, next(one["name"] for one in management.request("GET", "nodes")))
     here = {
         "4.3.6 (khepri)": str(release),
         "4.3.6 (khepri?)": str(Release(vhost.version)),
@@ -115,7 +173,7 @@ def test_the_example_prints_what_the_page_says(
     finally:
         done.set()
         publisher.join(60)
-    assert CHECKSUM.sub("", ran.stdout.decode()) == CHECKSUM.sub("", replaced(printed, here))
+    assert OF_THE_MOMENT.sub("", ran.stdout.decode()) == OF_THE_MOMENT.sub("", replaced(printed, here))
     # A slow machine shows progress.
     said = re.sub(r"^(compared|traced): [0-9,]+ of .*\n", "", ran.stderr.decode(), flags=re.MULTILINE)
     begins = {"--passive": "tracing vhost", "arrange": "rabbit-chx: orders: 30.772% of the keys move"}

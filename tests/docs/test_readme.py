@@ -97,7 +97,7 @@ def test_the_snippets_run(
     spark: SparkSession, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert spark is not None  # the README's own getOrCreate takes it
-    assert len(python_blocks(README)) == 3
+    assert len(python_blocks(README)) == 4
     assert vhost.ring_via is not None
     run_blocks(README, {"amqp://guest:guest@localhost": vhost.url, RING_SOURCE: shlex.join(vhost.ring_via)})
     said = capsys.readouterr().out

@@ -15,7 +15,7 @@ from rabbit_chx.publishing import Publisher
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rabbit_chx import HashRing
     from tests.parity.conftest import Rabbit
@@ -27,6 +27,7 @@ QUEUES = tuple(QueueDefinition(f"q{n}") for n in range(6))
 # The first goes; a weight changes in the middle; two change places and one comes.
 WAYS = ("q0 q1 q2 q3 q4", "q1 q2 q3 q4", "q1 q2:3 q3 q4", "q3 q2:3 q1 q4 q5")
 SIGMAS = 5
+SLOTS = 32
 
 
 @pytest.fixture
@@ -41,12 +42,14 @@ def wanted(members: str, arguments: dict[str, str]) -> Topology:
     return Topology((ExchangeDefinition("h", CHX, arguments=arguments, ring=ring),), QUEUES)
 
 
-def routed(site: ChangedSite, properties: dict[str, Any] | None) -> list[str]:
+def routed(
+    site: ChangedSite, properties: dict[str, Any] | None = None, keys: Sequence[str] = KEYS
+) -> list[str]:
     """Publish every key, and return the queue of each."""
     with Publisher(site.broker.url, "h") as publisher:
-        routing_keys = KEYS if properties is None else [""] * len(KEYS)
-        publisher.publish_many(routing_keys, [str(n) for n in range(len(KEYS))], properties=properties)
-    found = [""] * len(KEYS)
+        routing_keys = keys if properties is None else [""] * len(keys)
+        publisher.publish_many(routing_keys, [str(n) for n in range(len(keys))], properties=properties)
+    found = [""] * len(keys)
     for queue in QUEUES:
         count = site.channel.queue_declare(queue.name, passive=True).method.message_count or 0
         coming: Any = site.channel.consume(queue.name, auto_ack=True, inactivity_timeout=30)
@@ -88,3 +91,42 @@ def test_the_keys_that_move_are_those_that_the_plan_says(rabbit: Rabbit, site: C
         before = after
         rabbit.count(len(KEYS))
     rabbit.note(f"keys moved, by {by}: {'; '.join(told)}")
+
+
+def with_slots(weights: dict[str, int]) -> Topology:
+    members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
+    return Topology((ExchangeDefinition("h", CHX, slots=SLOTS, members=members),), QUEUES)
+
+
+def test_with_slots_the_ideal_share_moves_up_to_the_grain_of_a_slot(
+    rabbit: Rabbit, site: ChangedSite
+) -> None:
+    """A fifth queue comes, one gets twice the weight, and one goes."""
+    keys, queues = KEYS[:3_000], [queue.name for queue in QUEUES[:5]]
+    even = dict.fromkeys(queues, 1)
+    # What the queues that gain are to have more of all keys than before.
+    changes = (
+        (even, 1 / 5),
+        (even | {queues[1]: 2}, 1 / 3 - 1 / 5),
+        (dict.fromkeys(queues[1:], 1), 1 / 6 + 1 / 12),
+    )
+    site.apply(with_slots(dict.fromkeys(queues[:4], 1)))
+    before, told = routed(site, keys=keys), []
+    for weights, ideal in changes:
+        planned = site.planned(with_slots(weights))
+        hands = planned.rings["h"].hands
+        assert hands is not None
+        site.apply(planned)
+        after = routed(site, keys=keys)
+        with site.connected() as live:
+            slots = live.slots("h")
+        assert after == [slots.destination_for(key) for key in keys]
+        moved = sum(one != other for one, other in zip(before, after, strict=True)) / len(keys)
+        share = planned.rings["h"].moved
+        assert abs(moved - share) <= SIGMAS * math.sqrt(share * (1 - share) / len(keys))
+        assert abs(len(hands.handed_over) / SLOTS - ideal) <= len(weights) / SLOTS / 2
+        told.append(f"{len(hands.handed_over)} of {SLOTS} slots, {moved:.1%} of {len(keys):,} keys")
+        before = after
+        rabbit.count(len(keys))
+    assert told[0].startswith("6 of 32 slots")
+    rabbit.note(f"slots that change hands: {'; '.join(told)}")

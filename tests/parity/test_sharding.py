@@ -10,12 +10,14 @@ import pika
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.testing import temporary_vhost
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, Topology, check, plan
+from rabbit_chx.topology.shards import without_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,3 +105,28 @@ def test_consumers_of_the_pseudo_queue_share_the_shards(
 
 def _note(taken: list[str], _channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
     taken.append(method.routing_key)
+
+
+@pytest.mark.parametrize("type_", [MODULUS, "x-consistent-hash"])
+def test_a_topology_shards_an_exchange_and_leaves_its_shards_alone(
+    rabbit: Rabbit, vhost: RunningBroker, type_: str
+) -> None:
+    """On 4.3.6 a policy that is there first makes the declaration of an x-consistent-hash exchange fail."""
+    wanted = Topology(
+        (ExchangeDefinition("sharded", type_),),
+        policies=(
+            PolicyDefinition("s", "^sharded$", "exchanges", {"shards-per-node": 3, "routing-key": "2"}),
+        ),
+        owns=("*",),
+    )
+    with Broker(vhost.url, vhost.management_url, vhost.ring_via) as live:
+        live.apply(plan(wanted, live.topology()))
+        found = live.sharding("sharded")
+        assert found.nodes is not None
+        assert [shard.name for shard in found.shards] == list(shard_names("sharded", found.nodes, 3))
+        assert {(shard.keys, shard.messages, shard.consumers) for shard in found.shards} == {(("2",), 0, 0)}
+        now = live.topology()
+        assert plan(wanted, now).changes == ()
+        assert check(now, wanted).sound
+        assert plan(without_shards(now), now).changes == ()
+    rabbit.note(f"a sharded exchange of type {type_} by a topology file: {len(found.shards)} shards")

@@ -13,6 +13,7 @@ from declared_topologies import declared_topologies
 from exchange_types import CHX
 from hypothesis import HealthCheck, Phase, given, settings
 from plan_scenarios import SCENARIOS
+from slotted import declare_slots
 
 from rabbit_chx import HashRing, Topology
 from rabbit_chx.errors import AccessRefusedError, ApplyError, InputError, PlanRefusedError
@@ -23,7 +24,12 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
     RingMember,
+    check,
+    plan,
+    repair_target,
 )
+from rabbit_chx.topology.reached import reached_from
+from rabbit_chx.topology.slots.folding import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -330,6 +336,32 @@ def test_a_default_queue_type_of_the_vhost_decides_nothing(rabbit: Rabbit, site:
     wanted = Topology.from_toml(text)
     assert [change.name for change in site.apply(wanted).changes] == ["new"]
     site.check_done(wanted)
+
+
+def test_slots_are_exported_checked_and_repaired(site: ChangedSite) -> None:
+    owners = declare_slots(site.channel, "events", 16, [f"events.{n}" for n in range(1, 6)])
+    live = site.live()
+    wanted = Topology.from_toml(folded(reached_from(live, ["events"])).to_toml())
+    (exported,) = wanted.exchanges
+    assert (exported.slots, wanted.bindings) == (16, ())
+    assert (site.planned(wanted).changes, check(live, wanted).findings) == ((), ())
+
+    with site.connected() as broker:
+        before = broker.slots("events")
+    assert before.owners == owners
+    for slot in ("events.slot.03", "events.slot.01"):
+        site.channel.exchange_unbind(slot, "events", "1")
+        site.channel.exchange_bind(slot, "events", "1")
+    live = site.live()
+    with site.connected() as broker:
+        share = broker.slots("events").share_moved(before)
+    for found in (check(live, wanted), check(live, exchange="events")):
+        assert [(one.kind, one.share) for one in found.findings] == [("order", share)]
+    for target in (repair_target(live, "events"), repair_target(live, "events", wanted)):
+        assert plan(target, live).rings["events"].moved == share
+    site.apply(plan(repair_target(live, "events", wanted), live))
+    site.check_done(wanted)
+    assert check(site.live(), wanted).sound
 
 
 @settings(

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
-    from rabbit_chx.topology import Applied, Plan, Topology
+    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+    from rabbit_chx.topology import Applied, Plan, ShardedExchange, Topology
     from rabbit_chx.topology.sequences.declaration import Declared
+    from rabbit_chx.topology.sequences.rate_reading import PublishRates
 
 __all__ = ["BOTH_BROKERS", "AnyBroker", "AwaitedBroker"]
 
@@ -80,10 +81,25 @@ class AwaitedBroker:
         ring: HashRing = self._run(self._broker.ring(exchange))
         return ring
 
+    def publish_rates(self, exchange: str) -> PublishRates:
+        """As `AsyncBroker.publish_rates`."""
+        rates: PublishRates = self._run(self._broker.publish_rates(exchange))
+        return rates
+
+    def slots(self, exchange: str) -> SlotTable:
+        """As `AsyncBroker.slots`."""
+        slots: SlotTable = self._run(self._broker.slots(exchange))
+        return slots
+
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """As `AsyncBroker.exchange`."""
         exchange: ConsistentHashExchange | ModulusHashExchange = self._run(self._broker.exchange(name))
         return exchange
+
+    def sharding(self, *arguments: Any, **options: Any) -> ShardedExchange:
+        """As `AsyncBroker.sharding`."""
+        sharded: ShardedExchange = self._run(self._broker.sharding(*arguments, **options))
+        return sharded
 
     def topology(self) -> Topology:
         """As `AsyncBroker.topology`."""

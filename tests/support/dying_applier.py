@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx import AsyncBroker, Broker, HashRing, Topology
-from rabbit_chx.broker import aio_pika_connection, pika_connection
+from rabbit_chx.broker import aio_pika_connection, message_carrier, pika_connection
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
 
@@ -113,6 +113,13 @@ def _die_before(number: int) -> None:
             counted()
         return answer(self, request)
 
+    copy = message_carrier._Copies.publish
+
+    def of_carrier(self: Any, *message: Any) -> None:
+        counted()
+        copy(self, *message)
+
+    message_carrier._Copies.publish = of_carrier  # type: ignore[method-assign,assignment]
     pika_connection._call, aio_pika_connection._call = by_pika, by_aio_pika
     Management.answer = by_http  # type: ignore[method-assign]
 

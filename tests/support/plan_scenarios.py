@@ -10,6 +10,8 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from slot_files import live_of
+
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
@@ -128,6 +130,19 @@ def _two_rings(orders: str, events: str) -> Topology:
     return _file(orders, head=head, rest=other, queues="q1 q2 q3")
 
 
+_EVENTS = '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\n'
+_THREE, _FOUR = '[{ queue = "q{1..3}" }]', '[{ queue = "q{1..4}" }]'
+
+
+def _slots(count: int, members: str, queues: str = "q{1..4}") -> Topology:
+    declared = f'[[queues]]\nname = "{queues}"\ntype = "quorum"\n' if queues else ""
+    return Topology.from_toml(f"{_EVENTS}slots = {count}\nmembers = {members}\n{declared}")
+
+
+def _without(live: Topology, source: str) -> Topology:
+    return replace(live, bindings=tuple(one for one in live.bindings if one.source != source))
+
+
 SCENARIOS: dict[str, tuple[Topology, Topology]] = {
     "01-nothing-to-change": (_file("q1 q2"), _live(_file("q1 q2"))),
     "02-everything-is-new": (_file("q1 q2:2 (audit)", rest=_AUDIT + _BOUND.format("#")), _NOTHING),
@@ -200,12 +215,7 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
     ),
     "31-a-queue-that-nobody-declares": (_file("q1 nobody", queues="q1"), _live(_file("q1"))),
     "32-a-weight-over-the-cap": (_file("q1 q2:10001"), _live(_file("q1"))),
-    "33-slots": (
-        Topology.from_toml(
-            '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nslots = 8\nmembers = [{ queue = "q1" }]\n'
-        ),
-        _NOTHING,
-    ),
+    "33-slots": (_slots(8, '[{ queue = "q1" }]', queues=""), _NOTHING),
     "34-an-exchange-that-is-a-member-is-replaced": (
         _file("q1 (audit) q2", rest=_AUDIT + _BOUND.format("#")),
         _live(_file("q1 (audit) q2", rest=_AUDIT.replace("topic", "fanout") + _BOUND.format("#"))),
@@ -274,4 +284,32 @@ SCENARIOS: dict[str, tuple[Topology, Topology]] = {
         _live(_file("q1 q2 q3")),
     ),
     "44-the-exchange-was-empty": (_file("q1 q2"), _live(_file("", queues="q1 q2"))),
+    "45-new-slots": (_slots(8, _THREE), _NOTHING),
+    "46-slots-for-another-queue": (_slots(32, _FOUR), live_of(_slots(32, _THREE))),
+    "47-slots-of-a-queue-that-goes": (
+        replace(_slots(8, _THREE, queues="q{1..3}"), owns=("q*",), max_share_moved=0.1),
+        live_of(_slots(8, _FOUR)),
+    ),
+    "48-slots-by-other-weights": (
+        _slots(8, '[{ queue = "q1", weight = 2 }, { queue = "q{2..3}" }]'),
+        live_of(_slots(8, _THREE)),
+    ),
+    "49-lists-of-slots": (
+        _slots(4, '[{ queue = "q1", slots = [0, 3] }, { queue = "q2", slots = [1, 2] }]'),
+        live_of(_slots(4, '[{ queue = "q{1..2}" }]')),
+    ),
+    "50-more-slots": (_slots(12, _THREE), live_of(_slots(8, _THREE))),
+    "51-into-slots": (
+        _slots(8, _THREE),
+        _live(
+            Topology.from_toml(f'{_EVENTS}ring = {_THREE}\n[[queues]]\nname = "q{{1..4}}"\ntype = "quorum"\n')
+        ),
+    ),
+    "52-out-of-slots": (
+        Topology.from_toml(
+            f'owns = ["events.*"]\n{_EVENTS}ring = {_THREE}\n[[queues]]\nname = "q{{1..4}}"\ntype = "quorum"\n'
+        ),
+        live_of(_slots(8, _THREE)),
+    ),
+    "53-a-slot-that-nobody-has": (_slots(4, _THREE), _without(live_of(_slots(4, _THREE)), "events.slot.02")),
 }

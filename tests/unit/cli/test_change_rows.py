@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rabbit_chx import Topology
-from rabbit_chx.cli.change_rows import changes_table, counted_changes, ranged
+from rabbit_chx.cli.change_rows import changes_table, ranged
 from rabbit_chx.topology import BindingDefinition, PlannedChange, QueueDefinition, plan
+from rabbit_chx.topology.planning.plan_text import counted_changes
 
 FILE = """
 [[exchanges]]

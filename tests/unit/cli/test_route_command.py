@@ -8,7 +8,15 @@ import pytest
 from command_line import BIND, RING
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release
+from rabbit_chx.cli import main
+from rabbit_chx.routing import (
+    ConsistentHashExchange,
+    ExchangeRef,
+    HashRing,
+    ModulusHashExchange,
+    Release,
+    SuperStream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,3 +127,52 @@ def test_properties_of_a_whole_message(answer: Callable[..., Any]) -> None:
         assert row == {"key": "", "destination": RING.destination_for(value)}
         (row,) = answer("route", *BIND, "--hash-property", name, value)["answers"]
         assert row["destination"] == RING.destination_for(value)
+
+
+MODULUS = ("--exchange-type", "x-modulus-hash", "--bind", "q1=9", "--bind", "q2=10")
+STREAM = ("--exchange-type", "super-stream", "--bind", "s-1=1", "--bind", "s-0=0")
+
+
+def test_a_modulus_hash_exchange_by_its_bindings(
+    answer: Callable[..., Any], shown: Callable[..., str]
+) -> None:
+    found = []
+    for release in (Release("4.0.5", "mnesia"), Release("4.3.6")):
+        exchange = ModulusHashExchange("x", [("q1", "9"), ("q2", "10")], release)
+        document = answer(
+            "route", *MODULUS, "--release", release.version, "--store", release.store, *"abcdef"
+        )
+        found.append([one["destination"] for one in document["answers"]])
+        assert found[-1] == list(map(exchange.route, "abcdef"))
+    assert found[0] != found[1]
+    assert shown("route", *MODULUS, "a").endswith(
+        "exchange: x-modulus-hash; rules of 4.3.6 (khepri); 2 bindings\n"
+    )
+
+
+def test_a_super_stream_by_its_partitions(answer: Callable[..., Any], shown: Callable[..., str]) -> None:
+    stream = SuperStream(["s-1", "s-0"], ["1", "0"])
+    document = answer("route", *STREAM, "--client", "rstream", "a", "b")
+    assert document["super_stream"]["partitions"] == ["s-1", "s-0"]
+    assert [one["destination"] for one in document["answers"]] == [
+        stream.partition_for(key, "rstream") for key in "ab"
+    ]
+    assert "hashed by the client for Java" in shown("route", *STREAM, "a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((*MODULUS, "--explain"), "explains rings, and"),
+        ((*MODULUS, "--client", "java"), "--client java is about a super stream, and this is none"),
+        ((*MODULUS, "--hash-header", "h"), "leave that out"),
+        (("--bind", "q=1", "--client", "rstream"), "--client rstream is about a super stream"),
+        (("--exchange-type", "super-stream"), "the type of the exchange of --bind: give --bind too"),
+        ((*STREAM, "--header", "h=1"), "hashes the routing key alone for the super stream"),
+    ],
+)
+def test_what_an_exchange_without_a_ring_does_not_take(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    assert main(["route", *arguments, "k"]) == 2
+    assert words in capsys.readouterr().err

@@ -17,6 +17,7 @@ PACKAGES = [
     "rabbit_chx.amqp",
     "rabbit_chx.analysis",
     "rabbit_chx.broker",
+    "rabbit_chx.consuming",
     "rabbit_chx.erlang",
     "rabbit_chx.publishing",
     "rabbit_chx.rendering",

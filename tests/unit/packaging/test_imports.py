@@ -25,7 +25,15 @@ CLIENTS = {
     "testcontainers",
 }
 #: What an executor may load besides the standard library and what pyspark loads itself.
-ABOVE_PUBLISHING = {"pika", "aio_pika", "rich", "testcontainers", "rabbit_chx.broker", "rabbit_chx.testing"}
+ABOVE_PUBLISHING = {
+    "pika",
+    "aio_pika",
+    "rich",
+    "testcontainers",
+    "rabbit_chx.broker",
+    "rabbit_chx.consuming",
+    "rabbit_chx.testing",
+}
 
 
 def loaded_by(code: str) -> set[str]:

@@ -1,0 +1,332 @@
+"""Members of a group come, go and die on a real broker, and the order stays."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from group_stage import QUICK, GroupStage, eventually, in_order
+
+from rabbit_chx import ConsumerGroup, HandlerError, HashRing
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rabbit_chx import GroupMessage
+
+pytestmark = pytest.mark.broker
+
+PREFETCH = 32
+
+
+@pytest.fixture
+def stage(vhost_url: str) -> GroupStage:
+    made = GroupStage(vhost_url, [f"q.{number}" for number in range(6)])
+    made.declare()
+    return made
+
+
+def handled_by(stage: GroupStage, member: str) -> bool:
+    return sum(one.member == member for one in stage.handled) > 20
+
+
+def knows_two(group: ConsumerGroup) -> bool:
+    return len(group.members) == 2
+
+
+def ready(stage: GroupStage, queue: str) -> int:
+    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).method.message_count or 0)
+
+
+def test_members_that_come_and_leave(stage: GroupStage) -> None:
+    """Nothing is lost, nothing is repeated, and each queue keeps its order."""
+
+    async def story() -> None:
+        stage.publish(100)
+        async with stage.member("a", pause_s=0.001) as a:
+            await eventually(lambda: len(a.held) == 6, "the first member has every queue")
+            async with stage.member("b", pause_s=0.001) as b:
+                await eventually(lambda: b.members == ("a", "b"), "both know of each other")
+                publishing = asyncio.create_task(asyncio.to_thread(stage.publish, 300))
+                await eventually(
+                    lambda: has_its_share(b, a) and has_its_share(a, b), "both have their half of the queues"
+                )
+                await publishing
+            stage.publish(100)
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert len(stage.handled) == stage.sent * 6
+    assert all(in_order(handled) for handled in stage.by_queue().values())
+    assert {one.member for one in stage.handled} == {"a", "b"}
+
+
+def has_its_share(group: ConsumerGroup, told_by: ConsumerGroup) -> bool:
+    """Whether a member has the three queues that another one says are its."""
+    its = {queue for queue, owner in told_by.owners.items() if owner == group.member}
+    return len(its) == 3 and its == set(group.held)
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_what_was_not_started_goes_back_to_its_place(stage: GroupStage, lanes: int) -> None:
+    """A member that leaves holds messages that were delivered ahead. The one that waits must get them first."""
+
+    async def story() -> None:
+        async with stage.member("keeper", pause_s=0.002):
+            for name in ("a", "b", "c"):
+                stage.publish(60)
+                async with stage.member(name, pause_s=0.002, lanes=lanes) as guest:
+                    await eventually(partial(knows_two, guest), "both know of each other")
+                    stage.publish(60)
+                    await eventually(partial(handled_by, stage, name), "the guest handles messages")
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert len(stage.handled) == stage.sent * 6, "nothing is repeated"
+    if lanes == 1:
+        assert all(in_order(handled) for handled in stage.by_queue().values())
+
+
+def test_a_member_that_is_killed(stage: GroupStage, tmp_path: Path) -> None:
+    """What it has handled without its ack arriving may be repeated, in order; nothing else."""
+    file = tmp_path / "handled"
+
+    async def story() -> None:
+        stage.publish(400)
+        with stage.process("victim", file, pause_s=0.001) as victim:
+            await eventually(lambda: file.exists() and file.read_text().count("\n") > 200, "it handles some")
+            async with stage.member("heir") as heir:
+                await eventually(lambda: len(heir.held) == 3, "the heir has its share")
+                victim.kill()
+                victim.wait()
+                stage.publish(50)
+                await eventually(lambda: len(heir.held) == 6, "the heir has every queue")
+                await eventually(lambda: heir.members == ("heir",), "the dead is noticed")
+                by_heir, stage.handled = stage.handled, []
+                stage.read(file)
+                stage.handled += by_heir
+                heirs = stage.handled
+
+                def done() -> bool:
+                    stage.handled = heirs
+                    return stage.all_handled()
+
+                await eventually(done, "all is handled")
+
+    asyncio.run(story())
+    for handled in stage.by_queue().values():
+        mine = [one for one in handled if one.member == "victim"]
+        heirs = [one for one in handled if one.member == "heir"]
+        assert in_order(mine)
+        assert in_order(heirs)
+        repeated = {one.number for one in mine} & {one.number for one in heirs}
+        held = [one.number for one in mine][-PREFETCH:]
+        assert repeated <= set(held), "only what the dead member held is repeated"
+
+
+def test_a_handler_that_fails_gets_the_message_again(stage: GroupStage) -> None:
+    attempts: list[tuple[int, int]] = []
+
+    async def handle(message: GroupMessage) -> None:
+        attempts.append((int(message.body), message.attempt))
+        if message.attempt < 3:
+            raise RuntimeError("not yet")
+
+    async def story() -> None:
+        stage.queues = stage.queues[:1]
+        stage.publish(3)
+        async with stage.member("a", handle=handle, retries=2, backoff_s=0.01):
+            await eventually(lambda: len(attempts) == 9, "all is handled")
+
+    asyncio.run(story())
+    assert attempts == [(number, attempt) for number in range(3) for attempt in (1, 2, 3)]
+    assert ready(stage, "q.0") == 0
+
+
+def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
+    async def handle(message: GroupMessage) -> None:
+        if message.body == b"2":
+            raise ValueError("I cannot")
+
+    with pytest.raises(HandlerError, match=r"of the key 'q\.\d' at each of 2 attempts.*I cannot") as caught:
+        asyncio.run(run_until_it_fails(stage, handle))
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert ready(stage, str(caught.value.queue)) == 3
+
+    def of_that_queue() -> list[int]:
+        return [one.number for one in stage.handled if one.queue == caught.value.queue]
+
+    async def rest() -> None:
+        async with stage.member("b"):
+            await eventually(lambda: len(of_that_queue()) >= 3, "the rest is handled")
+
+    asyncio.run(rest())
+    assert of_that_queue() == [2, 3, 4]
+
+
+async def run_until_it_fails(stage: GroupStage, handle: Any) -> None:
+    stage.publish(5)
+    async with ConsumerGroup(
+        stage.url, stage.queues, member="a", pace=QUICK, retries=1, backoff_s=0.01
+    ) as group:
+        await asyncio.wait_for(group.run(handle), 30)
+
+
+def test_dead_letters(stage: GroupStage, caplog: pytest.LogCaptureFixture) -> None:
+    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("dead", durable=True)
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        more = GroupStage(stage.url, ["with"])
+        more.declare(**arguments)
+        stage.queues = ["q.0", "with"]
+    stage.publish(4)
+
+    async def handle(message: GroupMessage) -> None:
+        if message.body == b"1":
+            raise ValueError("I cannot")
+
+    async def story() -> None:
+        how: dict[str, Any] = {"on_failure": "dead-letter", "retries": 0, "handle": handle}
+        async with stage.member("a", **how) as group:
+            await eventually(
+                lambda: ready(stage, "dead") == 1 and len(group.held) == 2, "it is dead-lettered"
+            )
+
+    with caplog.at_level(logging.WARNING, "rabbit_chx"):
+        asyncio.run(story())
+    assert "queue q.0 has no argument x-dead-letter-exchange" in caplog.text
+    assert "queue with has no" not in caplog.text
+
+
+def test_hooks_and_their_order(stage: GroupStage) -> None:
+    events: list[tuple[str, str]] = []
+
+    async def gained(queue: str) -> None:
+        await asyncio.sleep(0.05)
+        events.append(("gained", queue))
+
+    async def lost(queue: str) -> None:
+        await asyncio.sleep(0.05)
+        events.append(("lost", queue))
+
+    async def handle(message: GroupMessage) -> None:
+        events.append(("message", message.queue))
+
+    async def story() -> None:
+        stage.publish(2)
+        async with stage.member("a", handle=handle, on_gained=gained, on_lost=lost):
+            await eventually(lambda: len(events) >= 18, "all is handled")
+
+    asyncio.run(story())
+    for queue in stage.queues:
+        mine = [event for event, of in events if of == queue]
+        assert mine == ["gained", "message", "message", "lost"]
+
+
+def test_lanes_handle_keys_at_the_same_time(stage: GroupStage) -> None:
+    """A handler of one key waits for that of another key, of the same queue."""
+    met = asyncio.Event()
+    handled: list[str] = []
+
+    async def handle(message: GroupMessage) -> None:
+        handled.append(message.routing_key)
+        if message.routing_key == "q.0":
+            await asyncio.wait_for(met.wait(), 20)
+        else:
+            met.set()
+
+    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
+        channel = connection.channel()
+        for n in range(64):  # at least one of these keys has another lane
+            channel.queue_bind("q.0", "numbers", f"other.{n}")
+        channel.basic_publish("numbers", "q.0", b"0")
+        for n in range(64):
+            channel.basic_publish("numbers", f"other.{n}", b"0")
+    stage.queues = ["q.0"]
+
+    async def story() -> None:
+        async with stage.member("a", handle=handle, lanes=4, prefetch=100):
+            await eventually(lambda: len(handled) == 65, "all is handled")
+
+    asyncio.run(story())
+    assert ready(stage, "q.0") == 0
+
+
+def test_two_members_of_one_name(stage: GroupStage) -> None:
+    """The one that came first stays, and shares with the others as before."""
+
+    async def story() -> None:
+        async with stage.member("a") as a, stage.member("b") as b:
+            await eventually(lambda: len(b.members) == len(a.members) == 2, "both know of each other")
+            with pytest.raises(
+                InputError, match=r"is the member 'a' of this group: give each process a name"
+            ):
+                async with ConsumerGroup(stage.url, stage.queues, member="a", pace=QUICK) as twin:
+                    await asyncio.wait_for(twin.run(noted), 15)
+            stage.publish(20)
+            await eventually(stage.all_handled, "the others go on")
+            assert a.members == b.members == ("a", "b")
+
+    async def noted(message: GroupMessage) -> None:
+        pytest.fail(f"{message.queue} has two owners")
+
+    asyncio.run(story())
+
+
+def test_a_restart_under_the_same_name_while_the_last_run_still_finishes(stage: GroupStage) -> None:
+    async def story() -> None:
+        stage.queues = stage.queues[:1]
+        stage.publish(2)
+        async with stage.member("a", pause_s=1.5) as old:
+            await eventually(lambda: len(old.members) == 1, "it is ready")
+            old.stop()
+            async with stage.member("a") as new:
+                stage.publish(10)
+                await eventually(lambda: len(new.held) == 1, "the new one goes on")
+                await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert in_order(stage.handled)
+
+
+def test_queues_that_are_not_fit(stage: GroupStage) -> None:
+    with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("classic", durable=True, arguments={"x-single-active-consumer": True})
+        channel.queue_declare("crowd", durable=True, arguments={"x-queue-type": "quorum"})
+
+    async def enter(*queues: str) -> None:
+        async with ConsumerGroup(stage.url, queues):
+            pass
+
+    with pytest.raises(MismatchError, match=r"queue 'classic': x-queue-type is .*x-queue-type = \"quorum\""):
+        asyncio.run(enter("q.0", "classic"))
+    with pytest.raises(MismatchError, match="queue 'crowd': x-single-active-consumer is not set"):
+        asyncio.run(enter("crowd"))
+    with pytest.raises(NotFoundError, match="no queue 'nope'"):
+        asyncio.run(enter("nope"))
+
+
+def test_what_cannot_work(vhost_url: str) -> None:
+    ring = HashRing.from_bindings([("a", 1), ("b", 2)])
+    assert ConsumerGroup(vhost_url, ring).queues == ("a", "b")
+    assert ConsumerGroup(vhost_url, ["c", "a", "b"], static=(1, 2)).queues == ("b",)
+    for queues, how, said in [
+        ([], {}, "queues is empty"),
+        ("orders", {}, "give a list"),
+        (["a"], {"member": ""}, "member is ''"),
+        (["a"], {"weight": 0}, "weight is 0"),
+        (["a"], {"static": (2, 2)}, "static is"),
+        (["a"], {"lanes": 8, "prefetch": 4}, "prefetch is 4"),
+        (["a"], {"on_failure": "requeue"}, "on_failure is 'requeue'"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            ConsumerGroup(vhost_url, queues, **how)  # type: ignore[arg-type]

@@ -1,0 +1,146 @@
+"""A group whose connection is cut, or whose user may not do everything."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from group_stage import QUICK, GroupStage, eventually, in_order
+
+from rabbit_chx import ConsumerGroup
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import AccessRefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rabbit_chx import GroupMessage
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def stage(vhost_url: str) -> GroupStage:
+    made = GroupStage(vhost_url, ["q.0", "q.1"])
+    made.declare()
+    return made
+
+
+@pytest.fixture
+def management(broker: RunningBroker) -> Management:
+    if broker.management_url is None:
+        pytest.fail("this needs the management plugin")
+    return Management(broker.management_url)
+
+
+def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Management) -> None:
+    """What it held comes again, in order, and nothing is lost."""
+    vhost = ConnectionSettings.from_uri(stage.url).vhost
+
+    def cut() -> int:
+        listed = management.request("GET", "vhosts", vhost, "connections")
+        for connection in listed:
+            management.request("DELETE", "connections", connection["name"])
+        return len(listed)
+
+    async def story() -> None:
+        stage.publish(100)
+        async with stage.member("a", pause_s=0.002) as group:
+            await eventually(lambda: len(group.held) == 2, "it has both queues")
+            for _ in range(150):  # the list lags some seconds behind
+                if await asyncio.to_thread(cut):
+                    break
+                await asyncio.sleep(0.1)
+            await eventually(lambda: group.reconnects == 1, "it connects again")
+            await asyncio.to_thread(stage.publish, 50)
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+
+
+def nothing_was_skipped(stage: GroupStage) -> bool:
+    """Whether each message came after the one before it, once or again."""
+    for handled in stage.by_queue().values():
+        seen = -1
+        for one in handled:
+            if one.number > seen + 1:
+                return False
+            seen = max(seen, one.number)
+    return True
+
+
+def has_both(group: ConsumerGroup) -> bool:
+    return len(group.held) == 2
+
+
+def test_a_member_that_leaves_under_load_logs_no_error(
+    stage: GroupStage, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop_publishing = threading.Event()
+
+    def publish() -> None:
+        while not stop_publishing.is_set():
+            stage.publish(500)
+
+    async def story() -> None:
+        publishing = asyncio.create_task(asyncio.to_thread(publish))
+        try:
+            for _ in range(3):
+                async with stage.member("a", prefetch=1000) as group:
+                    await eventually(partial(has_both, group), "it has both queues")
+        finally:
+            stop_publishing.set()
+            await publishing
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(story())
+    assert [one.getMessage()[:200] for one in caplog.records if one.levelno >= logging.ERROR] == []
+    assert all(in_order(handled) for handled in stage.by_queue().values())
+
+
+@pytest.fixture
+def restricted(stage: GroupStage, management: Management) -> Iterator[str]:
+    """The URL of a user that may declare nothing, and use the queues and the default exchange."""
+    settings = ConnectionSettings.from_uri(stage.url)
+    name = f"reader-{settings.vhost}"
+    management.request("PUT", "users", name, body={"password": "p", "tags": ""})
+    may = {"configure": "", "write": "^(amq\\.default|)$", "read": "^(q\\..*|rabbit-chx\\.groups)$"}
+    management.request("PUT", "permissions", settings.vhost, name, body=may)
+    yield f"amqp://{name}:p@{settings.host}:{settings.port}/{settings.vhost}"
+    management.request("DELETE", "users", name)
+
+
+def test_a_user_who_may_not_declare_the_journal(stage: GroupStage, restricted: str) -> None:
+    async def handle(message: GroupMessage) -> None:
+        handled.append(message.body)
+
+    async def run() -> None:
+        async with ConsumerGroup(restricted, stage.queues, member="r", pace=QUICK) as group:
+            running = asyncio.create_task(group.run(handle))
+            waiting = asyncio.create_task(eventually(lambda: len(handled) == 2, "it handles messages"))
+            await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
+            group.stop()
+            await running
+            await waiting
+
+    async def elsewhere() -> None:
+        async with stage.member("a") as group:
+            await eventually(lambda: len(group.members) == 1, "the journal is there")
+
+    handled: list[bytes] = []
+    with pytest.raises(
+        AccessRefusedError,
+        match=r"journal is the stream 'rabbit-chx\.groups': the user needs .* configure where",
+    ):
+        asyncio.run(run())
+    asyncio.run(elsewhere())
+    stage.publish(1)
+    asyncio.run(run())
+    assert handled == [b"0", b"0"]

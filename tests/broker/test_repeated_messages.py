@@ -1,0 +1,102 @@
+"""Messages that are published twice, with the same ids: each consumer handles them once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import aio_pika
+import pytest
+from group_members import ORDERED
+
+from rabbit_chx import ConsumerGroup, Deduplicator, OrderChecker, Publisher, SqliteDeduplicator, stable_ids
+from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from aio_pika.abc import AbstractIncomingMessage
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.consuming import GroupMessage
+
+pytestmark = pytest.mark.broker
+
+ROWS = 300
+KEYS = [f"key {n % 7}" for n in range(ROWS)]
+BODIES = [f"{n // 7}" for n in range(ROWS)]
+SENT = {key: KEYS.count(key) for key in set(KEYS)}
+
+
+@pytest.fixture
+def queue(channel: BlockingChannel, vhost_url: str) -> str:
+    """A queue with every row twice, the second time in another order."""
+    channel.queue_declare("twice", durable=True, arguments=ORDERED)
+    channel.queue_bind("twice", "x", "1")
+    for name in ("q1", "q2", "q3"):
+        channel.queue_unbind(name, "x", name[1:])
+    with Publisher(vhost_url, "x") as publisher:
+        for order in (1, -1):
+            keys, bodies = KEYS[::order], BODIES[::order]
+            ids = stable_ids("the rows of this test", keys, bodies)
+            publisher.publish_many(keys, bodies, properties={"message_id": ids})
+    return "twice"
+
+
+def test_the_handler_of_a_group(queue: str, vhost_url: str, tmp_path: Path) -> None:
+    checker = OrderChecker()
+
+    def effect(db: Any, message: GroupMessage) -> None:
+        db.execute("INSERT INTO effects VALUES (?, ?)", (message.routing_key, message.body))
+        checker.handled(message.routing_key, int(message.body), redelivered=message.redelivered)
+
+    async def main(seen: SqliteDeduplicator) -> int:
+        async with ConsumerGroup(vhost_url, [queue], member="pod-1", journal=None) as group:
+            delivered = 0
+
+            async def handle(message: GroupMessage) -> None:
+                nonlocal delivered
+                await asyncio.to_thread(seen.run_in_transaction, message.message_id, effect, message)
+                delivered += 1
+                if delivered == 2 * ROWS:
+                    group.stop()
+
+            async with asyncio.timeout(60):
+                await group.run(handle)
+        return delivered
+
+    with SqliteDeduplicator(tmp_path / "effects.db", max_ids=10 * ROWS) as seen:
+        seen.run_in_transaction("the table", lambda db: db.execute("CREATE TABLE effects (key, n)"))
+        assert asyncio.run(main(seen)) == 2 * ROWS
+        assert (seen.report.effects, seen.report.repeats) == (ROWS + 1, ROWS)
+    report = checker.report(SENT)
+    assert report.ok, report
+    assert (report.messages, report.repeated) == (ROWS, 0)
+
+
+def test_a_callback_of_aio_pika(queue: str, vhost_url: str) -> None:
+    seen, checker = Deduplicator(max_ids=10 * ROWS), OrderChecker()
+
+    async def effect(message: AbstractIncomingMessage) -> None:
+        checker.handled(str(message.routing_key), int(message.body))
+
+    async def main() -> None:
+        done = asyncio.Event()
+
+        async def on_message(message: AbstractIncomingMessage) -> None:
+            async with message.process():
+                await seen.run_if_new_async(message.message_id, effect, message)
+            if seen.report.effects + seen.report.repeats == 2 * ROWS:
+                done.set()
+
+        connection = await aio_pika.connect(**aio_pika_arguments(vhost_url))
+        async with connection, asyncio.timeout(60):
+            channel = await connection.channel()
+            await channel.set_qos(1)
+            await (await channel.get_queue(queue, ensure=False)).consume(on_message)
+            await done.wait()
+
+    asyncio.run(main())
+    assert (seen.report.effects, seen.report.repeats) == (ROWS, ROWS)
+    report = checker.report(SENT)
+    assert report.ok, report

@@ -1,0 +1,139 @@
+"""A sharded exchange on a real broker: declared by a topology, read by both brokers, shown by ``rabbit-chx shards``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from both_brokers import BOTH_BROKERS
+from exchange_types import FANOUT
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
+from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError
+from rabbit_chx.routing.sharding import ShardName, shard_names
+from rabbit_chx.topology import Topology, check, plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from both_brokers import AnyBroker
+    from pika.adapters.blocking_connection import BlockingChannel
+
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.testing import RunningBroker
+    from rabbit_chx.topology import ShardedExchange
+
+pytestmark = pytest.mark.broker
+
+FILE = """
+owns = ["*"]
+[[exchanges]]
+name = "images"
+type = "x-modulus-hash"
+[[policies]]
+name = "shards"
+pattern = "^images$"
+apply_to = "exchanges"
+definition = { shards-per-node = 3, routing-key = "7" }
+"""
+LOWERED = FILE.replace("= 3", "= 1")
+
+
+@pytest.fixture(params=BOTH_BROKERS)
+def live(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with request.param(vhost.url, vhost.management_url) as live:
+        yield live
+
+
+@pytest.fixture
+def channel(vhost: RunningBroker) -> Iterator[BlockingChannel]:
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        yield connection.channel()
+
+
+def applied(live: Broker, text: str) -> ShardedExchange:
+    live.apply(plan(Topology.from_toml(text), live.topology()))
+    return live.sharding("images")
+
+
+def test_a_file_declares_it_and_the_plugin_makes_the_shards(live: Broker, channel: BlockingChannel) -> None:
+    found = applied(live, FILE)
+    assert (found.type, found.policy, found.shards_per_node, found.routing_key) == (
+        "x-modulus-hash",
+        "shards",
+        3,
+        "7",
+    )
+    assert found.nodes is not None
+    assert [shard.name for shard in found.shards] == list(shard_names("images", found.nodes, 3))
+    assert {shard.keys for shard in found.shards} == {("7",)}
+    assert [(shard.messages, shard.consumers) for shard in found.shards] == [(0, 0)] * 3
+    assert found.missing == ()
+    assert [one.kind for one in found.findings] == ["unconsumed"]
+    now = live.topology()
+    assert plan(Topology.from_toml(FILE), now).changes == ()
+    assert check(now, Topology.from_toml(FILE)).sound
+    assert live.exchange("images").route("k1") in {shard.name for shard in found.shards}
+
+    channel.basic_consume(found.shards[1].name, lambda *_: None)
+    channel.confirm_delivery()
+    channel.basic_publish("", found.shards[2].name, b"m")
+    counted = [(shard.messages, shard.consumers) for shard in live.sharding("images").shards]
+    assert counted == [(0, 0), (0, 1), (1, 0)]
+    assert {shard.messages for shard in live.sharding("images", counts=False).shards} == {None}
+
+
+def test_what_lowering_leaves_is_said_and_left(live: Broker, channel: BlockingChannel) -> None:
+    applied(live, FILE)
+    found = applied(live, LOWERED)
+    assert [shard.number for shard in found.surplus] == [1, 2]
+    assert [one.kind for one in found.findings] == ["surplus", "unconsumed"]
+    assert plan(Topology.from_toml(LOWERED), live.topology()).changes == ()
+    channel.queue_delete(found.shards[0].name)
+    channel.queue_unbind(found.shards[1].name, "images", "7")
+    found = live.sharding("images")
+    assert [ShardName.parsed(name) for name in found.missing] == [
+        ShardName("images", found.shards[0].node, 0)
+    ]
+    assert {one.kind for one in found.findings} == {"missing", "surplus", "unbound", "unconsumed"}
+
+
+def test_what_is_not_sharded(live: Broker, channel: BlockingChannel) -> None:
+    channel.exchange_declare("plain", FANOUT)
+    with pytest.raises(MismatchError, match="no policy with shards-per-node applies to it"):
+        live.sharding("plain")
+    with pytest.raises(NotFoundError, match="there is no exchange 'nowhere'"):
+        live.sharding("nowhere")
+
+
+@pytest.mark.parametrize("kind", BOTH_BROKERS)
+def test_amqp_alone_does_not_tell(vhost: RunningBroker, kind: AnyBroker) -> None:
+    with kind(vhost.url) as live, pytest.raises(ManagementNeededError):
+        live.sharding("images")
+
+
+def test_the_command_shows_them(
+    live: Broker, vhost: RunningBroker, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = applied(live, LOWERED)
+    options = ["--url", vhost.url, "--management-url", str(vhost.management_url)]
+    document = answer("shards", "show", "images", *options)
+    (shard,) = document["shards"]
+    assert shard == {
+        "queue": found.shards[0].name,
+        "node": found.shards[0].node,
+        "number": 0,
+        "type": "classic",
+        "keys": ["7"],
+        "messages": 0,
+        "consumers": 0,
+    }
+    assert (document["policy"], document["shards_per_node"], document["missing"]) == ("shards", 1, [])
+    assert [one["kind"] for one in document["findings"]] == ["unconsumed"]
+    assert main(["shards", "show", "nowhere", *options]) == 77
+    assert main(["topology", "export", *options]) == 0
+    said = capsys.readouterr()
+    assert "[[queues]]" not in said.out
+    assert "left out: 1 shard of images: the plugin rabbitmq_sharding makes them" in said.err

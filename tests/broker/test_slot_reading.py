@@ -1,0 +1,150 @@
+"""The slots of a live exchange, read by both brokers and shown by the commands, against where messages are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from both_brokers import BOTH_BROKERS, AnyBroker
+from pika.exchange_type import ExchangeType
+from slotted import declare_slots
+
+from rabbit_chx import ExchangeRef, SlotTable
+from rabbit_chx.broker import DiagnosticsRing
+from rabbit_chx.cli import main
+from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from shop import Shop
+
+pytestmark = pytest.mark.broker
+
+SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]
+QUEUES = ("e.1", "e.2", "e.3")
+OWNERS = {slot: QUEUES[n % 3] for n, slot in enumerate(SLOTS)}
+AUDIT = ExchangeRef("audit")
+KEYS = [f"key-{n}" for n in range(90)]
+
+
+@pytest.fixture
+def slotted(shop: Shop) -> Shop:
+    """The shop, with an exchange `e` of eight slots over three queues, and beside the slots an exchange that is none."""
+    channel = shop.channel
+    assert declare_slots(channel, "e", 8, QUEUES) == OWNERS
+    channel.queue_declare("e.audit", durable=True)
+    channel.exchange_declare(AUDIT.name, ExchangeType("topic"), durable=True)
+    channel.queue_bind("e.audit", AUDIT.name, "#")
+    channel.exchange_bind(AUDIT.name, "e", "1")
+    return shop
+
+
+def queues_of_messages(shop: Shop) -> dict[str, str]:
+    """Publish a message for each key, and return the queue that it is in."""
+    shop.channel.confirm_delivery()
+    for key in KEYS:
+        shop.channel.basic_publish("e", key, key.encode(), mandatory=True)
+    found = {}
+    for queue in (*QUEUES, "e.audit"):
+        while (body := _body(shop, queue)) is not None:
+            found[body.decode()] = queue
+    return found
+
+
+def _body(shop: Shop, queue: str) -> Any:
+    """The body of the next message; None where there is none. The stubs of pika take it for text."""
+    return shop.channel.basic_get(queue, auto_ack=True)[2]
+
+
+@pytest.mark.parametrize("broker_type", BOTH_BROKERS)
+def test_the_table_is_read_and_routes_as_the_broker_does(slotted: Shop, broker_type: AnyBroker) -> None:
+    with broker_type(
+        slotted.broker.url, slotted.broker.management_url, DiagnosticsRing(slotted.ring_via)
+    ) as live:
+        table = live.slots("e")
+        assert table == SlotTable(live.ring("e"), OWNERS, frozenset([AUDIT]))
+        assert (table.provenance, table.slots) == ("read", tuple(SLOTS))
+        assert live.slots("orders").owners == {ExchangeRef("slot"): "q4"}
+        with pytest.raises(NotFoundError, match="there is no exchange 'nowhere'"):
+            live.slots("nowhere")
+        slotted.channel.queue_unbind("e.2", "e.slot.01", "")
+        assert SLOTS[1] not in live.slots("e").owners
+        slotted.channel.queue_bind("e.1", "e.slot.01", "")
+        slotted.channel.queue_bind("e.2", "e.slot.01", "")
+        with pytest.raises(
+            MismatchError, match=r"slot e.slot.01 of exchange 'e' is bound to 2 queues, e.1 and e.2"
+        ):
+            live.slots("e")
+        slotted.channel.queue_unbind("e.1", "e.slot.01", "")
+    assert queues_of_messages(slotted) == {
+        key: "e.audit" if place == AUDIT else place for key in KEYS for place in [table.destination_for(key)]
+    }
+
+
+@pytest.mark.parametrize("broker_type", BOTH_BROKERS)
+def test_without_the_management_api_nobody_knows_the_queues(slotted: Shop, broker_type: AnyBroker) -> None:
+    with (
+        broker_type(slotted.broker.url, ring_source=DiagnosticsRing(slotted.ring_via)) as live,
+        pytest.raises(ManagementNeededError, match="give management_url="),
+    ):
+        live.slots("e")
+
+
+def test_the_commands_answer_with_queues(
+    slotted: Shop, answer: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = ("--exchange", "e", *slotted.live, *slotted.via)
+    found = queues_of_messages(slotted)
+    routed = answer("route", *of, *KEYS)["answers"]
+    place_of = {
+        queue: {"exchange": "audit"} if queue == "e.audit" else queue for queue in (*QUEUES, "e.audit")
+    }
+    assert {one["key"]: one["destination"] for one in routed} == {
+        key: place_of[queue] for key, queue in found.items()
+    }
+    assert all(
+        OWNERS[ExchangeRef(one["slot"])] == one["destination"] for one in routed if one["slot"] is not None
+    )
+    assert {one["slot"] for one in routed if isinstance(one["destination"], dict)} == {None}
+
+    shown = answer("ring", "show", "e", *slotted.live, *slotted.via)
+    assert shown["slots"] == {slot.name: queue for slot, queue in OWNERS.items()}
+    path = tmp_path / "ring.json"
+    assert main(["ring", "show", "e", *slotted.live, *slotted.via, "--output", "json"]) == 0
+    path.write_text(capsys.readouterr().out)
+    assert answer("route", "--ring", str(path), *KEYS)["answers"] == routed
+    assert main(["ring", "show", "e", *slotted.live, *slotted.via]) == 0
+    text = capsys.readouterr().out
+    assert "exchange e.slot.00   e.1" in text
+    assert "queue            slots     share" in text
+
+    counted = answer("simulate", *of, "--keys", str(_key_file(tmp_path)))["sample"]["destinations"]
+    assert {str(one["destination"]): one["messages"] for one in counted} == {
+        str(place_of[queue]): count for queue, count in Counter(found.values()).items()
+    }
+    chosen = answer("keys", *of, "e.3", "--count", "3")["keys"]
+    assert {one["destination"] for one in answer("route", *of, *chosen)["answers"]} == {"e.3"}
+
+    slotted.channel.queue_unbind("e.2", "e.slot.01", "")
+    slotted.channel.queue_bind("e.1", "e.slot.01", "")
+    compared = answer("compare", "--ring", str(path), "--to-exchange", "e", *of[2:], code=1)
+    moves = [cell for cell in compared["exact"]["cells"] if cell["from"] != cell["to"]]
+    assert [(move["from"], move["to"]) for move in moves] == [("e.2", "e.1")]
+
+
+def test_a_slot_with_two_queues_is_said_and_the_ring_still_shown(
+    slotted: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    slotted.channel.queue_bind("e.1", "e.slot.01", "")
+    assert "slots" not in answer("ring", "show", "e", *slotted.live, *slotted.via)
+    assert main(["route", "--exchange", "e", *slotted.live, *slotted.via, "k"]) == 77
+    assert "is bound to 2 queues, e.1 and e.2" in capsys.readouterr().err
+
+
+def _key_file(folder: Path) -> Path:
+    path = folder / "keys"
+    path.write_text("\n".join(KEYS))
+    return path

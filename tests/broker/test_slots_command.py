@@ -1,0 +1,194 @@
+"""``rabbit-chx slots`` on a real broker, against where messages are."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from both_brokers import BOTH_BROKERS
+from exchange_types import CHX
+from shop import Shop, numbered, traffic
+from slotted import declare_slots
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from rabbit_chx import ExchangeRef
+
+pytestmark = pytest.mark.broker
+
+QUEUES = ("e.1", "e.2", "e.3", "e.4")
+#: Four heavy keys in slots of one queue, one of another queue, and a tail. None is too hot for a queue.
+KEYS = [f"k{n}" for n in range(200)] + ["k18"] * 70 + ["k5"] * 60 + ["k10"] * 50 + ["k13"] * 40 + ["k2"] * 30
+
+
+@pytest.fixture
+def owners(shop: Shop) -> dict[ExchangeRef, str]:
+    """An exchange `e` of 16 slots over four queues."""
+    return declare_slots(shop.channel, "e", 16, QUEUES)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> str:
+    path = tmp_path / "keys.txt"
+    path.write_text("".join(f"{key}\n" for key in KEYS))
+    return str(path)
+
+
+def published(shop: Shop, keys: Iterable[str]) -> Counter[str]:
+    """Publish a message for each key, and return how many come to each queue; they are empty again then.
+
+    A purge over the same channel comes after the messages.
+    """
+    for key in keys:
+        shop.channel.basic_publish("e", key, b"")
+    counts = {queue: shop.channel.queue_purge(queue).method.message_count for queue in QUEUES}
+    return Counter({queue: count or 0 for queue, count in counts.items()})
+
+
+def test_the_load_is_that_of_the_queues(
+    shop: Shop, owners: dict[ExchangeRef, str], key_file: str, answer: Callable[..., Any]
+) -> None:
+    live = (*shop.live, *shop.via)
+    shown = answer("slots", "show", "e", "--keys", key_file, *live)
+    assert {one["slot"]: one["queue"] for one in shown["slots"]} == {
+        slot.name: queue for slot, queue in owners.items()
+    }
+    counts = published(shop, KEYS)
+    assert {one["queue"]: round(one["load"] * len(KEYS)) for one in shown["queues"]} == counts
+    assert sum(one["load"] for one in shown["slots"]) == pytest.approx(1)
+    assert sum(one["keys"] for one in shown["slots"]) == pytest.approx(1)
+    without = answer("slots", "show", "e", *live)
+    assert {one["load"] for one in without["slots"]} == {None}
+    assert without["sample"] is None
+
+
+@pytest.mark.usefixtures("owners")
+def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
+    shop: Shop, key_file: str, tmp_path: Path, answer: Callable[..., Any]
+) -> None:
+    """Proposal, file, plan, apply, and the same load again."""
+    live = (*shop.live, *shop.via)
+    made = answer("slots", "balance", "e", "--keys", key_file, *live, code=1)
+    before = published(shop, KEYS)
+    assert {one["queue"]: round(one["before"] * len(KEYS)) for one in made["queues"]} == before
+    assert max(before.values()) > 0.3 * len(KEYS)
+    assert made["state"] == "proposed"
+    assert len(made["moves"]) == made["at_least"] == 2
+
+    file = tmp_path / "topology.toml"
+    members = tuple(RingMember(one["queue"], slots=one["slots"]) for one in made["members"])
+    wanted = ExchangeDefinition("e", CHX, slots=16, members=members)
+    file.write_text(Topology((wanted,), tuple(map(QueueDefinition, QUEUES))).to_toml())
+    (ring,) = answer("topology", "plan", str(file), *live, code=1)["rings"]
+    assert ring["moved"] == pytest.approx(made["moved"]["keys"])
+    answer("topology", "apply", str(file), "--yes", *live)
+
+    after = published(shop, KEYS)
+    assert {one["queue"]: round(one["after"] * len(KEYS)) for one in made["queues"]} == after
+    assert max(after.values()) <= 0.3 * len(KEYS)
+    answer("topology", "plan", str(file), *live)
+
+
+@pytest.mark.usefixtures("owners")
+def test_real_traffic_is_a_sample(shop: Shop, answer: Callable[..., Any]) -> None:
+    with traffic(shop, [(key, None) for key in KEYS], "e"):
+        made = answer(
+            "slots", "balance", "e", "--passive", "--messages", str(len(KEYS)), *shop.live, *shop.via, code=1
+        )
+    assert made["sample"] == {"source": "traced traffic", "messages": len(KEYS), "nowhere": 0}
+    assert (made["state"], made["heaviest"][0]["key"], made["heaviest"][0]["least"]) == (
+        "proposed",
+        "k18",
+        71,
+    )
+    assert not shop.is_traced()
+
+
+@pytest.mark.usefixtures("owners")
+def test_traffic_of_an_exchange_that_hashes_a_header(shop: Shop, answer: Callable[..., Any]) -> None:
+    shop.channel.exchange_declare("x", CHX, durable=True, arguments={"hash-header": "tenant"})
+    for slot in ("e.slot.00", "e.slot.01"):
+        shop.channel.exchange_bind(slot, "x", "1")
+    messages = [("", pika.BasicProperties(headers={"tenant": n % 5})) for n in range(50)]
+    with traffic(shop, messages, "x"):
+        shown = answer("slots", "show", "x", "--passive", "--messages", "50", *shop.live, *shop.via)
+    counts = {
+        queue: shop.channel.queue_declare(queue, passive=True).method.message_count
+        for queue in ("e.1", "e.2")
+    }
+    assert {one["queue"]: round(one["load"] * 50) for one in shown["queues"]} == counts
+    assert {one["least"] for one in shown["heaviest"]} == {10}
+
+
+def test_traffic_that_goes_elsewhere_is_said(
+    shop: Shop, owners: dict[ExchangeRef, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The slots change hands after the command has read who has them."""
+
+    def messages() -> Iterator[tuple[str, None]]:
+        with pika.BlockingConnection(pika_parameters(shop.broker.url)) as connection:
+            channel = connection.channel()
+            for slot, queue in owners.items():
+                channel.queue_unbind(queue, slot.name, "")
+                channel.queue_bind("e.1", slot.name, "")
+        yield from numbered(50)
+
+    with traffic(shop, messages(), "e"):
+        assert main(["slots", "show", "e", "--passive", "--messages", "50", *shop.live, *shop.via]) == 0
+    assert "of 50 messages went to another queue than the slots of 'e' tell" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("owners")
+def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
+    shop: Shop, key_file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, code, says in (
+        (["balance", "e", "--keys", key_file, *shop.live], 2, "give --ring-via PREFIX"),
+        (["balance", "e", *shop.live, *shop.via], 2, "give --keys FILE with a sample of keys, or --passive"),
+        (["show", "e", "--url", shop.live[1], *shop.via], 2, "give --management-url"),
+        (["show", "q", *shop.live, *shop.via], 77, "there is no exchange 'q'"),
+        (
+            ["balance", "e", "--keys", key_file, "--weight", "e.1", *shop.live, *shop.via],
+            2,
+            "write QUEUE=WEIGHT",
+        ),
+    ):
+        assert main(["slots", *arguments]) == code, capsys.readouterr()
+        assert says in capsys.readouterr().err
+    shop.channel.exchange_declare("plain", CHX, durable=True)
+    shop.channel.queue_bind("e.1", "plain", "1")
+    assert main(["slots", "show", "plain", *shop.live, *shop.via]) == 77
+    assert "exchange 'plain' in vhost" in (said := capsys.readouterr().err)
+    assert "has no slots" in said
+
+
+def test_a_broker_counts_messages_for_exchanges_and_queues_and_not_for_slots(
+    shop: Shop, owners: dict[ExchangeRef, str]
+) -> None:
+    deadline = time.monotonic() + 40
+    rates: list[Any] = []
+    brokers = [kind(shop.broker.url, shop.broker.management_url).open() for kind in BOTH_BROKERS]
+    try:
+        while time.monotonic() < deadline:
+            published(shop, KEYS)
+            rates = [one.publish_rates("e") for one in brokers]
+            if all(one.exchange and len(one.queues) >= len(QUEUES) for one in rates):
+                break
+        assert [bool(one.exchange) for one in rates] == [True, True]
+        assert all(set(QUEUES) <= set(one.queues) for one in rates)
+    finally:
+        for one in brokers:
+            one.close()
+    listed = shop.management.request("GET", "exchanges", shop.settings.vhost)
+    counted = {one["name"] for one in listed if "message_stats" in one}
+    assert "e" in counted
+    assert not counted & {slot.name for slot in owners}

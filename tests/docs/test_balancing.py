@@ -1,0 +1,37 @@
+"""docs/balancing.md: its Python does what it says, on a real broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, get_args
+
+import pika
+import pytest
+from blocks import page, run_blocks
+from slotted import declare_slots
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.topology.balancing.load_obstacle import ObstacleKind
+
+if TYPE_CHECKING:
+    from rabbit_chx.testing import RunningBroker
+
+
+@pytest.mark.broker
+def test_the_python_of_the_page(vhost: RunningBroker) -> None:
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        declare_slots(connection.channel(), "events", 16, ("events.1", "events.2"))
+    names: dict[str, Any] = {
+        "url": vhost.url,
+        "management_url": vhost.management_url,
+        "ring_source": vhost.ring_via,
+        "keys": [f"key-{n}" for n in range(1_000)],
+    }
+    run_blocks("docs/balancing.md", {}, names)
+    proposal = names["proposal"]
+    assert proposal.state == "proposed"
+    assert {one.destination for one in proposal.members("events")} == {"events.1", "events.2"}
+
+
+def test_each_obstacle_is_on_the_page_of_the_command() -> None:
+    text = page("docs/cli.md")
+    assert all(f"| `{kind}` |" in text for kind in get_args(ObstacleKind))

@@ -1,0 +1,50 @@
+"""Consumers that look to the broker like the members of a group, for what only shows them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pika
+
+from rabbit_chx.broker import pika_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rabbit_chx.broker.management import Management
+
+__all__ = ["ORDERED", "consuming", "wait_for_figures"]
+
+#: The arguments of a queue that a group may consume.
+ORDERED = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+
+
+@contextmanager
+def consuming(url: str, member: str, priorities: Mapping[str, int]) -> Iterator[pika.BlockingConnection]:
+    """Consume queues with these priorities, one message at a time, which is never acked."""
+    # Nobody serves the connection.
+    with pika.BlockingConnection(pika_parameters(f"{url}?heartbeat=0")) as connection:
+        channel = connection.channel()
+        channel.basic_qos(prefetch_count=1)
+        for queue, priority in priorities.items():
+            channel.basic_consume(
+                queue,
+                lambda *_: None,
+                consumer_tag=f"rabbit-chx.group.{member}.{queue[-1]}a5e",
+                arguments={"x-priority": priority},
+            )
+        yield connection
+
+
+def wait_for_figures(management: Management, vhost: str, *, active: int, messages: int) -> None:
+    """Wait until the management API knows of so many active consumers, and messages; it may be 5 s late."""
+    query = {"disable_stats": "true", "enable_queue_totals": "true"}
+    deadline = time.monotonic() + 30
+    while (
+        sum(one["active"] for one in management.request("GET", "consumers", vhost)),
+        sum(one["messages"] for one in management.request("GET", "queues", vhost, query=query)),
+    ) != (active, messages):
+        assert time.monotonic() < deadline, "the management API does not tell what is there"
+        time.sleep(0.2)

@@ -1,0 +1,160 @@
+"""Queues for a group, numbered messages in them, and members that write down what they handle.
+
+Each message of a queue has the next number. A member in a process of its own appends a line to a file before its handler
+returns, so that what it has handled is known also after SIGKILL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pika
+from pika.exchange_type import ExchangeType
+
+from rabbit_chx import ConsumerGroup, GroupPace, Publisher
+from rabbit_chx.broker import pika_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from rabbit_chx import GroupMessage
+
+__all__ = ["QUICK", "GroupStage", "Handled", "eventually", "in_order"]
+
+#: A group that takes notice within a second.
+QUICK = GroupPace(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
+_FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+_BOUND_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """One call of a handler that returned."""
+
+    queue: str
+    number: int
+    generation: int
+    member: str
+    redelivered: bool
+
+
+@dataclass
+class GroupStage:
+    """A vhost with an exchange `numbers` and its queues.
+
+    Attributes:
+        url: the URL of the vhost.
+        queues: the queues.
+        handled: what was handled, in its order.
+    """
+
+    url: str
+    queues: list[str]
+    handled: list[Handled] = field(default_factory=list)
+    _sent: int = 0
+
+    def declare(self, **arguments: Any) -> None:
+        """Declare the exchange and the queues."""
+        with pika.BlockingConnection(pika_parameters(self.url)) as connection:
+            channel = connection.channel()
+            channel.exchange_declare("numbers", ExchangeType("direct"))
+            for queue in self.queues:
+                channel.queue_declare(queue, durable=True, arguments={**_FIT, **arguments})
+                channel.queue_bind(queue, "numbers", queue)
+
+    def publish(self, count: int) -> None:
+        """Publish so many messages to each queue, with the next numbers."""
+        keys = [queue for _ in range(count) for queue in self.queues]
+        bodies = [str(number) for number in range(self._sent, self._sent + count) for _ in self.queues]
+        with Publisher(self.url, "numbers", keep_order=True) as publisher:
+            publisher.publish_many(keys, bodies)
+        self._sent += count
+
+    @property
+    def sent(self) -> int:
+        """The number of messages that each queue has got."""
+        return self._sent
+
+    def all_handled(self) -> bool:
+        """Whether every message was handled at least once."""
+        return len({(one.queue, one.number) for one in self.handled}) == self._sent * len(self.queues)
+
+    def by_queue(self) -> dict[str, list[Handled]]:
+        """Return what was handled of each queue, in its order."""
+        found: dict[str, list[Handled]] = defaultdict(list)
+        for one in self.handled:
+            found[one.queue].append(one)
+        return found
+
+    @asynccontextmanager
+    async def member(self, name: str, pause_s: float = 0.0, **how: Any) -> AsyncIterator[ConsumerGroup]:
+        """Run a member until the block ends; then it leaves."""
+
+        async def handle(message: GroupMessage) -> None:
+            if pause_s:
+                await asyncio.sleep(pause_s)
+            self.handled.append(
+                Handled(message.queue, int(message.body), message.generation or 0, name, message.redelivered)
+            )
+
+        how = {"pace": QUICK, "reconnect_backoff_s": 0.1, **how}
+        handle = how.pop("handle", handle)
+        async with ConsumerGroup(self.url, self.queues, member=name, **how) as group:
+            running = asyncio.create_task(group.run(handle))
+            try:
+                yield group
+            finally:
+                group.stop()
+                await running
+
+    def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
+        """Start a member in a process of its own; it writes what it handles into a file."""
+        return subprocess.Popen(
+            [sys.executable, __file__, self.url, name, str(file), str(pause_s), *self.queues]
+        )
+
+    def read(self, file: Path) -> None:
+        """Add what a process has written, in the order of its time."""
+        for line in file.read_text().splitlines():
+            queue, number, generation, member, redelivered = line.split("\t")
+            self.handled.append(Handled(queue, int(number), int(generation), member, redelivered == "True"))
+
+
+def in_order(handled: list[Handled]) -> bool:
+    """Whether no message came after a later one, and no generation after a higher one."""
+    pairs = [(one.number, one.generation) for one in handled]
+    return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(pairs))
+
+
+async def eventually(condition: Callable[[], object], what: str, bound_s: float = _BOUND_S) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + bound_s
+    while not condition():
+        assert time.monotonic() < end, f"not within {bound_s:g} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+async def _in_process(url: str, name: str, file: str, pause_s: str, *queues: str) -> None:
+    out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def handle(message: GroupMessage) -> None:
+        await asyncio.sleep(float(pause_s))
+        row = message.queue, message.body.decode(), message.generation, name, message.redelivered
+        os.write(out, ("\t".join(map(str, row)) + "\n").encode())
+
+    async with ConsumerGroup(url, queues, member=name, pace=QUICK) as group:
+        await group.run(handle)
+
+
+if __name__ == "__main__":
+    asyncio.run(_in_process(*sys.argv[1:]))

@@ -1,0 +1,83 @@
+"""A sharded exchange, messages for it, and a consumer that runs in a task."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx import AsyncPublisher, Topology
+from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, plan
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from rabbit_chx import AsyncBroker
+    from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
+
+__all__ = ["LONGEST_S", "LOOK_EVERY_S", "Handled", "in_a_loop", "published", "running", "sharded", "until"]
+
+LONGEST_S = 30
+LOOK_EVERY_S = 0.2
+
+
+def topology(shards: int) -> Topology:
+    policy = PolicyDefinition("shards", "^images$", "exchanges", {"shards-per-node": shards})
+    return Topology((ExchangeDefinition("images", "x-modulus-hash"),), policies=(policy,))
+
+
+class Handled:
+    """Takes messages, and remembers the bodies of each key in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, list[int]] = defaultdict(list)
+        self.queues: set[str] = set()
+        self.count = 0
+
+    async def __call__(self, message: ShardMessage) -> None:
+        """Take a message."""
+        self.bodies[message.routing_key].append(int(message.body))
+        self.queues.add(message.queue)
+        self.count += 1
+
+
+def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test as the main task of an event loop."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*arguments, **fixtures))
+
+    return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(LONGEST_S):
+        while not condition():  # noqa: ASYNC110  # it is about what a broker does
+            await asyncio.sleep(0.02)
+
+
+async def sharded(broker: AsyncBroker, shards: int) -> tuple[str, ...]:
+    await broker.apply(plan(topology(shards), await broker.topology()))
+    found = await broker.sharding("images", counts=False)
+    return tuple(shard.name for shard in found.shards)
+
+
+async def published(url: str, first: int, count: int) -> None:
+    async with AsyncPublisher(url, "images") as publisher:
+        bodies = range(first, first + count)
+        await publisher.publish_many([f"k{n % 50}" for n in bodies], [b"%d" % n for n in bodies])
+
+
+@asynccontextmanager
+async def running(consumer: ShardConsumer | PseudoQueueConsumer, handle: Any) -> AsyncIterator[None]:
+    task = asyncio.create_task(consumer.run(handle))
+    try:
+        yield
+        consumer.stop()
+        await asyncio.wait_for(task, LONGEST_S)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

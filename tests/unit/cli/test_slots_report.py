@@ -1,0 +1,139 @@
+"""Slots and proposals as text and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.cli.slot_sample import AskedLoad, LiveTable, SlotSample
+from rabbit_chx.cli.slots_report import BalanceReport, SlotsReport
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.topology import LoadTarget, balance
+from rabbit_chx.topology.sequences.rate_reading import PublishRates
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rabbit_chx.amqp.fields import FieldType
+    from rabbit_chx.rendering import Report
+
+SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
+TABLE = SlotTable(HashRing.from_buckets(SLOTS), {slot: f"events.{n % 2 + 1}" for n, slot in enumerate(SLOTS)})
+HEAVY = "whale", "user-2"
+LIVE = LiveTable("events", "shop", {}, TABLE, PublishRates(100.0, {"events.1": 60.0, "events.2": 40.0}))
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> SlotSample:
+    """Half of the messages have one of two keys, which are in one slot each."""
+    path = tmp_path / "keys"
+    keys = [*(f"user-{n}" for n in range(100)), *["whale"] * 60, *["user-2"] * 40]
+    path.write_text("".join(f"{key}\n" for key in keys))
+    return SlotSample.of_file(LIVE, str(path), None)
+
+
+def text(report: Report) -> str:
+    stream = io.StringIO()
+    ConsoleOutput(stream, 200).show(report)
+    return stream.getvalue()
+
+
+def test_slots_without_a_sample() -> None:
+    shown = text(SlotsReport(LIVE, None))
+    assert "published  100.0 messages/s in the last seconds" in shown
+    assert "of the load" not in shown
+    quiet = LiveTable("events", "shop", {}, TABLE, PublishRates(None, {}))
+    assert "messages/s" not in text(SlotsReport(quiet, None))
+
+
+def test_a_slot_that_nobody_has_is_shown() -> None:
+    table = SlotTable(TABLE.ring, dict.fromkeys(SLOTS[1:], "events.1"))
+    live = LiveTable("events", "shop", {}, table, PublishRates(None, {}))
+    assert "events.slot.00   (nowhere)" in text(SlotsReport(live, None))
+    document = SlotsReport(live, None).as_json()
+    assert document["slots"][0]["queue"] is None
+    assert [one["queue"] for one in document["queues"]] == ["events.1", None]
+
+
+def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
+    document = json.loads(json.dumps(SlotsReport(LIVE, sample).as_json()))
+    assert document["sample"]["messages"] == 200
+    assert sum(one["load"] for one in document["slots"]) == pytest.approx(1)
+    assert [one["load"] for one in document["queues"]] == pytest.approx(
+        [sum(one["load"] for one in document["slots"] if one["queue"] == f"events.{n}") for n in (1, 2)]
+    )
+    assert [one["key"] for one in document["heaviest"]][:2] == list(HEAVY)
+    whale = TABLE.ring.destination_for("whale")
+    assert isinstance(whale, ExchangeRef)
+    row = next(
+        line for line in text(SlotsReport(LIVE, sample)).splitlines() if line.startswith(f" {whale.name}")
+    )
+    load = next(one["load"] for one in document["slots"] if one["slot"] == whale.name)
+    assert row.endswith(f"{load * 100:.1f}")  # of 100 messages/s
+
+
+def test_the_members_that_are_proposed_are_those_of_a_topology_file(sample: SlotSample) -> None:
+    made = balance(TABLE, sample.load, {"events.1": 1, "events.2": 1, "events.3": 1}, target=1.8)
+    shown = text(BalanceReport(LIVE, sample, made))
+    assert f"result     {len(made.moves)} slot" in shown
+    assert "(no fewer reach the target)" in shown
+    members = shown[shown.index("slots = 8\n") :]
+    file = Topology.from_toml(f'[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\n{members}')
+    assert file.exchanges[0].members == made.members("events")
+    document = BalanceReport(LIVE, sample, made).as_json()
+    assert document["members"] == [
+        {"queue": one.destination, "slots": list(one.slots or ())} for one in made.members("events") or ()
+    ]
+    assert document["state"] == "proposed"
+
+
+def test_what_is_impossible_names_the_key_and_the_target_that_is_not(sample: SlotSample) -> None:
+    made = balance(
+        TABLE, sample.load, {f"events.{n}": 1 for n in range(1, 6)}, target=LoadTarget(0.25, "share")
+    )
+    shown = text(BalanceReport(LIVE, sample, made))
+    assert (
+        "key 'whale' alone has 30.000% of the load or more, and no queue may have more than 25.000%" in shown
+    )
+    assert "members" not in shown
+    document = BalanceReport(LIVE, sample, made).as_json()
+    assert [(one["kind"], one["key"]) for one in document["obstacles"]] == [("hot-key", "whale")]
+    assert document["reachable"] == str(made.reachable)
+    assert balance(
+        TABLE, sample.load, {f"events.{n}": 1 for n in range(1, 6)}, target=made.reachable or 1
+    ).moves
+
+
+def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> None:
+    live = LiveTable("events", "shop", {"hash-header": "tenant"}, TABLE, PublishRates(None, {}))
+    path = tmp_path / "tenants"
+    path.write_text("7\n7\n8\n")
+    sample = SlotSample.of_file(live, str(path), "long")
+    place = live.hashing("long").route_all([AmqpField("long", 7)], TABLE.ring)[0]
+    assert (sample.load.keys[0].place, sample.load.keys[0].least) == (place, 2)
+    with pytest.raises(InputError, match="hashes none: leave it out"):
+        SlotSample.of_file(LIVE, str(path), "long")
+
+
+@pytest.mark.parametrize(
+    ("key_file", "field_type", "passive", "says"),
+    [("keys", None, True, "leave --keys out"), (None, "long", True, "give --keys too")],
+)
+def test_options_that_contradict_each_other(
+    key_file: str | None, field_type: FieldType | None, *, passive: bool, says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        AskedLoad(key_file, field_type, passive=passive, seconds=1, messages=1)
+
+
+def test_an_empty_sample_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("")
+    with pytest.raises(InputError, match="has no message that comes to a slot"):
+        SlotSample.of_file(LIVE, str(path), None)

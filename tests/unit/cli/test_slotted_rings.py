@@ -1,0 +1,164 @@
+"""Slots in files: each command follows them to the queue."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from command_line import piped
+
+from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
+from rabbit_chx.topology.slots.lowering import laid_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rabbit_chx.routing import KeyMap
+
+    Ran = Callable[..., tuple[int, str, str]]
+
+SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]
+AUDIT = ExchangeRef("audit")
+RING = HashRing.from_bindings([(slot, 1) for slot in [*SLOTS, AUDIT]])
+TABLE = SlotTable(RING, {slot: f"e.{n % 3 + 1}" for n, slot in enumerate(SLOTS)}, frozenset([AUDIT]))
+KEYS = [f"key-{n}" for n in range(30)]
+FILE = """
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "events.{1..3}" }]
+[[queues]]
+name = "events.{1..3}"
+"""
+
+
+def written_ring(key_map: KeyMap) -> str:
+    """A ring file that says what is hashed, as `ring show` writes it."""
+    return json.dumps({**json.loads(key_map.to_json()), "arguments": {}})
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> str:
+    path = tmp_path / "ring.json"
+    path.write_text(written_ring(TABLE))
+    return str(path)
+
+
+def written(destination: object) -> object:
+    return {"exchange": "audit"} if destination == AUDIT else destination
+
+
+def test_a_route_has_the_slot_and_the_queue(answer: Callable[..., Any], ran: Ran, ring: str) -> None:
+    document = answer("route", "--ring", ring, *KEYS)
+    places = [RING.destination_for(key) for key in KEYS]
+    assert document["answers"] == [
+        {
+            "key": key,
+            "destination": written(TABLE.destination_for(key)),
+            "slot": place.name if isinstance(place, ExchangeRef) and place != AUDIT else None,
+        }
+        for key, place in zip(KEYS, places, strict=True)
+    ]
+    assert document["ring"]["slots"] == {slot.name: TABLE.owners[slot] for slot in SLOTS}
+    assert document["ring"]["destinations"] == ["e.1", "e.2", "e.3", {"exchange": "audit"}]
+    table = ran("route", "--ring", ring, "key-0")[1]
+    assert "key     slot" in table
+    assert "9 buckets, 4 destinations, 8 slots" in table
+    explained = answer("route", "--ring", ring, "--explain", "key-0")["answers"][0]
+    assert (explained["slot"], explained["bucket"]) == (
+        document["answers"][0]["slot"],
+        RING.buckets.index(places[0]),
+    )
+    assert "slot         e.slot." in ran("route", "--ring", ring, "--explain", "key-0")[1]
+
+
+@pytest.mark.parametrize("more", [[], ["--explain"]])
+def test_the_lines_of_stdin_have_the_slot_as_their_third_field(ring: str, more: list[str]) -> None:
+    done = piped(["route", "--ring", ring, "-", *more], "\n".join(KEYS).encode())
+    fields = [line.split("\t") for line in done.stdout.decode().splitlines()]
+    assert [one[:3] for one in fields] == [
+        [key, str(TABLE.destination_for(key)), "" if place == AUDIT else place.name]
+        for key in KEYS
+        for place in [RING.destination_for(key)]
+        if isinstance(place, ExchangeRef)
+    ]
+
+
+def test_a_ring_file_without_slots_has_no_such_field(answer: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "plain.json"
+    path.write_text(written_ring(RING))
+    document = answer("route", "--ring", str(path), "key-0")
+    assert "slots" not in document["ring"]
+    assert "slot" not in document["answers"][0]
+
+
+def test_a_simulation_counts_by_queue_and_changes_no_slots(
+    answer: Callable[..., Any], ran: Ran, ring: str
+) -> None:
+    document = answer("simulate", "--ring", ring, "--pattern", "key-{n}", "--count", "30")
+    shares = {str(written(place)): share for place, share in TABLE.shares().items()}
+    assert {str(one["destination"]): one["share"] for one in document["shares"]} == shares
+    assert sum(one["messages"] for one in document["sample"]["destinations"]) == 30
+    for change in (["--unbind", "e.1"], ["--add", "e.4=1"]):
+        code, _, errors = ran("simulate", "--ring", ring, *change)
+        assert code == 2
+        assert (
+            "share slots, so --unbind and --add do not say which slots change hands: change `members`"
+            in errors
+        )
+
+
+def test_two_tables_are_compared_by_queue(answer: Callable[..., Any], ring: str, tmp_path: Path) -> None:
+    other = SlotTable(RING, {**TABLE.owners, SLOTS[0]: "e.4"}, frozenset([AUDIT]))
+    path = tmp_path / "other.json"
+    path.write_text(written_ring(other))
+    document = answer("compare", "--ring", ring, "--to-ring", str(path), code=1)
+    assert document["exact"]["moved"] == RING.shares()[SLOTS[0]]
+    assert [(one["from"], one["to"]) for one in document["exact"]["cells"] if one["from"] != one["to"]] == [
+        ("e.1", "e.4")
+    ]
+    assert answer("compare", "--ring", ring, "--to-release", "3.12.14")["exact"]["moved"] == 0
+
+
+def test_keys_of_a_queue_and_of_a_slot(answer: Callable[..., Any], ran: Ran, ring: str) -> None:
+    found = answer("keys", "--ring", ring, "e.2", "--count", "5")["keys"]
+    assert {TABLE.destination_for(key) for key in found} == {"e.2"}
+    found = answer("keys", "--ring", ring, "exchange:e.slot.05", "--count", "5")["keys"]
+    assert {RING.destination_for(key) for key in found} == {SLOTS[5]}
+    assert (
+        "e.9 has no bucket: the ring has e.1, e.2, e.3, exchange:audit"
+        in ran("keys", "--ring", ring, "e.9")[2]
+    )
+
+
+@pytest.mark.parametrize("internal", [True, False], ids=["all listed", "as 4.3 exports it"])
+def test_a_definitions_file_is_followed_though_it_lacks_internal_exchanges(
+    ran: Ran, tmp_path: Path, *, internal: bool
+) -> None:
+    plain = laid_out(Topology.from_toml(FILE), Topology())
+    document = json.loads(plain.to_definitions())
+    if not internal:
+        document["exchanges"] = [one for one in document["exchanges"] if not one["internal"]]
+    path = tmp_path / "definitions.json"
+    path.write_text(json.dumps(document))
+    of = ("--definitions", str(path), "--exchange", "events", "--output", "json")
+    answers = json.loads(ran("route", *of, *KEYS)[1])["answers"]
+    owners = {one.source: one.destination for one in plain.bindings}
+    assert [one["destination"] for one in answers] == [owners[one["slot"]] for one in answers]
+
+
+def test_a_file_with_slots_is_converted_and_rehearsed(ran: Ran, tmp_path: Path) -> None:
+    path = tmp_path / "topology.toml"
+    path.write_text(FILE)
+    code, out, errors = ran("topology", "export", "--from", str(path), "--output", "json")
+    assert code == 0
+    assert len(json.loads(out)["exchanges"]) == 10
+    assert "the slots of events are written with their queues as on a new broker" in errors
+    assert Topology.from_toml(ran("topology", "export", "--from", str(path))[1]) == Topology.from_toml(FILE)
+    code, out, errors = ran("rehearse", str(path), "--from", "3.12.14", "--to", "4.3.6", "--no-brokers")
+    assert code == 1
+    assert "keys of events are counted by the exchanges in the ring" in errors
+    assert f"ring repair events --file {path}" in out
