@@ -22,6 +22,7 @@ _SUBTITLES = {
     "testing": "real brokers for tests",
     "rendering": "console, JSON",
     "broker": "all else that talks to a live broker",
+    "consuming": "what handles the messages",
     "publishing": "rows, sent until each is answered",
     "topology": "what should be on a broker",
     "analysis": "shares, movement, statistics",

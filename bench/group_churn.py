@@ -1,0 +1,224 @@
+"""Members of a group come, leave and are killed under load: is anything lost, repeated or out of order?
+
+Each member is a process. It writes what it handles into a file before its handler returns, so that this is known after SIGKILL too.
+
+    python bench/group_churn.py --seconds 120 --rate 3000                # joins, clean leaves and kills
+    python bench/group_churn.py --seconds 120 --rate 3000 --no-kill      # joins and clean leaves alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pika
+from pika.exchange_type import ExchangeType
+
+from rabbit_chx import ConsumerGroup, GroupPace, Publisher
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.testing import find_broker
+
+if TYPE_CHECKING:
+    from rabbit_chx import GroupMessage
+
+_PACE = GroupPace(settle_s=1.0, alive_s=1.0, gone_s=4.0, watch_s=3.0)
+_EXCHANGE = "churn"
+_BOUND_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Handled:
+    """One call of a handler."""
+
+    at: float
+    queue: str
+    number: int
+    member: str
+    generation: int
+
+
+async def member(url: str, name: str, file: str, queues: list[str]) -> None:
+    """Be a member until SIGTERM."""
+    out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def handle(message: GroupMessage) -> None:
+        row = time.monotonic(), message.queue, message.body.decode(), name, message.generation
+        os.write(out, ("\t".join(map(str, row)) + "\n").encode())
+
+    async with ConsumerGroup(url, queues, member=name, pace=_PACE) as group:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
+        await group.run(handle)
+
+
+class Churn:
+    """The load, the members, and what they handled."""
+
+    def __init__(self, url: str, queues: int, folder: Path) -> None:
+        self.url = url
+        self.queues = [f"churn.{number}" for number in range(queues)]
+        self.folder = folder
+        self.sent = 0
+        self.killed: set[str] = set()
+        self.counts: dict[str, int] = defaultdict(int)
+        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._started = 0
+        self._leaving: list[subprocess.Popen[bytes]] = []
+        self._stop = threading.Event()
+
+    def declare(self) -> None:
+        """Declare the exchange and the queues anew."""
+        with pika.BlockingConnection(pika_parameters(self.url)) as connection:
+            channel = connection.channel()
+            channel.exchange_declare(_EXCHANGE, ExchangeType("direct"), durable=True)
+            for queue in self.queues:
+                channel.queue_delete(queue)
+                fit = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+                channel.queue_declare(queue, durable=True, arguments=fit)
+                channel.queue_bind(queue, _EXCHANGE, queue)
+
+    def publish(self, rate: float) -> None:
+        """Publish until `end`: one message to each queue, and again."""
+        began = time.monotonic()
+        with Publisher(self.url, _EXCHANGE, keep_order=True) as publisher:
+            while not self._stop.is_set():
+                publisher.publish_many(self.queues, [str(self.sent)] * len(self.queues))
+                self.sent += 1
+                time.sleep(max(0.0, began + self.sent * len(self.queues) / rate - time.monotonic()))
+
+    def end(self) -> None:
+        """End the load."""
+        self._stop.set()
+
+    def join(self) -> None:
+        """Start one more member."""
+        self._started += 1
+        name = f"pod-{self._started}"
+        self._members[name] = subprocess.Popen(
+            [sys.executable, __file__, "--member", name, self.url, str(self.folder / name), *self.queues]
+        )
+        self.counts["joins"] += 1
+
+    def leave(self, name: str, *, kill: bool) -> None:
+        """Let a member leave, or kill it."""
+        process = self._members.pop(name)
+        if kill:
+            self.killed.add(name)
+            process.kill()
+        else:
+            process.terminate()
+        self._leaving.append(process)
+        self.counts["kills" if kill else "leaves"] += 1
+
+    def churn(self, seconds: float, *, kills: bool) -> None:
+        """Keep two to eight members, and change one every two to four seconds."""
+        chance = random.Random(7)  # noqa: S311  # the same run each time
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(chance.uniform(2, 4))
+            grows = len(self._members) <= 2 or (len(self._members) < 8 and chance.random() < 0.5)
+            if grows:
+                self.join()
+            else:
+                self.leave(chance.choice(sorted(self._members)), kill=kills and chance.random() < 0.5)
+
+    def finish(self) -> None:
+        """Wait until all is handled, and let everybody leave."""
+        end = time.monotonic() + _BOUND_S
+        while len({(one.queue, one.number) for one in self.handled()}) < self.sent * len(self.queues):
+            if time.monotonic() > end:
+                break
+            time.sleep(1)
+        for name in list(self._members):
+            self.leave(name, kill=False)
+        for process in self._leaving:
+            process.wait(60)
+
+    def handled(self) -> list[Handled]:
+        """Return what was handled, in the order of its time."""
+        found = []
+        for file in self.folder.iterdir():
+            for line in file.read_text().splitlines():
+                at, queue, number, name, generation = line.split("\t")
+                found.append(Handled(float(at), queue, int(number), name, int(generation)))
+        return sorted(found)
+
+    def report(self) -> bool:
+        """Print what happened, and return whether all is well."""
+        by_queue: dict[str, list[Handled]] = defaultdict(list)
+        for one in self.handled():
+            by_queue[one.queue].append(one)
+        lost = late = repeats = strange = 0
+        gaps = []
+        for queue in self.queues:
+            row = by_queue[queue]
+            lost += self.sent - len({one.number for one in row})
+            gaps.append(max((b.at - a.at for a, b in pairwise(row)), default=0.0))
+            seen: dict[int, str] = {}
+            for one in row:
+                if one.number in seen:
+                    repeats += 1
+                    strange += seen[one.number] not in self.killed
+                elif seen and one.number < max(seen):
+                    late += 1
+                seen.setdefault(one.number, one.member)
+        total = self.sent * len(self.queues)
+        print(f"{total:,} messages, {len(self.queues)} queues, {dict(self.counts)}")
+        print(
+            f"lost {lost}, out of order {late}, repeated {repeats}, of these not held by a killed member {strange}"
+        )
+        print(f"longest pause of a queue: median {statistics.median(gaps):.1f} s, most {max(gaps):.1f} s")
+        return not (lost or late or strange)
+
+
+def main() -> int:
+    """Run the churn on a broker for tests."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--rate", type=float, default=1500.0)
+    parser.add_argument("--queues", type=int, default=64)
+    parser.add_argument("--no-kill", action="store_true")
+    parser.add_argument("--url")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if given.url:
+            return run(given.url, given, Path(folder))
+        with find_broker() as broker:
+            return run(broker.url, given, Path(folder))
+
+
+def run(url: str, given: argparse.Namespace, folder: Path) -> int:
+    """Run the churn on one broker, and return the exit code."""
+    churn = Churn(url, given.queues, folder)
+    churn.declare()
+    churn.join()
+    churn.join()
+    load = threading.Thread(target=churn.publish, args=(given.rate,))
+    load.start()
+    try:
+        churn.churn(given.seconds, kills=not given.no_kill)
+    finally:
+        churn.end()
+        load.join()
+        churn.finish()
+    return 0 if churn.report() else 1
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--member"]:
+        asyncio.run(member(sys.argv[3], sys.argv[2], sys.argv[4], sys.argv[5:]))
+    else:
+        sys.exit(main())

@@ -1,0 +1,164 @@
+"""Measure the planning of slots: who gets which, the plan with its exact shares, and a proposal by load.
+
+The limit is the same as that of `plan.py`: one exact count of all 2^21 seeds, `SlotTable.share_moved` of the table before and after.
+
+At the end the changes are applied to a broker: from the last word of the plan to the last check.
+
+    python bench/slot_plan.py [--slots 1024] [--queues 200] [--rounds 5] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import statistics
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
+from rabbit_chx.routing import seed_tables
+from rabbit_chx.testing import docker_broker
+from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, balance, plan
+from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots.slot_names import SlotNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rabbit_chx.routing import Destination
+
+RELEASE = Release("4.3.6")
+EXCHANGE = "events"
+
+
+def topology(slots: int, weights: dict[str, int]) -> Topology:
+    """Return a topology of queues that share slots."""
+    members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
+    exchange = ExchangeDefinition(EXCHANGE, "x-consistent-hash", slots=slots, members=members)
+    return Topology((exchange,), tuple(map(QueueDefinition, weights)))
+
+
+def live_with(slots: int, weights: dict[str, int]) -> Topology:
+    """Return the same as it is read from a broker: plain objects, and the ring."""
+    ring = HashRing.from_buckets(SlotNames(EXCHANGE, slots).refs, RELEASE)
+    return laid_out(topology(slots, weights), Topology()).with_rings({EXCHANGE: ring})
+
+
+def changes(queues: int) -> dict[str, dict[str, int]]:
+    """Return the weights that are wanted, by what changes."""
+    now = {f"events.{number}": 1 for number in range(queues)}
+    first, *_ = now
+    return {
+        "nothing changes": now,
+        "one more queue": now | {"events.new": 1},
+        "a queue goes": {queue: 1 for queue in now if queue != first},
+        "a tenth more": now | {f"events.new.{number}": 1 for number in range(queues // 10)},
+        "half of them go": dict(list(now.items())[::2]),
+        "one gets weight 3": now | {first: 3},
+    }
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return the seconds of CPU of a piece of work, without tables of seeds from before."""
+    seed_tables.opened.clear()
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def main() -> None:
+    """Measure all changes in turns, and print a Markdown table."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--slots", type=int, default=1024)
+    options.add_argument("--queues", type=int, default=200)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--series", nargs="*", default=["4.3"], help="the brokers to apply it to")
+    options.add_argument("--quick", action="store_true", help="one round")
+    given = options.parse_args()
+    rounds = 1 if given.quick else given.rounds
+    kinds = changes(given.queues)
+    now = kinds["nothing changes"]
+    live = live_with(given.slots, now)
+    table = SlotTable(live.rings[EXCHANGE], {}).reassigned(now)
+    times: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in kinds}
+    moves = {name: len(table.moved_slots(table.reassigned(weights))) for name, weights in kinds.items()}
+    for _ in range(rounds):
+        for name, weights in kinds.items():
+            after, wanted = table.reassigned(weights), topology(given.slots, weights)
+            made = plan(wanted, live)
+            times[name].append(
+                (
+                    seconds(partial(table.reassigned, weights)),
+                    seconds(partial(table.share_moved, after)),
+                    seconds(partial(plan, wanted, live)),
+                    seconds(made.to_json),
+                )
+            )
+    print(
+        f"{given.slots:,} slots, {given.queues:,} queues, medians of {rounds} rounds, load {os.getloadavg()[0]:.1f}\n"
+    )
+    print(
+        "| change | slots that change hands | `reassigned`, ms | `plan`, s | of one exact count | `to_json`, s |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, found in times.items():
+        assigned, limit, planned, written = (statistics.median(one) for one in zip(*found, strict=True))
+        print(
+            f"| {name} | {moves[name]:,} | {assigned * 1e3:.1f} | {planned:.2f} | {planned / limit:.1f} | {written:.2f} |"
+        )
+    print_proposals(table, rounds)
+    print_applications(given.slots, kinds, given.series)
+
+
+def print_proposals(table: SlotTable, rounds: int) -> None:
+    """Measure `balance` with a load of a few heavy keys and a long tail."""
+    numbers = random.Random(5)  # noqa: S311 - no secret
+    load: dict[Destination, float] = dict.fromkeys(table.slots, 0.0)
+    for rank in range(1, 5_001):
+        load[numbers.choice(table.slots)] += 100_000 / rank
+    most = 0.9 * sum(load.values()) / len(table.destinations)
+    load = {slot: min(messages, most) for slot, messages in load.items()}
+    print("\n| target | moves | at least | `balance`, s |")
+    print("| --- | ---: | ---: | ---: |")
+    for target in (1.2, 1.5, 2.0, 3.0):
+        taken = [seconds(partial(balance, table, load, target=target)) for _ in range(rounds)]
+        made = balance(table, load, target=target)
+        print(
+            f"| {target} | {len(made.moves) or made.state} | {made.at_least} | {statistics.median(taken):.2f} |"
+        )
+
+
+def print_applications(slots: int, kinds: dict[str, dict[str, int]], series: list[str]) -> None:
+    """Apply each change to a broker, and take it back."""
+    now = topology(slots, kinds["nothing changes"])
+    for one in series:
+        with docker_broker(one) as broker, Broker(broker.url, broker.management_url, broker.ring_via) as live:
+            print(
+                f"\n| RabbitMQ {broker.version} | slots that change hands | read, s | `plan`, s | `apply`, s |"
+            )
+            print("| --- | ---: | ---: | ---: | ---: |")
+            print_application(live, "all of it, into an empty vhost", now)
+            for name, weights in kinds.items():
+                if name != "nothing changes":
+                    print_application(live, name, topology(slots, weights))
+                    print_application(live, "and back", now)
+
+
+def print_application(live: Broker, name: str, wanted: Topology) -> None:
+    """Apply a topology, and print how long it takes."""
+    started = time.perf_counter()
+    there = live.topology()
+    read = time.perf_counter()
+    made = plan(wanted, there)
+    planned = time.perf_counter()
+    live.apply(made, allow_moved=1.0, allow_delete=True)
+    applied = time.perf_counter()
+    hands = made.rings[EXCHANGE].hands
+    moved = 0 if hands is None else len(hands.handed_over)
+    print(f"| {name} | {moved:,} | {read - started:.1f} | {planned - read:.1f} | {applied - planned:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,394 @@
+"""Every way in which slots can change hands: explored, and checked at each message and in each end.
+
+The mover is the sequence that runs in production, and the consumers are the `Seat` that does. A publisher publishes meanwhile. What
+the broker routes arrives some time later. The mover or a consumer dies at any step, and another one takes its place.
+
+    python tools/hand_over_exploration.py                    # all sizes
+    python tools/hand_over_exploration.py in-order 1 3 1 0 0 0   # slots, messages, deaths of movers and members, leaves, early time-outs
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from hand_over_model import PREFETCH, Entry, Item, Place
+from hand_over_mover import Mover
+from state_search import BrokenModelError, searched
+
+from rabbit_chx.consuming.queue_line import POLL
+from rabbit_chx.consuming.seat_commands import Ack
+from rabbit_chx.topology.sequences.carrier_steps import MarkerReply, MarkerSending, MessageTransfer, Pause
+from rabbit_chx.topology.sequences.operations import QueueBind, QueueCounts, QueueDeclare, QueueUnbind
+from rabbit_chx.topology.sequences.steps import Pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from state_search import Found
+
+
+__all__ = ["HandOverWorld", "hand_overs_explored"]
+
+
+@dataclass
+class HandOverWorld:
+    """One state of everything."""
+
+    level: Literal["parked", "in-order"]
+    slots: list[tuple[str, ...]]
+    messages: int
+    mover_deaths: int = 0
+    member_deaths: int = 0
+    leaves: int = 0
+    early: int = 0
+    queues: dict[str, list[Entry]] = field(default_factory=lambda: {"old": [], "new": [], "park": []})
+    routed: list[tuple[str, Item, bool]] = field(default_factory=list)  # and whether a binding changed since
+    published: int = 0
+    places: dict[str, Place] = field(default_factory=dict)
+    mover: Mover | None = None
+    runs: int = 0
+    replies: set[str] = field(default_factory=set)
+    started: set[int] = field(default_factory=set)
+    repeatable: set[int] = field(default_factory=set)
+    mover_died: bool = False
+    died: bool = False  # a member
+    late: bool = False
+    overtaken: bool = False
+
+    def key(self) -> Hashable:
+        """Return what tells this state from others."""
+        rest = {
+            name: repr(value)
+            for name, value in vars(self).items()
+            if name not in ("places", "replies", "started", "repeatable")
+        }
+        sets = tuple(tuple(sorted(one)) for one in (self.replies, self.started, self.repeatable))
+        return tuple(rest.values()), sets, tuple(place.key() for place in self.places.values())
+
+    # -- what can happen
+
+    def choices(self) -> Iterator[tuple[Any, ...]]:
+        """Return what can happen now. A wait ends without its cause if nothing else can happen, or as an early time-out."""
+        some = [*self._broker_choices(), *self._mover_choices()]
+        for place in self.places.values():
+            some += self._place_choices(place)
+        yield from some
+        moves = [one for one in some if one[0] not in ("mover dies", "member dies", "leave")]
+        if not moves or self.early:
+            late = not moves
+            if isinstance(self._step(), MarkerReply):
+                yield ("no reply", late)
+            for name, place in self.places.items():
+                if place.taking and not place.asks_park:
+                    yield "end late", name, late
+
+    def _broker_choices(self) -> Iterator[tuple[Any, ...]]:
+        if self.published < self.messages:
+            yield ("publish",)
+        seen: set[str] = set()
+        for number, (queue, _, _) in enumerate(self.routed):
+            if queue not in seen:  # one publisher: what goes to one queue keeps its order
+                seen.add(queue)
+                yield "arrive", number
+
+    def _mover_choices(self) -> Iterator[tuple[Any, ...]]:
+        if self.mover is None:
+            if self.runs == 0 or (self.mover_died and self.runs == 1):
+                yield ("mover comes",)
+            return
+        step = self._step()
+        waits = (isinstance(step, Pause) and any(stale for _, _, stale in self.routed)) or (
+            isinstance(step, MarkerReply) and step.kind not in self.replies
+        )
+        if isinstance(step, MessageTransfer) and self._transfer_waits(step):
+            waits = True
+        if not waits:
+            yield ("mover", type(step).__name__)
+        if self.mover_deaths:
+            yield ("mover dies",)
+
+    def _transfer_waits(self, step: MessageTransfer) -> bool:
+        assert self.mover is not None
+        more = self.mover.done < step.limit and self._ready("park") is not None
+        return not more and any(queue and item.reply_to == "copy" for queue, item, _ in self.routed)
+
+    def _place_choices(self, place: Place) -> Iterator[tuple[Any, ...]]:
+        name = place.queue
+        entry = self._ready(name)
+        held = sum(one.holder is not None for one in self.queues[name])
+        if entry and held < PREFETCH and not place.seat.stopping:
+            yield "deliver", name
+        if place.to_broker:
+            yield "send", name
+        for tag, _ in place.running:
+            yield "handle", name, tag
+        if place.asks_park:
+            yield "fetch", name
+        if place.polls and self._ready("park"):  # an empty answer changes nothing
+            yield "poll", name
+        if self.member_deaths:
+            yield "member dies", name
+        if self.leaves and not place.seat.stopping:
+            yield "leave", name
+
+    def _ready(self, queue: str) -> Entry | None:
+        return next((one for one in self.queues[queue] if one.holder is None), None)
+
+    # -- the mover
+
+    def _step(self) -> Any:  # noqa: ANN401
+        return None if self.mover is None else self.mover.step()
+
+    def _move(self) -> None:
+        mover, step = self.mover, self._step()
+        assert mover is not None
+        match step:
+            case QueueBind() | QueueUnbind():
+                self._bind(step)
+                mover.answers.append(None)
+            case Pipeline(operations):
+                self._bind(operations[mover.done])
+                mover.done += 1
+                if mover.done == len(operations):
+                    mover.answers.append(None)
+                    mover.done = 0
+            case QueueDeclare():
+                ready = sum(one.holder is None for one in self.queues["park"])
+                mover.answers.append(QueueCounts(ready, 0))
+            case MessageTransfer():
+                self._transfer(mover, step)
+            case MarkerSending(queue, marker):
+                self.queues[queue].append(Entry(Item(0, 0, marker, marker.id)))
+                mover.answers.append(None)
+            case MarkerReply():
+                self.replies.discard(step.kind)
+                mover.answers.append(True)
+            case Pause():
+                mover.answers.append(None)
+            case _:
+                raise BrokenModelError(f"the mover asks for {step}")
+        if self._step() is None:
+            self.mover = None
+
+    def _bind(self, operation: Any) -> None:  # noqa: ANN401
+        slot = int(operation.exchange.rpartition(".")[2])
+        others = tuple(queue for queue in self.slots[slot] if queue != operation.queue)
+        self.slots[slot] = (*others, operation.queue) if isinstance(operation, QueueBind) else others
+        self.routed = [(queue, item, True) for queue, item, _ in self.routed]
+
+    def _transfer(self, mover: Mover, step: MessageTransfer) -> None:
+        entry = self._ready("park")
+        if entry and mover.done < step.limit:
+            entry.holder = ("mover", 0)
+            mover.done += 1
+            self._route(Item(entry.item.number, entry.item.slot, entry.item.marker, "copy"))
+            return
+        self.queues["park"] = [one for one in self.queues["park"] if one.holder != ("mover", 0)]
+        mover.answers.append(mover.done)
+        mover.done = 0
+
+    def _route(self, item: Item) -> None:
+        self.routed += [(queue, item, False) for queue in self.slots[item.slot] or ("park",)]
+
+    # -- what happens
+
+    def do(self, choice: tuple[Any, ...]) -> None:
+        """Let something happen.
+
+        Args:
+            choice: one of the choices.
+        """
+        match choice:
+            case ("publish",):
+                self.published += 1
+                self._route(Item(self.published, self.published % len(self.slots)))
+            case ("arrive", number):
+                queue, item, _ = self.routed.pop(number)
+                reply_to = None if item.reply_to == "copy" else item.reply_to
+                self.queues[queue].append(Entry(Item(item.number, item.slot, item.marker, reply_to)))
+            case ("mover comes",):
+                self.runs += 1
+                self.replies.clear()
+                self.mover = Mover(self.runs, self.level, tuple(self.slots))
+            case ("mover", _):
+                self._move()
+            case ("mover dies",):
+                self.mover, self.mover_died = None, True
+                self.mover_deaths -= 1
+                self.repeatable |= {
+                    one.item.number for one in self.queues["park"] if one.holder == ("mover", 0)
+                }
+                self._release("mover")
+            case ("no reply", late):
+                self.early -= not late
+                self.late = True
+                assert self.mover is not None
+                self.mover.answers.append(False)
+            case (what, name, *rest):
+                self._do_at(self.places[name], what, rest)
+
+    def _do_at(self, place: Place, what: str, rest: list[Any]) -> None:
+        name, seat = place.queue, place.seat
+        line = seat.lines[0].number if seat.lines else 0
+        if what == "send":
+            self._send(place)
+        elif what == "deliver":
+            self._start(place, seat.delivered(line, self._held(place, name)))
+        elif what == "handle":
+            place.running = [one for one in place.running if one[0] != rest[0]]
+            self._start(place, seat.handled(line, rest[0]))
+        elif what == "fetch":
+            place.asks_park = False
+            self._start(place, seat.fetched(line, self._held(place, "park") if self._ready("park") else None))
+        elif what == "poll":
+            place.polls = False
+            self._start(place, seat.time_passed(line, POLL))
+        elif what == "end late":
+            self.early -= not rest[0]
+            self.late = True
+            self._start(place, seat.time_passed(line, place.taking))
+        elif what == "leave":
+            self.leaves -= 1
+            self._start(place, seat.stop())
+        else:
+            self.member_deaths -= 1
+            self.died = True
+            self.repeatable |= {item.number for _, item in place.running}
+            self.repeatable |= {place.held[one.tag].number for one in place.to_broker if isinstance(one, Ack)}
+            self._follow(place)
+            return
+        if seat.stopping and seat.is_empty and not place.to_broker:
+            self._follow(place)
+
+    def _held(self, place: Place, queue: str) -> Any:  # noqa: ANN401
+        entry = self._ready(queue)
+        assert entry is not None
+        delivery = place.delivery(entry.item)
+        entry.holder = (place.queue, delivery.tag)
+        return delivery
+
+    def _send(self, place: Place) -> None:
+        command = place.to_broker.pop(0)
+        if not isinstance(command, Ack):
+            if self.mover is not None and command.marker.id == str(self.mover.run):
+                self.replies.add(command.marker.kind)
+            return
+        del place.held[command.tag]
+        for name, entries in self.queues.items():
+            self.queues[name] = [one for one in entries if one.holder != (place.queue, command.tag)]
+
+    def _follow(self, place: Place) -> None:
+        """Let another member follow."""
+        self._release(place.queue)
+        self.places[place.queue] = Place(place.queue)
+        self.places[place.queue].begin()
+
+    def _release(self, holder: str) -> None:
+        for entry in (one for entries in self.queues.values() for one in entries):
+            if entry.holder and entry.holder[0] == holder:
+                entry.holder = None
+
+    # -- what must hold
+
+    def _start(self, place: Place, commands: list[Any]) -> None:
+        for item in place.take(commands):
+            if item.number in self.started:
+                if item.number not in self.repeatable:
+                    raise BrokenModelError(f"message {item.number} is repeated, and nobody that died held it")
+            elif self._is_overtaken(item):
+                self.overtaken = True
+                if not (self.mover_died or self.late):
+                    raise BrokenModelError(f"message {item.number} is started after {sorted(self.started)}")
+            self.started.add(item.number)
+
+    def _is_overtaken(self, item: Item) -> bool:
+        """Whether a message is started before an earlier one of its slot, or after a later one."""
+        slots = len(self.slots)
+        slot = [number for number in range(1, self.messages + 1) if number % slots == item.slot]
+        return any((one in self.started) != (one < item.number) for one in slot if one != item.number)
+
+    def check_end(self) -> str:
+        """Return the kind of this end."""
+        faults = []
+        if any(bound != ("new",) for bound in self.slots):
+            faults.append(f"the slots are bound to {self.slots}")
+        left = {name: [entry.item for entry in entries] for name, entries in self.queues.items()}
+        everything = [item.number for items in left.values() for item in items]
+        # A marker that a dead member gave back when the last mover had ended waits for the next mover, and blocks nobody.
+        marker_left = self.mover_died and self.died and bool(left["park"]) and not any(everything)
+        if (left["park"] and not marker_left) or (self.places and (left["old"] or left["new"])):
+            faults.append(f"there is left {left}")
+        if not self.places:
+            self.started = set(everything)
+            twice = {number for number in everything if everything.count(number) > 1}
+            if twice - self.repeatable:
+                faults.append(f"{twice} are there twice")
+        if self.started != set(range(1, self.messages + 1)):
+            faults.append(f"only {sorted(self.started)} are there")
+        if any(place.taking or place.held or place.seat.stopping for place in self.places.values()):
+            faults.append("a member does not get to an end")
+        if faults:
+            raise BrokenModelError("; ".join(faults))
+        if marker_left:
+            return "with a marker in the park"
+        return "overtaken" if self.overtaken else "in their order" if self.places else "complete"
+
+
+def hand_overs_explored(
+    level: Literal["parked", "in-order"],
+    slots: int,
+    messages: int,
+    *,
+    mover_deaths: int = 0,
+    member_deaths: int = 0,
+    leaves: int = 0,
+    early: int = 0,
+) -> Found:
+    """Go through all states of a hand-over.
+
+    Args:
+        level: how slots change hands. Where it is ``parked``, nobody consumes the queues, since consumers have no part in it.
+        slots: how many slots change hands.
+        messages: how many messages are published meanwhile, to one slot after the other.
+        mover_deaths: how many movers may die.
+        member_deaths: how many consumers may die.
+        leaves: how many consumers may leave.
+        early: how many waits may end too early.
+
+    Raises:
+        BrokenModelError: an invariant does not hold; the error tells the steps that lead there.
+    """
+    world = HandOverWorld(level, [("old",)] * slots, messages, mover_deaths, member_deaths, leaves, early)
+    if level == "in-order":
+        world.places = {name: Place(name) for name in ("old", "new")}
+        for place in world.places.values():
+            place.begin()
+    return searched(world)
+
+
+_SIZES = [
+    "parked 4 3 1 0 0 0",
+    "in-order 1 3 0 0 0 0",
+    "in-order 1 2 0 1 0 0",
+    "in-order 1 2 0 0 1 0",
+    "in-order 1 2 1 0 0 0",
+    "in-order 1 2 0 0 0 1",
+    "in-order 1 1 1 1 0 0",
+    "in-order 2 2 0 0 0 0",
+]
+
+
+def main() -> None:
+    """Explore, and print how much there was."""
+    for size in [" ".join(sys.argv[1:])] if sys.argv[1:] else _SIZES:
+        level, *numbers = size.split()
+        slots, messages, *rest = map(int, numbers)
+        beside = dict(zip(("mover_deaths", "member_deaths", "leaves", "early"), rest, strict=True))
+        found = hand_overs_explored("parked" if level == "parked" else "in-order", slots, messages, **beside)
+        print(f"{level}: {slots} slots, {messages} messages, {beside}: {found}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

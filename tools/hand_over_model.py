@@ -1,0 +1,134 @@
+"""A model of what is around a hand-over: queues, the slots' bindings, what is being routed, and a consumer of each queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.consuming.handling import Handling
+from rabbit_chx.consuming.queue_line import POLL, TAKING
+from rabbit_chx.consuming.seat import Seat
+from rabbit_chx.consuming.seat_commands import (
+    Abandon,
+    Ack,
+    AwaitTime,
+    Claim,
+    CloseLine,
+    DeliveredMessage,
+    FetchParked,
+    Note,
+    Probe,
+    Reply,
+    RunHook,
+    Start,
+    Subscribe,
+)
+
+if TYPE_CHECKING:
+    from rabbit_chx.consuming.seat_commands import SeatCommand
+    from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+
+__all__ = ["PREFETCH", "Entry", "Item", "Place", "slot_name"]
+
+PREFETCH = 2
+
+
+def slot_name(slot: int) -> str:
+    """Return the name of a slot.
+
+    Args:
+        slot: its number.
+    """
+    return f"x.slot.{slot:02d}"
+
+
+@dataclass(frozen=True)
+class Item:
+    """A message, or a marker."""
+
+    number: int
+    slot: int = 0
+    marker: HandOverMarker | None = None
+    reply_to: str | None = None
+
+
+@dataclass
+class Entry:
+    """A message in a queue, and who holds it unacknowledged."""
+
+    item: Item
+    holder: tuple[str, int] | None = None
+
+
+@dataclass
+class Place:
+    """The active consumer of a queue: the seat that runs in production, and what is on its way to the broker."""
+
+    queue: str
+    seat: Seat = field(default_factory=lambda: Seat("q", Handling(prefetch=PREFETCH)))
+    to_broker: list[Ack | Reply] = field(default_factory=list)
+    running: list[tuple[int, Item]] = field(default_factory=list)
+    held: dict[int, Item] = field(default_factory=dict)
+    asks_park: bool = False
+    polls: bool = False
+    taking: str = ""
+    gave_up: bool = False
+
+    def begin(self) -> None:
+        """Consume the queue."""
+        self.take(self.seat.want(1))
+
+    def take(self, commands: list[SeatCommand]) -> list[Item]:  # noqa: C901, PLR0912  # one branch for each
+        """Do what the seat asks for, and return the messages whose handler begins.
+
+        Args:
+            commands: what it asks for. What concerns nobody else is done at once.
+        """
+        started: list[Item] = []
+        for command in commands:
+            match command:
+                case Start(_, delivery):
+                    self.running.append((delivery.tag, self.held[delivery.tag]))
+                    started.append(self.held[delivery.tag])
+                case Ack() | Reply():
+                    self.to_broker.append(command)
+                case FetchParked():
+                    self.asks_park = True
+                case AwaitTime(_, reason, _):
+                    if reason == POLL:
+                        self.polls = True
+                    elif reason.startswith(TAKING):
+                        self.taking = reason
+                case Subscribe(line, _):
+                    started += self.take(self.seat.subscribed(line))
+                case Claim(line):
+                    started += self.take(self.seat.claimed(line, 0))
+                case Probe(line):
+                    started += self.take(self.seat.probed(line))
+                case RunHook():
+                    started += self.take(self.seat.hook_done())
+                case Abandon(line) | CloseLine(line):
+                    started += self.take(self.seat.closed(line))
+                case Note():
+                    self.gave_up = True
+                case _:
+                    raise AssertionError(command)
+        if not self.seat.lines or self.seat.lines[0].begin is None:
+            self.taking, self.polls = "", False  # a late timer of a marker that is done does nothing
+        return started
+
+    def delivery(self, item: Item) -> DeliveredMessage:
+        """Return a message as it is delivered, with a number that is free.
+
+        Args:
+            item: the message.
+        """
+        tag = next(number for number in range(1, 100) if number not in self.held)
+        self.held[tag] = item
+        return DeliveredMessage(tag, "k", marker=item.marker, reply_to=item.reply_to)
+
+    def key(self) -> tuple[Any, ...]:
+        """Return what tells this state from others."""
+        seat = {name: repr(value) for name, value in vars(self.seat).items() if name != "delivered_count"}
+        own = {name: repr(value) for name, value in vars(self).items() if name != "seat"}
+        return tuple(sorted(seat.items())), tuple(sorted(own.items()))
