@@ -25,7 +25,7 @@ PYTHONS ?= 3.11 3.12 3.13
 # And which tests it runs.
 PYTHON_TESTS ?= tests/unit
 
-.PHONY: help demo test test-spark-matrix test-python-matrix parity check generated bench build clean
+.PHONY: help demo test test-spark-matrix test-python-matrix parity hand-over check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -79,6 +79,10 @@ test-python-%: .venv-python-%/.ready
 parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
 	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
 
+hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times before each operation
+	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/sequences/test_slot_hand_over.py
+	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 $(PYTEST) -n0 tests/broker/test_slot_hand_over.py --log-cli-level=INFO
+
 check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -96,6 +100,8 @@ bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/plan.py
 	$(BIN)/python bench/apply.py
 	$(BIN)/python bench/check.py
+	$(BIN)/python bench/slot_plan.py
+	$(BIN)/python bench/slot_hop.py
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/spark_sizes.py
