@@ -101,13 +101,14 @@ def parts_of(
         subject = change.subject
         slot = subject.source if isinstance(subject, BindingDefinition) else ""
         exchange = slots.get(slot) if change.action == "unbind" else None
-        if exchange not in parks or not rest or not _gives(rest[0], slot):
+        park = None if exchange is None else parks.get(exchange)
+        if exchange is None or park is None or not rest or not _gives(rest[0], slot):
             between.append(change)
             continue
         if between:
             yield tuple(between)
             between = []
-        yield HandOver(exchange, parks[exchange], change, rest.pop(0))
+        yield HandOver(exchange, park, change, rest.pop(0))
     if between:
         yield tuple(between)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from model_broker import ModelBroker
@@ -13,10 +13,12 @@ from slot_files import NEWEST, slotted
 
 from rabbit_chx import ExchangeRef
 from rabbit_chx.errors import BrokerRefusedError, PlanRefusedError
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import BindingDefinition, plan
+from rabbit_chx.topology.planning.planned_change import PlannedChange
 from rabbit_chx.topology.sequences.application import Applied, Permission, plan_applied
 from rabbit_chx.topology.sequences.carrier_steps import CarrierStep, MessageTransfer
 from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare
+from rabbit_chx.topology.sequences.slot_hand_over import HandOver, parts_of
 from rabbit_chx.topology.sequences.steps import Access, ApiRequest, carried_out
 from rabbit_chx.topology.sequences.topology_reading import topology_read
 
@@ -154,6 +156,25 @@ def test_movers_may_die_before_any_operation(first: int) -> None:
 
 
 _DEATHS = _operations()
+
+
+def _binding_change(action: Literal["bind", "unbind"], slot: str, queue: str) -> PlannedChange:
+    binding = BindingDefinition(slot, queue, "")
+    return PlannedChange(action, *((None, binding) if action == "bind" else (binding, None)))
+
+
+def test_a_slot_that_is_only_unbound_does_not_take_the_hand_over_of_the_next() -> None:
+    left = _binding_change("unbind", "a", "q1")
+    away, given = _binding_change("unbind", "b", "q1"), _binding_change("bind", "b", "q2")
+    behind = _binding_change("bind", "c", "q2")
+    slots, parks = {"a": "events", "b": "events"}, {"events": "events.park"}
+    assert list(parts_of((left, away, given, behind), slots, parks)) == [
+        (left,),
+        HandOver("events", "events.park", away, given),
+        (behind,),
+    ]
+    assert list(parts_of((away, given, left), slots, parks))[1:] == [(left,)]
+    assert list(parts_of((away, given), slots, {})) == [(away, given)]
 
 
 def test_a_slot_that_nobody_has_is_bound_before_others_change_hands() -> None:
