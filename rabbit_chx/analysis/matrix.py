@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rabbit_chx.routing import check_key_map
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -65,6 +65,15 @@ class MovementMatrix:
             (source, target, amount) for (source, target), amount in self.amounts.items() if source != target
         ]
         return sorted(found, key=lambda move: -move[2])
+
+    def sorted_by(self, key: Callable[[Destination], Any]) -> MovementMatrix:
+        """Return the matrix with its destinations in another order. The place None stays last.
+
+        Args:
+            key: what to sort destinations by.
+        """
+        before, after = (_sorted(side, key) for side in (self.before, self.after))
+        return MovementMatrix(before, after, _row_by_row(self.amounts, before, after))
 
 
 def movement_matrix(before: KeyMap, after: KeyMap) -> MovementMatrix:
@@ -132,9 +141,19 @@ def matrix_of(
 
     rows = places(before, {source for source, _ in amounts})
     columns = places(after, {target for _, target in amounts})
+    return MovementMatrix(rows, columns, _row_by_row(amounts, rows, columns))
+
+
+def _sorted(side: tuple[Place, ...], key: Callable[[Destination], Any]) -> tuple[Place, ...]:
+    named = sorted((place for place in side if place is not None), key=key)
+    return (*named, None) if None in side else tuple(named)
+
+
+def _row_by_row(
+    amounts: Mapping[tuple[Place, Place], float], rows: Sequence[Place], columns: Sequence[Place]
+) -> dict[tuple[Place, Place], float]:
     row, column = ({place: n for n, place in enumerate(side)} for side in (rows, columns))
-    ordered = sorted(amounts.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]]))
-    return MovementMatrix(rows, columns, dict(ordered))
+    return dict(sorted(amounts.items(), key=lambda cell: (row[cell[0][0]], column[cell[0][1]])))
 
 
 def _counted(

@@ -10,7 +10,7 @@ from rabbit_chx.cli.change_rows import changes_table, ranged
 from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
 from rabbit_chx.rendering import Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.topology.files.ranges import folded
-from rabbit_chx.topology.planning.plan_text import counted_changes, counted_kind
+from rabbit_chx.topology.planning.plan_text import NOT_ONE_QUEUE, counted_changes, counted_kind
 from rabbit_chx.topology.planning.planned_change import kind_of, name_of
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.rendering import Block
     from rabbit_chx.topology import Plan, PlanRefusal, RingMember, RingPlan, RingProposal
+    from rabbit_chx.topology.planning.slot_hands import SlotHandOver
 
 __all__ = ["PlanReport"]
 
@@ -59,7 +60,8 @@ class PlanReport:
             title = plural(len(plan.changes), "change") if is_long else "Changes"
             yield Section(title, [table, *_helpers(plan)], folded=is_long)
         for ring in moving:
-            yield Section(f"Ring of {ring.exchange}", list(_ring_blocks(ring, is_new=ring.exchange in new)))
+            blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
+            yield Section(f"Ring of {ring.exchange}", list(blocks))
         if unmanaged := _unmanaged(plan, whole=self.whole):
             yield Section("Not in the file, and left as it is", [Facts(unmanaged)], folded=True)
         if refusals:
@@ -107,7 +109,7 @@ def _figures(moved: float, at_worst: float) -> str:
     return f"{percent(moved)} of the keys in the end, {percent(at_worst)} at the worst moment"
 
 
-def _ring_blocks(ring: RingPlan, *, is_new: bool) -> Iterator[Block]:
+def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block]:
     after = (
         f"{plural(len(ring.after.buckets), 'bucket')}, {plural(len(ring.after.destinations), 'destination')}"
     )
@@ -121,17 +123,31 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool) -> Iterator[Block]:
     if explained and ring.moved:
         figures = f"{figures}; {percent(matrix.least)} had to move in any case"
     facts = [("now", ring_text(ring.before)), ("then", after), ("moves", figures)]
-    if ring.hands is not None and ring.hands.handed_over:
-        over = plural(len(ring.hands.handed_over), "slot")
-        facts.insert(2, ("slots", f"{over} of {len(ring.before.destinations)} with another queue"))
+    over = () if ring.hands is None else ring.hands.handed_over
+    if over:
+        slots = f"{plural(len(over), 'slot')} of {len(ring.before.destinations)} with another queue"
+        facts.insert(2, ("slots", slots))
     if ring.lost_at_worst:
         facts.append(("unroutable", f"{percent(ring.lost_at_worst)} of the keys at the worst moment"))
     yield Facts(facts)
     if explained and ring.moved:
         yield matrix_table(matrix, percent, most_moves=_MOST_MOVES)
+    if over:
+        yield _slots_table(over, whole=whole)
     if len(ring.proposals) > 1:
         yield _proposals_table(ring.proposals)
         yield Facts([(one.strategy, _said(one)) for one in ring.proposals])
+
+
+def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
+    """Return which slots change hands, those beside each other in one row."""
+    entries = [
+        {"slot": one.slot, "old": one.old or NOT_ONE_QUEUE, "new": one.new or NOT_ONE_QUEUE} for one in over
+    ]
+    rows = [(one["slot"], one["old"], one["new"]) for one in folded(entries, ["slot"])]
+    if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
+        rows[_MOST_MOVES:] = [(f"{hidden:,} rows more", "", "--all shows them")]
+    return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
 
 
 def _proposals_table(proposals: Iterable[RingProposal]) -> Table:

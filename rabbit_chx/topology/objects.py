@@ -25,6 +25,7 @@ __all__ = [
     "RingMember",
     "natural_order",
     "order_of_name",
+    "order_of_place",
 ]
 
 #: Who declares an object: this topology, or someone else. What is external is checked, never declared or deleted.
@@ -201,18 +202,22 @@ def order_of_name(name: str) -> tuple[object, ...]:
     return tuple((len(part), part) if n % 2 else part for n, part in enumerate(parts)), name
 
 
+def order_of_place(place: Destination) -> tuple[object, ...]:
+    """Return a key that sorts destinations: queues first, then exchanges, each by name as people do."""
+    if isinstance(place, ExchangeRef):
+        return True, order_of_name(place.name)
+    return False, order_of_name(place)
+
+
 def natural_order(
     one: ExchangeDefinition | QueueDefinition | BindingDefinition | PolicyDefinition,
 ) -> tuple[object, ...]:
     """Return a key that sorts objects of one kind: by name, bindings by source, destination and key."""
     if not isinstance(one, BindingDefinition):
         return order_of_name(one.name)
-    to_exchange = isinstance(one.destination, ExchangeRef)
-    name = one.destination.name if isinstance(one.destination, ExchangeRef) else one.destination
     return (
         order_of_name(one.source),
-        to_exchange,
-        order_of_name(name),
+        *order_of_place(one.destination),
         order_of_name(one.routing_key),
         repr(one.arguments),
         one.owner,

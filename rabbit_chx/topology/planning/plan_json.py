@@ -8,13 +8,15 @@
                    "fields": [{"field": "routing_key", "old": null, "new": "1"}]}],
       "rings": [{"exchange": "orders", "moved": 0.1, "moved_at_worst": 0.2,
                  "proposals": [{"strategy": "as-written", "moved": 0.1, "moved_at_worst": 0.2,
-                                "ring": [{"queue": "orders.1", "weight": "1"}]}]}],
+                                "ring": [{"queue": "orders.1", "weight": "1"}]}],
+                 "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
       "refusals": [{"says": "...", "allow_with": "--allow-moved 0.2"}],       null: no flag allows it
       "checksum": "...",
       "parked": [{"queue": "events.park", "messages": 12}]        only where messages are parked
     }
 
-A member of a ring is written as in a topology file, its weight as the text of the binding key.
+A member of a ring is written as in a topology file, its weight as the text of the binding key. The old queue of a slot is null
+where there is none, or several; the new one likewise.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ def ring_entries(members: tuple[RingMember, ...]) -> list[dict[str, Any]]:
 
 
 def _ring(ring: RingPlan) -> dict[str, Any]:
-    return {
+    entry: dict[str, Any] = {
         "exchange": ring.exchange,
         "moved": ring.moved,
         "moved_at_worst": ring.moved_at_worst,
@@ -100,3 +102,6 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
             for one in ring.proposals
         ],
     }
+    if ring.hands is not None:
+        entry["handed_over"] = [one._asdict() for one in ring.hands.handed_over]
+    return entry

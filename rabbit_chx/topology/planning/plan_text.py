@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.planning.planned_change import PlannedChange
     from rabbit_chx.topology.planning.ring_plan import RingPlan
 
-__all__ = ["counted_changes", "counted_kind", "text_of_plan"]
+__all__ = ["NOT_ONE_QUEUE", "counted_changes", "counted_kind", "text_of_plan"]
 
+#: What a slot has in place of its one queue.
+NOT_ONE_QUEUE = "no queue, or several"
+_MOST_SLOTS = 10
 _DONE = {
     "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
 }  # fmt: skip
@@ -40,7 +43,8 @@ def text_of_plan(
         count = f"{plural(len(changes), 'change')}: {counted_changes(changes)}"
     moving = (ring for ring in rings.values() if ring.moved_at_worst and ring.before.bucket_count)
     refused = (f"refused: {refusal}" for refusal in refusals)
-    return "\n".join([count, *map(_moved, moving), *refused, f"checksum {checksum}"])
+    handed = (line for ring in rings.values() for line in _handed_over(ring))
+    return "\n".join([count, *map(_moved, moving), *handed, *refused, f"checksum {checksum}"])
 
 
 def _moved(ring: RingPlan) -> str:
@@ -50,6 +54,14 @@ def _moved(ring: RingPlan) -> str:
         f"{ring.exchange}: {percent(ring.moved)} of the keys have another {what} in the end, {percent(ring.moved_at_worst)} at the "
         f"worst moment{lost}"
     )
+
+
+def _handed_over(ring: RingPlan) -> list[str]:
+    """Return a line for each of the first slots that have another queue."""
+    over = () if ring.hands is None else ring.hands.handed_over
+    lines = [f"{one.slot}: {one.old or NOT_ONE_QUEUE} -> {one.new or NOT_ONE_QUEUE}" for one in over]
+    rest = len(lines) - _MOST_SLOTS
+    return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} slots more"]
 
 
 def counted_changes(changes: Iterable[PlannedChange]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rabbit_chx.topology.objects import order_of_place
 from rabbit_chx.topology.planning.ring_proposals import proposals_of, slot_proposals
 
 if TYPE_CHECKING:
@@ -69,9 +70,13 @@ class RingPlan:
         return self._proposals
 
     def matrix(self) -> MovementMatrix:
-        """Return from which destination to which the keys go, as exact shares; with slots, from which queue to which."""
+        """Return from which destination to which the keys go, as exact shares.
+
+        Destinations are in the order of the ring. With slots it is from which queue to which, in the order of names.
+        """
         from rabbit_chx.analysis.matrix import movement_matrix
 
         if self.hands is not None:
-            return movement_matrix(self.hands.ring_before(self.before), self.hands.ring_after(self.after))
+            before, after = self.hands.ring_before(self.before), self.hands.ring_after(self.after)
+            return movement_matrix(before, after).sorted_by(order_of_place)
         return movement_matrix(self.before, self.after)

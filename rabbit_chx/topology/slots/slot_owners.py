@@ -9,6 +9,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
+from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.planning.ring_movement import Movement
 
 if TYPE_CHECKING:
@@ -88,14 +89,15 @@ def _as_listed(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str
 
 def _shared(free: Sequence[str], left: dict[str, int], kept: _Kept) -> dict[str, str]:
     """Return who takes the free slots: where most keys stay comes first, then the order of slots and of names."""
-    takers = sorted(queue for queue, count in left.items() if count)
+    takers = sorted((queue for queue, count in left.items() if count), key=order_of_name)
     wishes = sorted(
-        (-kept.get(slot, Counter())[queue], number, queue)
+        (-kept.get(slot, Counter())[queue], number, place)
         for number, slot in enumerate(free)
-        for queue in takers
+        for place, queue in enumerate(takers)
     )
     owners: dict[str, str] = {}
-    for _, number, queue in wishes:
+    for _, number, place in wishes:
+        queue = takers[place]
         if left[queue] and free[number] not in owners:
             left[queue] -= 1
             owners[free[number]] = queue

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
+from slot_files import live_of, slotted
 
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
@@ -60,3 +63,19 @@ def test_arguments_and_exchanges_as_a_file_writes_them() -> None:
     assert fields["arguments.list"] == ["a", 1.5]
     assert fields["arguments.k"] == [1, {"l": True}]
     assert fields["destination"] == "exchange x"
+
+
+def test_each_slot_that_changes_hands_has_its_old_and_its_new_queue() -> None:
+    live = live_of(slotted(8, '[{ queue = "events.{1..2}" }]'))
+    bare = replace(live, bindings=tuple(one for one in live.bindings if one.source != "events.slot.01"))
+    lists = '[{ queue = "events.1", slots = [0, 1, 2] }, { queue = "events.2", slots = [3, 4, 5, 6, 7] }]'
+
+    (ring,) = json.loads(plan(slotted(8, lists), bare).to_json())["rings"]
+
+    assert list(ring) == ["exchange", "moved", "moved_at_worst", "proposals", "handed_over"]
+    assert ring["handed_over"] == [
+        {"slot": "events.slot.01", "old": None, "new": "events.1"},
+        {"slot": "events.slot.03", "old": "events.1", "new": "events.2"},
+    ]
+    (same,) = json.loads(plan(slotted(8, lists), live_of(slotted(8, lists))).to_json())["rings"]
+    assert same["handed_over"] == []

@@ -53,6 +53,19 @@ def test_slots_are_counted_by_queue() -> None:
     text = str(plan(four, live_of(three)))
     assert "of the keys have another queue in the end" in text
     assert "4 changes: 2 bindings removed, 2 bindings made" in text
+    assert text.splitlines()[2:4] == [
+        "events.slot.02: events.1 -> events.4",
+        "events.slot.05: events.2 -> events.4",
+    ]
+
+
+def test_of_many_slots_that_change_hands_the_first_are_named() -> None:
+    one, two = (slotted(32, f'[{{ queue = "events.{n}" }}]') for n in (1, 2))
+    lines = str(plan(two, live_of(one))).splitlines()
+    assert lines[2:13] == [
+        *(f"events.slot.{n:02d}: events.1 -> events.2" for n in range(10)),
+        "22 slots more",
+    ]
 
 
 @pytest.mark.parametrize(

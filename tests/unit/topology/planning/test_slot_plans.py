@@ -297,6 +297,29 @@ def test_fixed_partitions_are_the_other_way_of_slots() -> None:
     assert plan(Topology.from_toml(_PLAIN), live).rings["events"].proposals == ()
 
 
+def _in_lists(slots: list[int]) -> Topology:
+    """Return events.1 with the first of these slots, events.2 with the second, and so on."""
+    entries = (f'{{ queue = "events.{n}", slots = [{slot}] }}' for n, slot in enumerate(slots, 1))
+    return slotted(len(slots), f"[{', '.join(entries)}]", f"events.{{1..{len(slots)}}}")
+
+
+def test_queues_are_in_the_order_of_their_names() -> None:
+    """Whoever has the first slots: the order of the ring says nothing about queues."""
+    backwards = [*range(10, -1, -1)]
+    live = live_of(_in_lists(backwards))
+    queues = [f"events.{n}" for n in range(1, 12)]
+    matrix = plan(_in_lists([0, *backwards[1:-1], 10]), live).rings["events"].matrix()
+    assert matrix.before == matrix.after == tuple(queues)
+    assert list(matrix.amounts) == [
+        ("events.1", "events.11"),
+        *((queue, queue) for queue in queues[1:-1]),
+        ("events.11", "events.1"),
+    ]
+    bare = replace(live, bindings=tuple(one for one in live.bindings if one.source != "events.slot.05"))
+    parked = plan(_in_lists(backwards), bare).rings["events"].matrix()
+    assert parked.before[-2:] == ("events.11", ExchangeRef("events.park"))
+
+
 def test_the_shares_on_the_page_of_slots() -> None:
     page = Path("docs/slots.md").read_text()
     over = plan(slotted(32, _FIVE, "events.{1..5}"), live_of(slotted(32, _FOUR))).rings["events"]
