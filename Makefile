@@ -79,9 +79,10 @@ test-python-%: .venv-python-%/.ready
 parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
 	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
 
-hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times before each operation
+hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times at each step, on 4.3 and 3.10
 	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/sequences/test_slot_hand_over.py
-	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 $(PYTEST) -n0 tests/broker/test_slot_hand_over.py --log-cli-level=INFO
+	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=4000 $(PYTEST) -n0 --log-cli-level=WARNING \
+	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py
 
 check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/ruff format --check .

@@ -15,8 +15,7 @@ import pika
 from pika import exceptions as pika_errors
 
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S
-from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError
+from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.sequences.carrier_steps import (
     CarrierEnd,
     MarkerReply,
@@ -27,7 +26,6 @@ from rabbit_chx.topology.sequences.carrier_steps import (
 from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from pika.adapters.blocking_connection import BlockingChannel
@@ -191,7 +189,7 @@ class _Copies:
         ready: list[object] = []
         self._inner.add_on_return_callback(self._on_return)
         self._inner.confirm_delivery(self._on_answer, ready.append)
-        self._wait(lambda: bool(ready))
+        connection.wait_until(lambda: bool(ready))
 
     def publish(self, exchange: str, method: Any, properties: pika.BasicProperties, body: bytes) -> None:  # noqa: ANN401
         """Publish the copy of a message."""
@@ -201,18 +199,9 @@ class _Copies:
 
     def confirmed(self, most: int) -> list[int]:
         """Wait until no more than so many copies are open; return the delivery tags of those that were confirmed since."""
-        self._wait(lambda: len(self._open) <= most)
+        self._connection.wait_until(lambda: len(self._open) <= most)
         done, self._done = self._done, []
         return done
-
-    def _wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + REPLY_TIMEOUT_S
-        while not condition():
-            if time.monotonic() > deadline:
-                raise BrokerTimeoutError(
-                    f"the broker did not confirm a message within {REPLY_TIMEOUT_S:g} s: look at its log and alarms"
-                )
-            self._connection.process(_LOOK_S)
 
     def _on_answer(self, frame: Any) -> None:  # noqa: ANN401
         answer = frame.method

@@ -177,6 +177,19 @@ class PikaConnection:
         limit: Any = seconds  # pika's stubs know whole seconds only
         self._connection.process_data_events(time_limit=limit)
 
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, which an answer of the broker makes true.
+
+        Args:
+            condition: looked at after each answer.
+
+        Raises:
+            AMQPError: the connection ended; an error of pika, as within `channel`.
+            BrokerTimeoutError: it does not hold in time; the connection is closed.
+        """
+        if not condition():
+            self._connection._flush_output(condition)  # noqa: SLF001
+
     def close(self) -> None:
         """Close the connection; may be called again, also after an error."""
         self._connection.reply_timeout_s = min(self._connection.reply_timeout_s, _CLOSE_TIMEOUT_S)

@@ -1,7 +1,8 @@
 """Applies plans in processes of their own, which kill themselves. A program: each line of its input is a task as JSON.
 
 It forks for each task, since the start of Python takes longer than an application. The child kills itself by SIGKILL before
-its operation of that number, so at any point: within a pipeline, and between the deletion of a queue and its declaration.
+its operation of that number, so at any point: within a pipeline, and between the deletion of a queue and its declaration. Or it dies at a
+`PlacedDeath`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from placed_death import PlacedDeath, die_at
+
 from rabbit_chx import AsyncBroker, Broker, HashRing, Topology
-from rabbit_chx.broker import aio_pika_connection, message_carrier, pika_connection
+from rabbit_chx.broker import aio_pika_connection, pika_connection
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
 
@@ -52,6 +55,25 @@ class DyingApplier:
             before: the number of the operation, the lock being 0.
             client: ``pika`` or ``aio-pika``.
         """
+        return self._told(wanted, {"before": before, "client": client}) is not None
+
+    def died(
+        self, wanted: Topology, death: PlacedDeath, client: str = "pika", hand_over: str = "parked"
+    ) -> int:
+        """Apply until a step, which must be reached; return how many parked messages are there twice then.
+
+        Args:
+            wanted: what is wanted.
+            death: the step.
+            client: ``pika`` or ``aio-pika``.
+            hand_over: how slots change hands.
+        """
+        told = self._told(wanted, {"death": asdict(death), "client": client, "hand_over": hand_over})
+        assert told is not None, f"it did not come to {death}"
+        return told
+
+    def _told(self, wanted: Topology, how: dict[str, Any]) -> int | None:
+        """Return what the process that died has told; None where it did not die."""
         broker = self.site.broker
         assert broker.ring_via is not None
         task = {
@@ -59,16 +81,15 @@ class DyingApplier:
             "management_url": broker.management_url,
             "source": self.site.source,
             "wanted": wanted.to_toml(),
-            "before": before,
-            "client": client,
+            **how,
         }
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(task) + "\n")
         self.process.stdin.flush()
-        status = json.loads(self.process.stdout.readline())
+        status, told = json.loads(self.process.stdout.readline())
         assert status in (0, signal.SIGKILL), "the application failed; its error is on stderr"
-        return bool(status)
+        return int(told) if status else None
 
 
 @contextmanager
@@ -113,29 +134,26 @@ def _die_before(number: int) -> None:
             counted()
         return answer(self, request)
 
-    copy = message_carrier._Copies.publish
-
-    def of_carrier(self: Any, *message: Any) -> None:
-        counted()
-        copy(self, *message)
-
-    message_carrier._Copies.publish = of_carrier  # type: ignore[method-assign,assignment]
     pika_connection._call, aio_pika_connection._call = by_pika, by_aio_pika
     Management.answer = by_http  # type: ignore[method-assign]
 
 
-def _apply(task: dict[str, Any]) -> None:
+def _apply(task: dict[str, Any], told: int) -> None:
     wanted = Topology.from_toml(task["wanted"])
     arguments = task["url"], task["management_url"], task["source"]
-    _die_before(task["before"])
+    allowed = {"allow_moved": 1.0, "allow_delete": True, "hand_over": task.get("hand_over", "parked")}
+    if "death" in task:
+        die_at(PlacedDeath(**task["death"]), told)
+    else:
+        _die_before(task["before"])
     if task["client"] == "pika":
         with Broker(*arguments) as broker:
-            broker.apply(plan(wanted, broker.topology()), allow_moved=1.0, allow_delete=True)
+            broker.apply(plan(wanted, broker.topology()), **allowed)
         return
 
     async def applied() -> None:
         async with AsyncBroker(*arguments) as broker:
-            await broker.apply(plan(wanted, await broker.topology()), allow_moved=1.0, allow_delete=True)
+            await broker.apply(plan(wanted, await broker.topology()), **allowed)
 
     asyncio.run(applied())
 
@@ -145,13 +163,16 @@ def _main() -> None:
     for one, other in pairwise(rings):  # what is worked out here once, no child has to
         one.share_moved(other)
     for line in sys.stdin:
+        listened, told = os.pipe()
         pid = os.fork()
         if not pid:
             signal.alarm(_TIMEOUT_S)
-            _apply(json.loads(line))
+            _apply(json.loads(line), told)
             os._exit(0)
         _, status = os.waitpid(pid, 0)
-        sys.stdout.write(f"{status}\n")
+        os.close(told)
+        with os.fdopen(listened) as said:
+            sys.stdout.write(json.dumps([status, said.read() or 0]) + "\n")
         sys.stdout.flush()
 
 

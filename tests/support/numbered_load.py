@@ -1,8 +1,14 @@
-"""Numbered messages, published by a thread while something else happens, and where each of them is afterwards."""
+"""Numbered messages, published by a process while something else happens, and where each of them is afterwards.
+
+It is a process of its own, so that what the test does meanwhile does not slow it down. A program: it publishes until its input ends.
+"""
 
 from __future__ import annotations
 
-import threading
+import json
+import select
+import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -21,48 +27,34 @@ _AT_ONCE = 20
 _KEYS = 500
 #: A header that a client reads and writes with another type: bytes that are no text.
 _HEADERS = {"raw": b"\xff\xfe"}
+_TIMEOUT_S = 60
 
 
 class NumberedLoad:
-    """What was published. Each key's messages are numbered from 0.
+    """What was published. Each key's messages are numbered from 0. All is known when the block has ended.
 
     Attributes:
-        sent: how many messages each key has.
+        count: how many messages there are.
         returned: how many messages the broker returned.
+        seconds: how long it took to publish them.
     """
 
     def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
+        self.count = 0
         self.returned = 0
+        self.seconds = 0.0
 
     @property
-    def count(self) -> int:
-        """How many messages there are."""
-        return sum(self.sent.values())
+    def sent(self) -> dict[str, int]:
+        """How many messages each key has."""
+        rounds, rest = divmod(self.count, _KEYS)
+        counts = {f"k{key}": rounds + (key < rest) for key in range(_KEYS)}
+        return {key: count for key, count in counts.items() if count}
 
-    def _publish(self, url: str, exchange: str, per_s: float, stop: threading.Event) -> None:
-        with pika.BlockingConnection(pika_parameters(url)) as connection:
-            channel = connection.channel()
-            channel.add_on_return_callback(lambda *_: self._count_return())
-            began = time.monotonic()
-            while not stop.is_set():
-                for _ in range(_AT_ONCE):
-                    key = f"k{self.count % _KEYS}"
-                    body = f"{key} {self.sent[key]}".encode()
-                    channel.basic_publish(
-                        exchange,
-                        key,
-                        body,
-                        pika.BasicProperties(headers=_HEADERS, delivery_mode=2),
-                        mandatory=True,
-                    )
-                    self.sent[key] += 1
-                connection.sleep(max(0.0, self.count / per_s - (time.monotonic() - began)))
-            channel.queue_declare("", exclusive=True)  # returns come before its answer
-            connection.process_data_events(0)
-
-    def _count_return(self) -> None:
-        self.returned += 1
+    @property
+    def per_s(self) -> float:
+        """How many messages per second there were."""
+        return self.count / self.seconds
 
     def found(self, url: str, queues: Iterable[str]) -> Counter[str]:
         """Take all messages out of queues; return how often each is there. Exchange, key and headers are as they were."""
@@ -95,12 +87,53 @@ def numbered_load(url: str, exchange: str = "events", per_s: float = 2000) -> It
         exchange: where to.
         per_s: messages per second.
     """
-    load, stop = NumberedLoad(), threading.Event()
-    thread = threading.Thread(target=load._publish, args=(url, exchange, per_s, stop))
-    thread.start()
-    try:
-        yield load
-    finally:
-        stop.set()
-        thread.join(60)
-    assert not thread.is_alive()
+    load = NumberedLoad()
+    command = [sys.executable, __file__, url, exchange, str(per_s)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            yield load
+            said, _ = process.communicate(timeout=_TIMEOUT_S)
+        finally:
+            process.kill()
+    load.count, load.returned, load.seconds = json.loads(said)
+
+
+def _publish(url: str, exchange: str, per_s: float) -> None:
+    returned = 0
+
+    def count_return(*_: object) -> None:
+        nonlocal returned
+        returned += 1
+
+    properties = pika.BasicProperties(headers=_HEADERS, delivery_mode=2)
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        channel.add_on_return_callback(count_return)
+        began = time.monotonic()
+        count = 0
+        _say("begun")
+        ended = select.poll()
+        ended.register(sys.stdin, select.POLLHUP)
+        while not ended.poll(0):
+            for _ in range(_AT_ONCE):
+                key, number = count % _KEYS, count // _KEYS
+                channel.basic_publish(
+                    exchange, f"k{key}", f"k{key} {number}".encode(), properties, mandatory=True
+                )
+                count += 1
+            connection.sleep(max(0.0, count / per_s - (time.monotonic() - began)))
+        seconds = time.monotonic() - began
+        channel.queue_declare("", exclusive=True)  # returns come before its answer
+        connection.process_data_events(0)
+    _say(json.dumps([count, returned, seconds]))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _publish(sys.argv[1], sys.argv[2], float(sys.argv[3]))

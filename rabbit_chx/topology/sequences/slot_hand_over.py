@@ -1,7 +1,7 @@
 """A slot changes hands: from one queue to another, behind a ring that stays as it is.
 
-*parked*: the slot is unbound from one queue and bound to the other in one flight. What comes between is parked, and published
-once more then. Nothing is lost or doubled. A parked message may be overtaken by later ones with its key.
+*parked*: the slot is unbound from one queue, and bound to the other as soon as the broker has answered. What comes between is parked,
+and published once more then. Nothing is lost or doubled. A parked message may be overtaken by later ones with its key.
 
 *in-order*: the consumers of both queues help, which are members of a group. The old queue is read up to a marker before the new
 one gets anything, and what came meanwhile is read out of the parking queue first. So no message is overtaken.
