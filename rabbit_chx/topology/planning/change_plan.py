@@ -128,7 +128,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         *objects.refusals,
         *(refusal for work in rings.values() for refusal in work.refusals),
         *(impossible_ring(name, None) for name in {**impossible, **found}),
-        *_absent(changes, known),
+        *_absent(changes, known, {slot: name for name, one in layouts.items() for slot in one.names.slots}),
         *(
             replacement(*pair)
             for pair in objects.replaced
@@ -204,8 +204,16 @@ def _cluster_refusals(
         yield unknown_cluster(wanted.cluster)
 
 
-def _absent(changes: tuple[PlannedChange, ...], known: frozenset[Destination]) -> Iterator[PlanRefusal]:
-    """Yield a refusal for each end of a binding that does not exist."""
+def _absent(
+    changes: tuple[PlannedChange, ...], known: frozenset[Destination], slots: Mapping[str, str]
+) -> Iterator[PlanRefusal]:
+    """Yield a refusal for each end of a binding that does not exist; of a queue of slots, one for their exchange.
+
+    Args:
+        changes: the changes, in order.
+        known: what is there before them.
+        slots: the exchange of each slot.
+    """
     there = set(known)
     for change in changes:
         subject = change.subject
@@ -216,9 +224,15 @@ def _absent(changes: tuple[PlannedChange, ...], known: frozenset[Destination]) -
         elif change.action == "bind":
             source = ExchangeRef(subject.source)
             if source not in there and not subject.source.startswith(_BROKERS_OWN):
-                yield absent_destination(source, subject.source, is_source=True)
+                yield absent_destination(source, "bindings of it are wanted")
             if subject.destination not in there and not _is_brokers_own(subject.destination):
-                yield absent_destination(subject.destination, subject.source)
+                exchange = slots.get(subject.source)
+                wanted = (
+                    f"{subject.source} is to be bound to it"
+                    if exchange is None
+                    else f"it is to have slots of {exchange}"
+                )
+                yield absent_destination(subject.destination, wanted)
 
 
 def _is_brokers_own(destination: Destination) -> bool:

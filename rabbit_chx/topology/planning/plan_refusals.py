@@ -280,18 +280,16 @@ def different_external_ring(exchange: str) -> PlanRefusal:
     )
 
 
-def absent_destination(destination: Destination, source: str, *, is_source: bool = False) -> PlanRefusal:
+def absent_destination(destination: Destination, wanted: str) -> PlanRefusal:
     """Return the refusal of a binding one end of which does not exist.
 
     Args:
         destination: what is not there: a queue's name or an ExchangeRef.
-        source: the exchange that it would be bound to.
-        is_source: whether it is the source itself that is not there.
+        wanted: what it is wanted for, as a clause.
     """
     what = f"queue {destination}" if isinstance(destination, str) else str(destination)
-    end = "bindings of it are wanted" if is_source else f"{source} is to be bound to it"
     return PlanRefusal(
-        f"{what} is neither in the topology nor on the broker, and {end}: declare it, or correct the name"
+        f"{what} is neither in the topology nor on the broker, and {wanted}: declare it, or correct the name"
     )
 
 

@@ -142,6 +142,13 @@ def test_more_than_may_move_is_refused_in_slots() -> None:
     assert made.refused(allow_moved=float(refusal.allow_with.split()[1])) == ()
 
 
+def test_a_member_that_is_not_declared_is_told_once() -> None:
+    members = '[{ queue = "events.{1..2}" }, { queue = "evnts.3" }]'
+    made = plan(slotted(8, members, "events.{1..2}"), Topology())
+    says = "queue evnts.3 is neither in the topology nor on the broker, and it is to have slots of events: declare it, or correct the name"
+    assert [(one.says, one.allow_with) for one in made.refusals] == [(says, None)]
+
+
 def test_a_queue_that_leaves_gives_its_slots_away_first() -> None:
     live = live_of(slotted(8, _FOUR))
     wanted = replace(slotted(8, '[{ queue = "events.{1..3}" }]', "events.{1..3}"), owns=("events.*",))
