@@ -16,7 +16,8 @@
     }
 
 A member of a ring is written as in a topology file, its weight as the text of the binding key. The old queue of a slot is null
-where there is none, or several; the new one likewise.
+where there is none, or several; the new one likewise. The proposal ``slots`` has three fields more, as `SlotForecast` has them:
+``slots``, ``moved_by_next`` and ``moved_by_leaving``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
     from rabbit_chx.topology.planning.planned_change import PlannedChange
     from rabbit_chx.topology.planning.ring_plan import RingPlan
+    from rabbit_chx.topology.planning.ring_proposals import RingProposal
 
 __all__ = ["change_entry", "plan_as_json", "ring_entries"]
 
@@ -92,16 +94,24 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
         "exchange": ring.exchange,
         "moved": ring.moved,
         "moved_at_worst": ring.moved_at_worst,
-        "proposals": [
-            {
-                "strategy": one.strategy,
-                "moved": one.moved,
-                "moved_at_worst": one.moved_at_worst,
-                "ring": ring_entries(one.ring),
-            }
-            for one in ring.proposals
-        ],
+        "proposals": [_proposal(one) for one in ring.proposals],
     }
     if ring.hands is not None:
         entry["handed_over"] = [one._asdict() for one in ring.hands.handed_over]
+    return entry
+
+
+def _proposal(one: RingProposal) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "strategy": one.strategy,
+        "moved": one.moved,
+        "moved_at_worst": one.moved_at_worst,
+        "ring": ring_entries(one.ring),
+    }
+    if one.forecast is not None:
+        entry |= {
+            "slots": one.forecast.slots,
+            "moved_by_next": one.forecast.moved_by_next,
+            "moved_by_leaving": one.forecast.moved_by_leaving,
+        }
     return entry

@@ -5,22 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.objects import RingMember
 from rabbit_chx.topology.planning.ring_movement import Movement
 from rabbit_chx.topology.planning.ring_orders import fewest_steps_order, least_moving_order
 from rabbit_chx.topology.planning.ring_steps import ring_walks
+from rabbit_chx.topology.planning.slot_forecast import slot_forecast
 from rabbit_chx.topology.planning.walk_figures import best_walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology.planning.slot_forecast import SlotForecast
 
 __all__ = ["RingProposal", "Strategy", "arranged_members", "proposals_of", "slot_proposals"]
 
 Strategy: TypeAlias = Literal[
-    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "fixed-partitions"
+    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "fixed-partitions"
 ]
 
 _LEAST_PARTITIONS = 16
@@ -37,6 +40,8 @@ class RingProposal:
         moved_at_worst: the same at the worst moment between the steps.
         ring: the members in their order.
         says: what it is, and what it costs, in words.
+        forecast: of the proposal ``slots``, how many there are, and what later changes move; else None. `ring` is who shares
+            them.
     """
 
     strategy: Strategy
@@ -44,6 +49,7 @@ class RingProposal:
     moved_at_worst: float
     ring: tuple[RingMember, ...]
     says: str
+    forecast: SlotForecast | None = None
 
 
 def proposals_of(
@@ -89,6 +95,9 @@ def proposals_of(
             "messages between the two calls are there twice"
         )
         found.append(RingProposal("new-exchange", moved, moved, wanted, says))
+    forecast = slot_forecast(exchange, live, bound, wanted)
+    if forecast is not None:
+        found.append(_slots(forecast))
     if len(wanted) <= _MOST_PARTITIONS // 2:
         found.append(_fixed_partitions(exchange, live, len(wanted)))
     return tuple(found)
@@ -140,6 +149,19 @@ def _figures_of(
     except InputError:
         return None
     return None if best is None else best[1][:2]
+
+
+def _slots(forecast: SlotForecast) -> RingProposal:
+    """Return slots in the place of the ring."""
+    later = (
+        f"one more queue of weight {forecast.next_weight} moves {percent(forecast.moved_by_next)} of the keys"
+    )
+    if forecast.moved_by_leaving is not None:
+        later += f", and a queue that goes at most {percent(forecast.moved_by_leaving)}"
+    says = f"slots = {forecast.slots} with the same queues as members, in the place of ring: keys move once, and after that {later}"
+    return RingProposal(
+        "slots", forecast.moved, forecast.moved_at_worst, forecast.members, says, forecast=forecast
+    )
 
 
 def _fixed_partitions(exchange: str, live: HashRing, consumers: int) -> RingProposal:

@@ -41,6 +41,8 @@ def test_the_format() -> None:
     assert [one["strategy"] for one in ring["proposals"]][:2] == ["as-written", "least-moving-order"]
     assert list(ring["proposals"][0]) == ["strategy", "moved", "moved_at_worst", "ring"]
     assert ring["proposals"][0]["ring"] == [{"queue": "b", "weight": "1"}, {"queue": "a", "weight": "1"}]
+    slots = next(one for one in ring["proposals"] if one["strategy"] == "slots")
+    assert list(slots)[4:] == ["slots", "moved_by_next", "moved_by_leaving"]
     (refusal,) = document["refusals"]
     assert list(refusal) == ["says", "allow_with"]
     assert refusal["allow_with"].startswith("--allow-moved ")
