@@ -77,16 +77,16 @@ def slot_forecast(
         return None
     members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
     owners = {ExchangeRef(slot): queue for slot, queue in owners_of_slots(names, members, live, {}).items()}
+    table = SlotTable(HashRing.from_buckets(names.refs, live.release), owners)
     movement = Movement(live)
-    movement.renamed({**owners})
+    movement.renamed({slot: table.queue_of(slot) for slot in table.slots})
     try:
-        best = best_walk(live, bound, [RingMember(slot) for slot in owners], (), movement)
+        best = best_walk(live, bound, [RingMember(slot) for slot in table.slots], (), movement)
     except InputError:
         return None
     if best is None:
         return None
     moved, at_worst, _ = best[1]
-    table = SlotTable(HashRing.from_buckets(names.refs, live.release), owners)
     shares = table.ring.shares()
 
     def moved_by(weights: Mapping[str, int]) -> float:
