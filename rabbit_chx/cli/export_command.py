@@ -19,7 +19,7 @@ from rabbit_chx.rendering import Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.reached import reached_from
 from rabbit_chx.topology.shards import without_shards
-from rabbit_chx.topology.slots.folding import folded
+from rabbit_chx.topology.slots.folding import folded, not_folded
 from rabbit_chx.topology.slots.lowering import laid_out
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def export(
     if source is None:
         _say_what_is_missed(topology)
     if format_ == "toml":
-        return Outcome(output, TopologyText(folded(topology).to_toml()))
+        return Outcome(output, TopologyText(_with_slots(topology).to_toml()))
     topology = _laid_out(topology, format_)
     if not no_rings:
         _warn_of_order(topology, format_)
@@ -194,6 +194,13 @@ def _without_exclusive(topology: Topology) -> Topology:
         bindings=tuple(one for one in topology.bindings if one.destination not in gone),
         left_out=(*topology.left_out, *said),
     )
+
+
+def _with_slots(topology: Topology) -> Topology:
+    """Return a topology with `slots` where they say what is there, and say on stderr what keeps others plain."""
+    for exchange, why in not_folded(topology).items():
+        say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
+    return folded(topology)
 
 
 def _laid_out(topology: Topology, format_: str) -> Topology:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import zip_longest
 from math import gcd
 from typing import TYPE_CHECKING
 
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember, order_of_name
+from rabbit_chx.topology.planning.planned_change import fields_between, name_of
 from rabbit_chx.topology.slots.lowering import SlotLayout, laid_out
 from rabbit_chx.topology.slots.slot_names import SlotNames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from rabbit_chx.routing import Place
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition
 
-__all__ = ["folded"]
+__all__ = ["folded", "not_folded"]
 
 
 def folded(live: Topology) -> Topology:
@@ -29,46 +33,114 @@ def folded(live: Topology) -> Topology:
     Args:
         live: what is there.
     """
+    return _folded(live)[0]
+
+
+def not_folded(live: Topology) -> dict[str, str]:
+    """Return the exchanges whose slots stay plain objects, each with what keeps them from being folded, in words.
+
+    Args:
+        live: what is there.
+    """
+    return _folded(live)[1]
+
+
+def _folded(live: Topology) -> tuple[Topology, dict[str, str]]:
     of_source: dict[str, list[BindingDefinition]] = {}
     for binding in live.bindings:
         of_source.setdefault(binding.source, []).append(binding)
-    layouts = [
-        layout for exchange in live.exchanges if (layout := _layout_of(exchange, live, of_source)) is not None
-    ]
+    layouts: list[SlotLayout] = []
+    plain: dict[str, str] = {}
+    for exchange in live.exchanges:
+        if _has_a_slot(exchange):
+            try:
+                layouts.append(_layout_of(exchange, live, of_source))
+            except _NotFoldableError as error:
+                plain[exchange.name] = str(error)
     found = _without(live, layouts) if layouts else live
-    return found if laid_out(found, live) == live else live
+    if laid_out(found, live) == live:
+        return found, plain
+    return live, plain | {one.exchange.name: "no file would say exactly what is there" for one in layouts}
+
+
+class _NotFoldableError(Exception):
+    """What differs from an exchange with slots."""
+
+
+def _has_a_slot(exchange: ExchangeDefinition) -> bool:
+    """Return whether it is a hash exchange with a member that is named as a slot of its own."""
+    prefix = SlotNames(exchange.name, 1).prefix
+    return exchange.type == HASH_EXCHANGE and any(
+        isinstance(one.destination, ExchangeRef)
+        and one.destination.name.startswith(prefix)
+        and one.destination.name.removeprefix(prefix).isdigit()
+        for one in exchange.ring or ()
+    )
 
 
 def _layout_of(
     exchange: ExchangeDefinition, live: Topology, of_source: dict[str, list[BindingDefinition]]
-) -> SlotLayout | None:
-    """Return the slots that an exchange is made of; None if anything is not as it has to be."""
-    if exchange.type != HASH_EXCHANGE or not exchange.ring:
-        return None
-    names = SlotNames(exchange.name, len(exchange.ring))
+) -> SlotLayout:
+    """Return the slots that an exchange is made of.
+
+    Raises:
+        _NotFoldableError: something is not as it has to be.
+    """
+    members = exchange.ring or ()
+    names = SlotNames(exchange.name, len(members))
     ring = live.rings.get(exchange.name)
-    if exchange.ring != tuple(map(RingMember, names.refs)) or (ring and ring.buckets != names.refs):
-        return None
+    if ring is not None:
+        _check_order("bucket", ring.buckets, names.refs)
+    _check_order("member", [one.destination for one in members], names.refs)
+    if unlike := [one for one in members if one != RingMember(one.destination)]:
+        raise _NotFoldableError(f"{unlike[0].destination} is not bound with the key 1 and no arguments")
     owners = _owners(names, of_source)
-    if owners is None or live.queue(names.park) is None:
-        return None
+    if live.queue(names.park) is None:
+        raise _NotFoldableError(f"queue {names.park} is not there")
     plain = SlotLayout(exchange, names, owners)
-    there = {one.name: one for one in live.exchanges}
-    if any(there.get(one.name) != one for one in plain.exchanges()):
-        return None
-    if any(of_source.get(one.source) != [one] for one in plain.bindings()):
-        return None
+    exchanges = {one.name: one for one in live.exchanges}
+    for one in plain.exchanges():
+        if exchanges.get(one.name) != one:
+            raise _NotFoldableError(_difference(exchanges.get(one.name), one))
+    for binding in plain.bindings():
+        others = [one for one in of_source.get(binding.source, ()) if one != binding]
+        if others:
+            raise _NotFoldableError(f"there is the binding {name_of(others[0])}")
+        if binding.source not in of_source:
+            raise _NotFoldableError(f"there is no binding {name_of(binding)}")
     shared = replace(exchange, ring=None, slots=names.count, members=_members(owners.values()))
     return SlotLayout(shared, names, owners)
 
 
-def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> dict[str, str] | None:
-    """Return the queue of each slot; None if one has none or several."""
+def _check_order(what: str, there: Sequence[Place], wanted: Sequence[ExchangeRef]) -> None:
+    for number, (place, slot) in enumerate(zip_longest(there, wanted)):
+        if place == slot:
+            continue
+        if number >= len(there):
+            raise _NotFoldableError(f"its ring has no {what} {number}, which is that of {slot}")
+        meant = f"not {slot}" if slot is not None else "and the slots end before it"
+        raise _NotFoldableError(f"{what} {number} of its ring is {place or 'a hole'}, {meant}")
+
+
+def _difference(there: ExchangeDefinition | None, wanted: ExchangeDefinition) -> str:
+    if there is None:
+        return f"exchange {wanted.name} is not there"
+    fields = ", ".join(field.field for field in fields_between(there, wanted)) or "owner"
+    return f"exchange {wanted.name} is not as a slot has it: {fields} differs"
+
+
+def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> dict[str, str]:
+    """Return the queue of each slot.
+
+    Raises:
+        _NotFoldableError: one has none or several.
+    """
     owners: dict[str, str] = {}
     for slot in names.slots:
         places = [binding.destination for binding in of_source.get(slot, ())]
         if len(places) != 1 or not isinstance(places[0], str):
-            return None
+            has = " and ".join(map(str, places)) or "no queue"
+            raise _NotFoldableError(f"{slot} is bound to {has}")
         owners[slot] = places[0]
     return owners
 

@@ -24,10 +24,15 @@ class SlotNames:
     count: int
 
     @property
+    def prefix(self) -> str:
+        """What the name of each slot exchange begins with; its number follows."""
+        return f"{self.exchange}.slot."
+
+    @property
     def slots(self) -> tuple[str, ...]:
         """The names of the slot exchanges, in the order of the ring."""
         width = max(_LEAST_WIDTH, len(str(self.count - 1)))
-        return tuple(f"{self.exchange}.slot.{number:0{width}d}" for number in range(self.count))
+        return tuple(f"{self.prefix}{number:0{width}d}" for number in range(self.count))
 
     @property
     def refs(self) -> tuple[ExchangeRef, ...]:

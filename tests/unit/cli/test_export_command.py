@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from slot_files import live_of, slotted
 
 from rabbit_chx import Topology
 
@@ -48,6 +50,23 @@ def test_only_what_an_exchange_reaches(exported: Callable[..., tuple[int, str, s
     assert [one.name for one in found.exchanges] == ["orders"]
     assert exported("--exchange", "order")[2] == (
         "rabbit-chx: there is no exchange order: did you mean orders?\n"
+    )
+
+
+def test_why_slots_stay_plain_is_told(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    live = live_of(slotted(4, '[{ queue = "events.1" }]', "events.1"))
+    path = tmp_path / "plain.toml"
+    path.write_text(live.to_toml())
+    code, out, errors = ran("topology", "export", "--from", str(path))
+    assert (code, errors) == (0, "")
+    assert "slots = 4" in out
+    left = tuple(one for one in live.bindings if one.source != "events.slot.02")
+    path.write_text(replace(live, bindings=left).to_toml())
+    code, out, errors = ran("topology", "export", "--from", str(path))
+    assert code == 0
+    assert "slots =" not in out
+    assert errors == (
+        "rabbit-chx: the slots of events are written as plain exchanges and bindings: events.slot.02 is bound to no queue\n"
     )
 
 

@@ -12,7 +12,7 @@ from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.topology import BindingDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.slots.folding import folded
+from rabbit_chx.topology.slots.folding import folded, not_folded
 from rabbit_chx.topology.slots.lowering import laid_out
 
 if TYPE_CHECKING:
@@ -69,6 +69,14 @@ def _with_ring(live: Topology, numbers: list[int]) -> Topology:
     return changed.with_rings({"events": HashRing.from_buckets(ring)})
 
 
+def _slot(number: int) -> ExchangeRef:
+    return ExchangeRef(f"events.slot.{number:02d}")
+
+
+def _refs(count: int) -> tuple[RingMember, ...]:
+    return tuple(RingMember(_slot(number)) for number in range(count))
+
+
 def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
     return replace(
         live,
@@ -80,29 +88,96 @@ def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
 
 
 @pytest.mark.parametrize(
-    "deviate",
+    ("deviate", "why"),
     [
-        lambda live: _with_binding(live, BindingDefinition("events.slot.03", "events.4")),
-        lambda live: _with_binding(live, BindingDefinition("events.slot.03", ExchangeRef("events.park"))),
-        lambda live: _with_binding(live, BindingDefinition("events.park", "events.1")),
-        lambda live: _without_binding(live, "events.slot.03"),
-        lambda live: _without_binding(live, "events.park"),
-        lambda live: _with_ring(live, [1, 0, 2, 3, 4, 5, 6, 7]),
-        lambda live: _with_ring(live, [0, 1, 2, 3, 4, 5, 5]),
-        lambda live: live.with_rings({"events": HashRing.from_buckets([ExchangeRef("events.slot.00")])}),
-        lambda live: _with_exchange(live, "events.slot.05", arguments={}),
-        lambda live: _with_exchange(live, "events.slot.05", internal=False),
-        lambda live: _with_exchange(live, "events.slot.05", type="topic"),
-        lambda live: _with_exchange(live, "events.park", durable=False),
-        lambda live: replace(
-            live, exchanges=tuple(one for one in live.exchanges if one.name != "events.park")
+        (
+            lambda live: _with_binding(live, BindingDefinition("events.slot.03", "events.4")),
+            "events.slot.03 is bound to events.2 and events.4",
         ),
-        lambda live: replace(live, queues=tuple(one for one in live.queues if one.name != "events.park")),
+        (
+            lambda live: _with_binding(live, BindingDefinition("events.slot.03", ExchangeRef("events.park"))),
+            "events.slot.03 is bound to events.2 and exchange events.park",
+        ),
+        (
+            lambda live: _with_binding(live, BindingDefinition("events.park", "events.1")),
+            "there is the binding events.park -> events.1",
+        ),
+        (
+            lambda live: _without_binding(live, "events.slot.03"),
+            "events.slot.03 is bound to no queue",
+        ),
+        (
+            lambda live: _without_binding(live, "events.park"),
+            "there is no binding events.park -> events.park",
+        ),
+        (
+            lambda live: _with_ring(live, [1, 0, 2, 3, 4, 5, 6, 7]),
+            "bucket 0 of its ring is exchange events.slot.01, not exchange events.slot.00",
+        ),
+        (
+            lambda live: _with_ring(live, [0, 1, 2, 3, 4, 5, 5]),
+            "bucket 6 of its ring is exchange events.slot.05, not exchange events.slot.06",
+        ),
+        (
+            lambda live: live.with_rings({"events": HashRing.from_buckets([ExchangeRef("events.slot.00")])}),
+            "its ring has no bucket 1, which is that of exchange events.slot.01",
+        ),
+        (
+            lambda live: live.with_rings({"events": HashRing.from_buckets([])}),
+            "its ring has no bucket 0, which is that of exchange events.slot.00",
+        ),
+        (
+            lambda live: _with_exchange(live, "events", ring=_refs(7)),
+            "bucket 7 of its ring is exchange events.slot.07, and the slots end before it",
+        ),
+        (
+            lambda live: _with_exchange(
+                replace(live, rings={}), "events", ring=(*_refs(7), RingMember("events.1"))
+            ),
+            "member 7 of its ring is events.1, not exchange events.slot.07",
+        ),
+        (
+            lambda live: _with_exchange(live, "events", ring=(*_refs(7), RingMember(_slot(7), "01"))),
+            "exchange events.slot.07 is not bound with the key 1 and no arguments",
+        ),
+        (
+            lambda live: _with_exchange(live, "events.slot.05", arguments={}),
+            "exchange events.slot.05 is not as a slot has it: arguments.alternate-exchange differs",
+        ),
+        (
+            lambda live: _with_exchange(live, "events.slot.05", internal=False),
+            "exchange events.slot.05 is not as a slot has it: internal differs",
+        ),
+        (
+            lambda live: _with_exchange(live, "events.slot.05", type="topic"),
+            "exchange events.slot.05 is not as a slot has it: type differs",
+        ),
+        (
+            lambda live: _with_exchange(live, "events.park", durable=False),
+            "exchange events.park is not as a slot has it: durable differs",
+        ),
+        (
+            lambda live: replace(
+                live, exchanges=tuple(one for one in live.exchanges if one.name != "events.park")
+            ),
+            "exchange events.park is not there",
+        ),
+        (
+            lambda live: replace(live, queues=tuple(one for one in live.queues if one.name != "events.park")),
+            "queue events.park is not there",
+        ),
     ],
 )
-def test_whatever_differs_stays_plain(deviate: Callable[[Topology], Topology]) -> None:
+def test_whatever_differs_stays_plain_and_is_named(deviate: Callable[[Topology], Topology], why: str) -> None:
     live = deviate(_live())
     assert folded(live) is live
+    assert not_folded(live) == {"events": why}
+
+
+def test_what_has_no_slots_needs_no_reason() -> None:
+    text = '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{ queue = "a" }, { exchange = "b" }]'
+    assert not_folded(Topology.from_toml(text)) == {}
+    assert not_folded(_live()) == {}
 
 
 def test_a_slot_exchange_that_is_no_member_stays_beside_the_others() -> None:
@@ -126,6 +201,7 @@ def test_one_that_differs_does_not_keep_another_from_being_folded() -> None:
     )
     found = folded(_without_binding(live, "orders.slot.02"))
     assert [e.name for e in found.exchanges if e.slots is not None] == ["events"]
+    assert list(not_folded(_without_binding(live, "orders.slot.02"))) == ["orders"]
     assert [e.name for e in folded(live).exchanges] == ["events", "orders"]
 
 
