@@ -11,6 +11,7 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
 from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.slots.doubled_slots import one_queue_each
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +45,7 @@ def owners_of_slots(
 ) -> dict[str, str]:
     """Return the queue of each slot, in the order of the slots.
 
-    A slot keeps the queue that it has, as far as the weights let it. A slot that nobody has goes to the queue that has most of
+    A slot keeps the queue that it has, or one of several, as far as the weights let it. No other owners move fewer slots. A slot that nobody has goes to the queue that has most of
     its keys now, as far as the weights let it.
 
     Args:
@@ -59,7 +60,7 @@ def owners_of_slots(
     if any(member.slots is not None for member in members):
         return _as_listed(names, members)
     weights = {str(member.destination): weight_of(*member.binding) for member in members}
-    there = {slot: bound[slot][0] for slot in names.slots if bound.get(slot)}
+    there = one_queue_each(names.slots, bound, weights)
     counts = slot_counts(names.count, weights, Counter(there.values()))
     owners, left = kept_slots(names.slots, there, counts)
     free = [slot for slot in names.slots if slot not in owners]
