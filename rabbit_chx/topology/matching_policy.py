@@ -13,13 +13,16 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects import ExchangeDefinition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rabbit_chx.routing import Destination
     from rabbit_chx.topology.argument_table import ArgumentValue
-    from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import PolicyDefinition, QueueDefinition
 
-__all__ = ["policy_matches", "setting_of"]
+__all__ = ["SHARDS_PER_NODE", "applying_policy", "policy_matches", "setting_of"]
 
+#: The key of a policy that shards an exchange.
+SHARDS_PER_NODE = "shards-per-node"
 _OF_QUEUES = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 
 
@@ -46,7 +49,9 @@ def policy_matches(
         return None
 
 
-def setting_of(one: ExchangeDefinition | QueueDefinition, argument: str, topology: Topology) -> ArgumentValue:
+def setting_of(
+    one: ExchangeDefinition | QueueDefinition, argument: str, policies: Iterable[PolicyDefinition]
+) -> ArgumentValue:
     """Return what an argument, or else the policy that applies, sets; None if neither does.
 
     A policy whose pattern Python cannot read does not count.
@@ -54,18 +59,30 @@ def setting_of(one: ExchangeDefinition | QueueDefinition, argument: str, topolog
     Args:
         one: the exchange or the queue.
         argument: the name of the argument. The key of a policy is the same without ``x-``.
-        topology: the topology, whose policies are looked at.
+        policies: the policies that are there.
     """
     found: ArgumentValue
     if argument in one.arguments:
         found = one.arguments[argument]
         return found
+    policy = applying_policy(one, policies)
+    if policy is None:
+        return None
+    found = policy.definition.get(argument.removeprefix("x-"))
+    return found
+
+
+def applying_policy(
+    one: ExchangeDefinition | QueueDefinition, policies: Iterable[PolicyDefinition]
+) -> PolicyDefinition | None:
+    """Return the policy that applies; None if none does. A policy whose pattern Python cannot read does not count.
+
+    Args:
+        one: the exchange or the queue.
+        policies: the policies that are there.
+    """
     is_exchange = isinstance(one, ExchangeDefinition)
     place: Destination = ExchangeRef(one.name) if is_exchange else one.name
     type_ = None if is_exchange else one.type
-    matching = [policy for policy in topology.policies if policy_matches(policy, place, type_)]
-    if not matching:
-        return None
-    best = max(matching, key=lambda policy: policy.priority)
-    found = best.definition.get(argument.removeprefix("x-"))
-    return found
+    matching = [policy for policy in policies if policy_matches(policy, place, type_)]
+    return max(matching, key=lambda policy: policy.priority, default=None)

@@ -6,16 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing.sharding import ShardName
-from rabbit_chx.topology.matching_policy import setting_of
+from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE, setting_of
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 
-__all__ = ["SHARDS_PER_NODE", "is_sharded", "kept_shards", "shard_binding", "without_shards"]
-
-#: The key of a policy that shards an exchange.
-SHARDS_PER_NODE = "shards-per-node"
+__all__ = ["is_sharded", "kept_shards", "shard_binding", "without_shards"]
 
 
 def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
@@ -25,7 +22,7 @@ def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
         exchange: the exchange.
         topology: the topology.
     """
-    return setting_of(exchange, SHARDS_PER_NODE, topology) is not None
+    return setting_of(exchange, SHARDS_PER_NODE, topology.policies) is not None
 
 
 def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str]:

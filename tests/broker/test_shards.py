@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 from both_brokers import BOTH_BROKERS
-from exchange_types import FANOUT
+from exchange_types import CHX, FANOUT
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError
+from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError, PlanRefusedError
 from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.topology import Topology, check, plan
 
@@ -137,3 +137,40 @@ def test_the_command_shows_them(
     said = capsys.readouterr()
     assert "[[queues]]" not in said.out
     assert "left out: 1 shard of images: the plugin rabbitmq_sharding makes them" in said.err
+
+
+HASHED = FILE.replace("x-modulus-hash", "x-consistent-hash")
+
+
+def test_a_hash_exchange_under_the_policy_is_refused_beforehand(
+    live: Broker, vhost: RunningBroker, channel: BlockingChannel
+) -> None:
+    """Where the store is Khepri. The broker of these tests closes the connection with 541, which the first lines hold."""
+    applied(live, FILE)
+    channel.exchange_delete("images")
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        other = connection.channel()
+        with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="541"):
+            other.exchange_declare("images", CHX, durable=True)
+    channel.exchange_delete("images")
+    for name in [one.name for one in live.topology().queues]:
+        channel.queue_delete(name)
+
+    made = plan(Topology.from_toml(HASHED), live.topology())
+    assert ["the policy shards shards it" in one.says for one in made.refusals] == [True]
+    with pytest.raises(PlanRefusedError, match="remove the policy"):
+        live.apply(made)
+    now = live.topology()
+    assert (now.exchanges, now.queues) == ((), ())
+    (missing,) = check(now, Topology.from_toml(HASHED)).findings
+    assert missing.cure.startswith("remove the policy shards")
+
+    live.apply(plan(Topology.from_toml('owns = ["shards"]'), now), allow_delete=True)
+    assert live.topology().policies == ()
+    found = applied(live, HASHED)
+    assert (found.type, len(found.shards), {shard.keys for shard in found.shards}) == (
+        "x-consistent-hash",
+        3,
+        {("7",)},
+    )
+    assert found.missing == ()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
+from rabbit_chx.routing import NEWEST
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.cures import Cures
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.planning.binding_differences import binding_identity, owned_binding
 from rabbit_chx.topology.planning.object_differences import by_name, object_differences
 from rabbit_chx.topology.planning.planned_change import PlannedChange, fields_between, kind_of
+from rabbit_chx.topology.planning.sharded_declarations import policy_in_the_way
 from rabbit_chx.topology.shards import shard_binding
 
 if TYPE_CHECKING:
@@ -49,7 +52,9 @@ def object_findings(wanted: Topology, live: Topology, file: str | None) -> Itera
         if there is None:
             if not one.name or one.name.startswith(_BROKERS_OWN):
                 continue  # no list shows the broker's own exchanges
-            yield _about(one, "missing", f"{what} is not there: {_DOES[key[0]]}", cures.applied())
+            yield _about(
+                one, "missing", f"{what} is not there: {_DOES[key[0]]}", _cure_of_missing(one, live, cures)
+            )
         elif fields := fields_between(there, one):
             says, share = f"{what} differs: {differing_fields(fields)}", None
             if isinstance(one, ExchangeDefinition) and one.type == HASH_EXCHANGE:
@@ -61,6 +66,16 @@ def object_findings(wanted: Topology, live: Topology, file: str | None) -> Itera
         cure = f"add it to the topology, or {Cures(file).applied()} --allow-delete"
         yield _about(one, "unexpected", f"{kind_of(one)} {one.name} is owned and not in the topology", cure)
     yield from _bindings(wanted, live, file, objects.shards)
+
+
+def _cure_of_missing(one: NamedObject, live: Topology, cures: Cures) -> str:
+    """Return the cure of an object that is not there. A policy that is in its way goes first."""
+    if isinstance(one, ExchangeDefinition) and one.owner == "ours":
+        policy = policy_in_the_way(one, live.policies, live.release or NEWEST)
+        if policy is not None:
+            name = policy.name
+            return f"remove the policy {name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(name)}); {cures.applied()}; and set the policy again, if the topology does not have it"
+    return cures.applied()
 
 
 def differing_fields(fields: Iterable[FieldChange]) -> str:

@@ -30,7 +30,7 @@ def transient_destinations(live: Topology) -> dict[Destination, str]:
         if isinstance(member.destination, str) and member.destination.startswith(_MADE_BY_BROKER)
     }
     for queue in live.queues:
-        expires = setting_of(queue, _EXPIRES, live)
+        expires = setting_of(queue, _EXPIRES, live.policies)
         if queue.exclusive:
             found[queue.name] = "is exclusive: it goes with the connection that declared it"
         elif queue.auto_delete:

@@ -99,7 +99,7 @@ class Ways:
         Args:
             exchange: the exchange.
         """
-        name = setting_of(exchange, _ALTERNATE, self._live)
+        name = setting_of(exchange, _ALTERNATE, self._live.policies)
         return name if isinstance(name, str) else None
 
     def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:

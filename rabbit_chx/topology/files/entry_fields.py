@@ -127,22 +127,15 @@ def _ring_where_none_is(entry: Mapping[str, Any]) -> tuple[str, Fault] | None:
 
 def _ring_or_slots(entry: Mapping[str, Any]) -> tuple[str, Fault] | None:
     said = tuple(name for name in _RING_FIELDS if name in entry)
-    if entry.get("type") != HASH_EXCHANGE or said in (("ring",), ("slots", "members")):
+    if entry.get("type") != HASH_EXCHANGE or said in ((), ("ring",), ("slots", "members")):
         return None
     if "ring" in said:
         rule = "slots make the ring, so an exchange has either"
         return said[1], (rule, "leave out `ring`, or `slots` and `members`")
-    if said:
-        rule = "`slots` is the number of slots, and `members` share them"
-        if said == ("slots",):
-            return "members", (rule, "write `members` too")
-        return "slots", (rule, "write `slots` too, or `ring` instead of `members`")
-    if entry.get("owner") == "external":
-        return None
-    return "ring", (
-        f"an exchange of type {HASH_EXCHANGE} needs its members, in the order in which they are bound",
-        'write ring = [{ queue = "...", weight = 1 }], or ring = [] for none',
-    )
+    rule = "`slots` is the number of slots, and `members` share them"
+    if said == ("slots",):
+        return "members", (rule, "write `members` too")
+    return "slots", (rule, "write `slots` too, or `ring` instead of `members`")
 
 
 def _weight_or_slots(entry: Mapping[str, Any]) -> tuple[str, Fault] | None:
@@ -169,18 +162,14 @@ _NO_RING = EntryRule(
 )
 _RING = EntryRule(
     _ring_or_slots,
-    ("type", *_RING_FIELDS, "owner"),
+    ("type", *_RING_FIELDS),
     {
         "if": _IS_HASH_EXCHANGE,
         "then": {
             "oneOf": [
                 {"required": ["ring"], "not": _HAS_SLOTS},
                 {"required": ["slots", "members"], "not": {"required": ["ring"]}},
-                {
-                    "properties": {"owner": {"const": "external"}},
-                    "required": ["owner"],
-                    "not": {"anyOf": [{"required": ["ring"]}, _HAS_SLOTS]},
-                },
+                {"not": {"anyOf": [{"required": ["ring"]}, _HAS_SLOTS]}},
             ]
         },
     },

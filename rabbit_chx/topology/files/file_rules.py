@@ -16,18 +16,20 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.files.slot_rules import slot_clashes, slot_findings
+from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
+    PolicyDefinition,
     QueueDefinition,
     RingMember,
 )
 from rabbit_chx.topology.problems import Problem, shown_value, similar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     from rabbit_chx.topology.files.toml_reader import FileEntry, FileObjects
 
@@ -62,8 +64,18 @@ _REFUSED = {
 def problems_of(objects: FileObjects) -> Iterator[Problem]:
     """Yield what is wrong beyond single fields; of an entry with ranges, each mistake once."""
     kinds = {one.value.name: one.value.type for one in objects.exchanges if "type" not in one.bad}
+    policies = [one.value for one in objects.policies]
     for entries, rules in (
-        (objects.exchanges, (_exchange_name, _exchange_arguments, _ring, slot_findings)),
+        (
+            objects.exchanges,
+            (
+                _exchange_name,
+                _exchange_arguments,
+                _ring,
+                slot_findings,
+                lambda entry: _no_ring(entry, policies),
+            ),
+        ),
         (objects.queues, (_queue_name, _queue_type, _queue_flags, _queue_arguments)),
         (objects.bindings, (_binding_names, lambda entry: _binding_source(entry, kinds))),
         (objects.policies, (_policy_name,)),
@@ -210,6 +222,18 @@ def _ring(entry: FileEntry) -> Iterator[_Finding]:
     if buckets > MAX_BUCKETS:
         rule = f"the weights add up to {buckets}: at most {MAX_BUCKETS} buckets are computed here"
         yield "ring", None, rule, "divide all weights by the same number"
+
+
+def _no_ring(entry: FileEntry, policies: Sequence[PolicyDefinition]) -> Iterator[_Finding]:
+    exchange: ExchangeDefinition = entry.value
+    is_ours = exchange.type == HASH_EXCHANGE and exchange.owner == "ours"
+    if not is_ours or {"type", "owner"} & entry.bad or {"ring", "slots", "members"} & entry.written.keys():
+        return
+    policy = applying_policy(exchange, policies)
+    if policy is None or SHARDS_PER_NODE not in policy.definition:
+        rule = f"an exchange of type {HASH_EXCHANGE} needs its members, in the order in which they are bound"
+        remedy = 'write ring = [{ queue = "...", weight = 1 }], or ring = [] for none'
+        yield "ring", None, rule, f"{remedy}; only a policy of the file that shards it may stand in for them"
 
 
 def _queue_type(entry: FileEntry) -> Iterator[_Finding]:

@@ -22,11 +22,13 @@ from rabbit_chx.topology.planning.plan_refusals import (
     impossible_ring,
     other_cluster,
     replacement,
+    sharded_declaration,
     unknown_cluster,
 )
 from rabbit_chx.topology.planning.plan_text import text_of_plan
 from rabbit_chx.topology.planning.ring_differences import ring_differences
 from rabbit_chx.topology.planning.ring_proposals import arranged_members
+from rabbit_chx.topology.planning.sharded_declarations import policies_in_the_way
 from rabbit_chx.topology.slots.lowering import laid_out, lowered, slot_layouts
 from rabbit_chx.topology.slots.parks import parking_queues
 
@@ -137,6 +139,10 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         *_deletions(live, objects),
         *bindings.refusals,
         *last_binding_refusals(live, changes),
+        *(
+            sharded_declaration(exchange.name, policy.name)
+            for exchange, policy in policies_in_the_way(changes, live)
+        ),
     )
     plans = {name: work.plan for name, work in rings.items()}
     parks = _parks(plain, live)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
@@ -21,7 +22,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.planning.binding_order import downstream_first
 from rabbit_chx.topology.planning.planned_change import PlannedChange
-from rabbit_chx.topology.shards import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deleted_by_itself", "deletion", "different_external",
-    "different_external_ring", "impossible_ring", "loss", "other_cluster", "replacement", "too_much_moved",
+    "different_external_ring", "impossible_ring", "loss", "other_cluster", "replacement", "sharded_declaration", "too_much_moved",
     "uncounted_loss", "unknown_cluster", "unknown_order",
 ]  # fmt: skip
 
@@ -290,6 +291,20 @@ def absent_destination(destination: Destination, wanted: str) -> PlanRefusal:
     what = f"queue {destination}" if isinstance(destination, str) else str(destination)
     return PlanRefusal(
         f"{what} is neither in the topology nor on the broker, and {wanted}: declare it, or correct the name"
+    )
+
+
+def sharded_declaration(exchange: str, policy: str) -> PlanRefusal:
+    """Return the refusal to declare a hash exchange that a policy shards from its first moment.
+
+    Args:
+        exchange: the exchange.
+        policy: the policy.
+    """
+    return PlanRefusal(
+        f"exchange {exchange} cannot be declared while the policy {policy} shards it: the broker would close the connection (541) and "
+        f"leave an exchange that routes nothing; remove the policy (rabbitmqctl clear_policy {shlex.quote(policy)}), declare the exchange, and then "
+        "set the policy again; apply does that in this order if the topology has the policy, too"
     )
 
 

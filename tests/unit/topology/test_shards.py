@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, Release
 from rabbit_chx.routing.sharding import shard_names
 from rabbit_chx.topology import (
     BindingDefinition,
@@ -115,3 +115,59 @@ def test_an_exchange_that_is_declared_again_keeps_the_bindings_of_its_shards() -
     bound = {change.wanted.destination for change in changes if isinstance(change.wanted, BindingDefinition)}
     assert bound == set(SHARDS)
     assert ExchangeRef("images") not in bound
+
+
+HASHED = ExchangeDefinition("images", "x-consistent-hash")
+WEIGHED = replace(POLICY, definition={"shards-per-node": 2, "routing-key": "1"})
+
+
+def test_a_hash_exchange_is_not_declared_under_the_policy_that_shards_it() -> None:
+    live = Topology(policies=(WEIGHED,), release=Release("4.3.6"))
+    (refusal,) = plan(Topology((HASHED,), policies=(WEIGHED,)), live).refusals
+    assert refusal.says == (
+        "exchange images cannot be declared while the policy shards shards it: the broker would close the connection (541) and "
+        "leave an exchange that routes nothing; remove the policy (rabbitmqctl clear_policy shards), declare the exchange, and then "
+        "set the policy again; apply does that in this order if the topology has the policy, too"
+    )
+    assert refusal.allow_with is None
+    (missing,) = check(live, Topology((HASHED,))).findings
+    assert missing.cure.startswith(
+        "remove the policy shards, under which it cannot be declared (rabbitmqctl clear_policy shards); run: rabbit-chx topology plan"
+    )
+
+
+def _other_policy(**definition: object) -> PolicyDefinition:
+    return replace(WEIGHED, definition={**WEIGHED.definition, **definition})
+
+
+@pytest.mark.parametrize(
+    ("policies", "release", "exchange"),
+    [
+        ((), Release("4.3.6"), HASHED),
+        ((WEIGHED,), Release("4.0.5", store="mnesia"), HASHED),
+        ((WEIGHED,), Release("4.3.6"), IMAGES),
+        ((POLICY,), Release("4.3.6"), HASHED),
+        ((_other_policy(**{"routing-key": "x"}),), Release("4.3.6"), HASHED),
+        ((_other_policy(**{"shards-per-node": 0}),), Release("4.3.6"), HASHED),
+        ((WEIGHED, PolicyDefinition("above", ".", definition={"max-length": 1}, priority=1)), Release("4.3.6"), HASHED),
+        ((replace(WEIGHED, pattern="^image$"),), Release("4.3.6"), HASHED),
+    ],
+)  # fmt: skip
+def test_other_exchanges_and_policies_are_not_in_the_way(
+    policies: tuple[PolicyDefinition, ...], release: Release, exchange: ExchangeDefinition
+) -> None:
+    live = Topology(policies=policies, release=release)
+    assert plan(Topology((exchange,), policies=(WEIGHED,)), live).refusals == ()
+
+
+def test_what_counts_is_the_policy_at_the_moment_of_the_declaration() -> None:
+    """A policy that shards is made after new exchanges and before replaced ones. One that no longer shards comes before both."""
+    release = Release("4.3.6")
+    there = Topology(policies=(WEIGHED,), release=release)
+    plain = PolicyDefinition("shards", "^images$", "exchanges", {"alternate-exchange": "x"})
+    assert plan(Topology((HASHED,), policies=(plain,)), there).refusals == ()
+    transient = replace(HASHED, durable=False)
+    live = Topology((transient,), release=release)
+    made = plan(Topology((HASHED,), policies=(WEIGHED,)), live)
+    assert [(one.action, one.name) for one in made.changes] == [("create", "shards"), ("replace", "images")]
+    assert "the policy shards shards it" in made.refusals[-1].says

@@ -145,7 +145,7 @@ _MEMBER = {"queue": "q"}
         ({**_HASH, "owner": "external"}, True),
         ({**_HASH, "owner": "external", "slots": 4}, False),
         ({**_HASH, "owner": "external", "ring": [], "max_share_moved": 0}, True),
-        (_HASH, False),
+        (_HASH, True),  # a policy of the file may shard it, which an entry does not tell
         ({"name": "x", "ring": []}, False),
         ({"name": "x", "type": "topic", "slots": 4, "members": [_MEMBER]}, False),
         ({"name": "x", "max_share_moved": 0.5}, False),

@@ -130,3 +130,13 @@ def test_destinations_that_nobody_lists_are_someone_elses() -> None:
     text = f'{HASH}ring = [{{ queue = "theirs" }}, {{ exchange = "x" }}]\n[[bindings]]\nsource = "amq.topic"\nqueue = "q.10"\n'
     topology = Topology.from_toml(text)
     assert topology.unlisted == ("q.10", "theirs")
+
+
+def test_a_policy_that_shards_a_hash_exchange_stands_in_for_its_ring() -> None:
+    policy = '[[policies]]\nname = "p"\npattern = "^x"\napply_to = "exchanges"\ndefinition = { shards-per-node = 2, routing-key = "1" }\n'
+    sharded = Topology.from_toml(HASH + policy)
+    assert sharded.exchanges[0].ring is None
+    assert Topology.from_toml(sharded.to_toml()) == sharded
+    for other in (policy.replace("^x", "^y"), policy.replace("shards-per-node", "max-length")):
+        (problem,) = problems_in(HASH + other)
+        assert "exchanges[0].ring: an exchange of type x-consistent-hash needs its members" in str(problem)
