@@ -24,6 +24,7 @@ from rabbit_chx.topology.sequences.carrier_steps import (
     Pause,
 )
 from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -167,13 +168,23 @@ class MessageCarrier:
 
     def _came(self, step: MarkerReply) -> bool:
         wanted = step.marker.reply(step.kind)
-        deadline = time.monotonic() + step.timeout_s
+        began = read = time.monotonic()
+        lengths = self._lengths(step.queues)
         while wanted not in self._replied:
-            left_s = deadline - time.monotonic()
+            now = time.monotonic()
+            left_s = min(read + step.timeout_s, began + step.longest_s) - now
             if left_s <= 0:
                 return False
             self._connected.process(min(left_s, _LOOK_S))
+            before, lengths = lengths, self._lengths(step.queues)
+            if any(length < before.get(queue, 0) for queue, length in lengths.items()):
+                read = now
         return True
+
+    def _lengths(self, queues: tuple[str, ...]) -> dict[str, int]:
+        """Return how many messages wait in each queue that exists."""
+        found = {queue: self._connected.perform(QueueDeclare(queue, passive=True)) for queue in queues}
+        return {queue: one.messages for queue, one in found.items() if isinstance(one, QueueCounts)}
 
 
 class _Copies:

@@ -47,11 +47,21 @@ class MarkerSending(CarrierStep):
 
 @dataclass(frozen=True, slots=True)
 class MarkerReply(CarrierStep):
-    """Wait for the reply to a marker. The answer is whether it came in time."""
+    """Wait for the reply to a marker. The answer is whether it came in time.
+
+    Attributes:
+        marker: the marker.
+        kind: the reply.
+        timeout_s: the most seconds in which nobody reads the queues. The time starts anew when one of them gets shorter.
+        longest_s: the most seconds in all.
+        queues: the queues that are read before the reply comes.
+    """
 
     marker: HandOverMarker
     kind: Literal["flushed", "taken"]
     timeout_s: float
+    longest_s: float
+    queues: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

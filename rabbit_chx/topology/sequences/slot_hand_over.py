@@ -34,8 +34,8 @@ __all__ = ["HAND_OVER_LEVELS", "HandOver", "HandOverLevel", "HandOverTally", "ha
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)
 
-#: How long a group may take to read its queue up to a marker.
-_REPLY_S = 60.0
+#: How long a group may take to read its queue up to a marker: seconds without any reading, and in all.
+_REPLY_S, _LONGEST_REPLY_S = 60.0, 900.0
 
 
 class HandOver(NamedTuple):
@@ -158,7 +158,7 @@ def _in_order(over: HandOver, access: Access, tally: HandOverTally) -> Sequence[
         yield from asked(where, step)
     yield Pause(SETTLE_S)
     yield MarkerSending(over.old, marker)
-    if not (yield MarkerReply(marker, "flushed", _REPLY_S)):
+    if not (yield MarkerReply(marker, "flushed", _REPLY_S, _LONGEST_REPLY_S, (over.old,))):
         tally.overtaken.append(_late(over, over.old))
         yield from _bound(over, access)
         return
@@ -166,7 +166,7 @@ def _in_order(over: HandOver, access: Access, tally: HandOverTally) -> Sequence[
     yield from _bound(over, access)
     yield Pause(SETTLE_S)
     yield MarkerSending(over.park, end)
-    if not (yield MarkerReply(begin, "taken", _REPLY_S)):
+    if not (yield MarkerReply(begin, "taken", _REPLY_S, _LONGEST_REPLY_S, (over.new, over.park))):
         tally.overtaken.append(_late(over, over.new))
 
 
@@ -177,8 +177,8 @@ def _bound(over: HandOver, access: Access) -> Sequence[None]:
 
 def _late(over: HandOver, queue: str) -> str:
     return (
-        f"slot {over.slot}: the group did not read {queue} up to the marker within {_REPLY_S:g} s, so parked messages of the slot "
-        "may be overtaken by later ones"
+        f"slot {over.slot}: the group did not read {queue} up to the marker: it read nothing for {_REPLY_S:g} s, or was not done after "
+        f"{_LONGEST_REPLY_S:g} s. So parked messages of the slot may be overtaken by later ones"
     )
 
 

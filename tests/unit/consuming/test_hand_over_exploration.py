@@ -38,7 +38,7 @@ def test_all_invariants_hold(
 def test_a_mover_that_awaits_no_reply_breaks_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exploration can fail: here the old queue is not read up to the marker."""
 
-    def reply(_marker: object, _kind: str, _timeout_s: float) -> Pause:
+    def reply(*_: object) -> Pause:
         return Pause(1.0)
 
     monkeypatch.setattr(slot_hand_over, "MarkerReply", reply)

@@ -1,0 +1,78 @@
+"""The mover of a slot waits for a group as long as the group reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.message_carrier import MessageCarrier
+from rabbit_chx.topology.sequences.carrier_steps import MarkerReply, MarkerSending
+from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.broker
+
+_MARKER = HandOverMarker("flush", "events.slot.00", "1", "events.park")
+
+
+@pytest.fixture
+def carrier(vhost_url: str) -> Iterator[MessageCarrier]:
+    """A carrier that has sent a marker behind twenty messages of the queue ``old``."""
+    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("old")
+        for _ in range(20):
+            channel.basic_publish("", "old", b"")
+    with closing(MessageCarrier(ConnectionSettings.from_uri(vhost_url))) as made:
+        made.answer(MarkerSending("old", _MARKER))
+        yield made
+
+
+@pytest.fixture
+def slow_reader(vhost_url: str) -> Iterator[None]:
+    """It takes a message out of the queue each quarter of a second, and replies to the marker."""
+
+    def read() -> None:
+        with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
+            channel = connection.channel()
+            while True:
+                connection.sleep(0.25)
+                method, properties, _ = channel.basic_get("old", auto_ack=True)
+                if method is None:
+                    return
+                if properties is not None and properties.reply_to:
+                    headers = _MARKER.reply("flushed").headers()
+                    channel.basic_publish(
+                        "", properties.reply_to, b"", pika.BasicProperties(headers=dict(headers))
+                    )
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    yield
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@pytest.mark.usefixtures("slow_reader")
+def test_a_reader_may_take_longer_than_the_time_without_reading(carrier: MessageCarrier) -> None:
+    began = time.monotonic()
+    assert carrier.answer(MarkerReply(_MARKER, "flushed", 3.0, 60.0, ("old", "no queue")))
+    assert time.monotonic() - began > 4, "the reader was too quick to show anything"
+
+
+@pytest.mark.usefixtures("slow_reader")
+def test_a_reader_that_takes_too_long_is_not_awaited(carrier: MessageCarrier) -> None:
+    assert not carrier.answer(MarkerReply(_MARKER, "flushed", 30.0, 1.0, ("old",)))
+
+
+def test_what_nobody_reads_is_not_awaited(carrier: MessageCarrier) -> None:
+    assert not carrier.answer(MarkerReply(_MARKER, "flushed", 1.0, 600.0, ("old",)))
