@@ -5,8 +5,8 @@ what was measured on real ones: it drains the old consumer before it elects anot
 its messages late. What is in flight between a member and the broker is in flight here too: messages, acks, claims, and what the
 journal says. Queues share nothing but the journal, so one queue shows what several would.
 
-    python tools/group_exploration.py             # some sizes, in a minute
-    python tools/group_exploration.py 3 1 1 1     # members, messages, crashes, rises: an hour
+    python tools/group_exploration.py             # all sizes: half an hour
+    python tools/group_exploration.py 3 1 1 1     # members, messages, deaths, steps back
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    CloseLine,
     DeliveredMessage,
     Interrupt,
-    Probe,
     RunHook,
     Start,
     Subscribe,
@@ -60,7 +58,7 @@ class Explored:
         states: how many different states were reached.
         steps: how many steps were tried.
         ends: how many of the states are ends, in which nothing can happen any more.
-        outranked: how many times a member abandoned a consumer that held messages and was outranked.
+        kept: in how many steps a consumer ended that held messages and was outranked. RabbitMQ 4.3.6 keeps it.
         seconds: how long it took.
     """
 
@@ -69,31 +67,34 @@ class Explored:
     states: int = 0
     steps: int = 0
     ends: int = 0
-    outranked: int = 0
+    kept: int = 0
     seconds: float = 0.0
 
 
-def explored(members: int, messages: int, *, crashes: int = 1, rises: int = 1) -> Explored:
+def explored(
+    members: int, messages: int, *, crashes: int = 1, returns: int = 1, prompt: bool = False
+) -> Explored:
     """Go through all states and return how many there are.
 
     Args:
         members: how many members may come. Each may leave or die once.
         messages: how many messages the queue has.
         crashes: how many members may die.
-        rises: how many times a member may take a higher priority, each member once.
+        returns: how many members may step back, each at any time.
+        prompt: whether the broker knows a consumer as soon as its place is chosen. Else another one may come before it.
 
     Raises:
         BrokenInvariantError: an invariant does not hold; the error tells the steps that lead there.
     """
     began = time.monotonic()
     found = Explored(members, messages)
-    first = World(Queue(list(range(1, messages + 1))), [Member() for _ in range(members)])
+    first = World(Queue(list(range(1, messages + 1))), [Member() for _ in range(members)], prompt)
     packed = pickle.dumps(first, protocol=5)
     seen: dict[tuple[Any, ...], tuple[tuple[Any, ...] | None, str]] = {state_key(first): (None, "begin")}
     frontier = deque([(state_key(first), packed)])
     while frontier:
         key, packed = frontier.popleft()
-        choices = list(_choices(pickle.loads(packed), crashes, rises))  # noqa: S301  # our own bytes
+        choices = list(_choices(pickle.loads(packed), crashes, returns))  # noqa: S301  # our own bytes
         if not choices:
             found.ends += 1
             _check_end(pickle.loads(packed), lambda key=key: _way(seen, key))  # noqa: S301
@@ -126,7 +127,7 @@ def _way(seen: dict[Any, tuple[Any, str]], key: Any) -> list[str]:  # noqa: ANN4
 # -- what can happen
 
 
-def _choices(world: World, crashes: int, rises: int) -> Iterator[tuple[Any, ...]]:
+def _choices(world: World, crashes: int, returns: int) -> Iterator[tuple[Any, ...]]:
     queue = world.queue
     if queue.late:
         yield ("return late",)
@@ -139,8 +140,8 @@ def _choices(world: World, crashes: int, rises: int) -> Iterator[tuple[Any, ...]
                 yield "join", number
             continue
         yield from _own_choices(world, number)
-        if member.may_rise and world.term < rises and not member.seat.stopping:
-            yield "rise", number
+        if member.may_return and world.returns < returns and not member.seat.stopping:
+            yield "step back", number
         if member.may_end:
             yield "leave", number
             if world.crashes < crashes:
@@ -177,14 +178,14 @@ def _do(world: World, choice: tuple[Any, ...], found: Explored) -> None:  # noqa
         member.may_join = False
         member.seat = Seat("q", Handling(prefetch=_PREFETCH))
         member.read = len(world.journal)
-        commands = member.seat.want(-number - 1)
+        commands = member.seat.consume()
     seat = _seat(member)
     match what:
         case "send":
-            commands = _sent(world, number, found)
+            commands = _sent(world, number, found=found)
         case "receive":
             line, message = member.to_member.pop(0)
-            commands = seat.delivered(line, DeliveredMessage(message, "k")) if message else seat.probed(line)
+            commands = seat.delivered(line, DeliveredMessage(message, "k"))
         case "handle":
             member.running.remove((rest[1], rest[2]))
             world.handled.append(rest[2])
@@ -196,31 +197,27 @@ def _do(world: World, choice: tuple[Any, ...], found: Explored) -> None:  # noqa
             who, line = world.journal[member.read]
             member.read += 1
             commands = seat.claimed(line, member.read) if who == number else seat.superseded()
-        case "rise":
-            member.may_rise = False
-            world.term += 1
-            commands = seat.want(world.term)
+        case "step back":
+            member.may_return = False
+            world.returns += 1
+            commands = seat.step_back()
         case "leave":
             member.may_end = False
-            commands = seat.stop(
-                drain=any(other.priority > _priority(seat) for other in world.queue.consumers)
-            )
+            commands = seat.stop()
         case "crash":
             world.crashes += 1
-            _crash(world, number)
+            _crash(world, number, found)
             return
     _take(world, number, commands)
     if seat.stopping and seat.is_empty and not member.to_broker:
-        world.members[number] = Member(None, may_join=False, may_rise=False, may_end=False, read=member.read)
+        world.members[number] = Member(
+            None, may_join=False, may_return=False, may_end=False, read=member.read
+        )
 
 
 def _seat(member: Member) -> Seat:
     assert member.seat is not None
     return member.seat
-
-
-def _priority(seat: Seat) -> int:
-    return max((line.priority for line in seat.lines), default=0)
 
 
 def _deliver(world: World) -> None:
@@ -243,26 +240,28 @@ def _take(world: World, number: int, commands: list[SeatCommand]) -> None:
                 _take(world, number, _seat(member).hook_done())  # it concerns nobody else
             case AwaitTime(line, reason, _):
                 member.timers.append((line, reason))
-            case Subscribe() | Claim() | Probe() | Ack() | Abandon() | CloseLine():
+            case Subscribe(line):
+                world.place -= 1
+                member.to_broker.append(Consumer(number, line, world.place))
+                if world.prompt:
+                    _take(world, number, _sent(world, number, len(member.to_broker) - 1))
+            case Claim() | Ack() | Abandon():
                 member.to_broker.append(command)
             case Interrupt():
                 raise BrokenInvariantError("a handler is interrupted although no line is lost")
 
 
-def _sent(world: World, number: int, found: Explored) -> list[SeatCommand]:
+def _sent(world: World, number: int, which: int = 0, found: Explored | None = None) -> list[SeatCommand]:
     """Let the broker take the next thing that a member sent, and return what the member does then."""
     member, queue = world.members[number], world.queue
-    command = member.to_broker.pop(0)
+    command = member.to_broker.pop(which)
     seat = _seat(member)
-    if isinstance(command, Subscribe):
-        queue.consumers.append(Consumer(number, command.line, command.priority))
+    if isinstance(command, Consumer):
+        queue.consumers.append(command)
         queue.elect()
         return seat.subscribed(command.line)
     if isinstance(command, Claim):
         world.journal.append((number, command.line))
-        return []
-    if isinstance(command, Probe):
-        member.to_member.append((command.line, 0))
         return []
     consumer = next(one for one in queue.consumers if (one.member, one.line) == (number, command.line))
     if isinstance(command, Ack):
@@ -271,23 +270,20 @@ def _sent(world: World, number: int, found: Explored) -> list[SeatCommand]:
         consumer.unacked.remove(command.tag)
         queue.elect()
         return []
-    if isinstance(command, Abandon) and consumer is queue.active and queue.is_outranked and consumer.unacked:
-        found.outranked += 1
-    queue.remove(consumer, politely=isinstance(command, CloseLine))
+    if found is not None:
+        found.kept += queue.would_keep(consumer)
+    queue.remove(consumer)
     member.to_member = [one for one in member.to_member if one[0] != command.line]
     return seat.closed(command.line)
 
 
-def _crash(world: World, number: int) -> None:
+def _crash(world: World, number: int, found: Explored) -> None:
     queue = world.queue
     for consumer in [one for one in queue.consumers if one.member == number]:
+        found.kept += queue.would_keep(consumer)
         world.repeatable |= set(consumer.unacked)
-        queue.consumers.remove(consumer)
-        queue.ready = sorted(consumer.unacked + queue.ready)
-        if queue.active is consumer:
-            queue.active = None
-    queue.elect()
-    world.members[number] = Member(None, may_join=False, may_rise=False, may_end=False)
+        queue.remove(consumer)
+    world.members[number] = Member(None, may_join=False, may_return=False, may_end=False)
 
 
 # -- what must hold
@@ -322,26 +318,27 @@ def _check_end(world: World, way: Any) -> None:  # noqa: ANN401
         faults.append("a message is held and not handled")
     for number in living:
         seat = world.members[number].seat
-        if seat is not None and (seat.stopping or len(seat.lines) != 1):
+        if seat is not None and (seat.stopping or seat.line is None or seat.line.state != "open"):
             faults.append(f"member {number} does not get to an end")
     if faults:
         raise BrokenInvariantError("; ".join(faults) + "\n" + "\n".join(way()))
 
 
-_SIZES = [(1, 3, 1, 1), (2, 1, 1, 0), (2, 1, 0, 1)]
+_SIZES = [(1, 3, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2), (2, 3, 1, 1), (3, 1, 1, 1), (3, 2, 0, 1)]
 
 
 def main() -> None:
     """Explore, and print how much there was."""
     given = tuple(int(text) for text in sys.argv[1:5])
-    for members, messages, crashes, rises in [given] if len(given) == 4 else _SIZES:
-        found = explored(members, messages, crashes=crashes, rises=rises)
-        print(
-            f"{members} members, {messages} messages, {crashes} crashes, {rises} rises: {found.states:,} states, {found.steps:,} steps, "
-            f"{found.ends:,} ends; all invariants hold. A consumer that held messages was abandoned while outranked in "
-            f"{found.outranked} steps ({found.seconds:.0f} s)",
-            flush=True,
-        )
+    for members, messages, crashes, returns in [given] if len(given) == 4 else _SIZES:
+        for prompt in (True, False):
+            found = explored(members, messages, crashes=crashes, returns=returns, prompt=prompt)
+            print(
+                f"{members} members, {messages} messages, {crashes} deaths, {returns} steps back, {'prompt' if prompt else 'late'}: "
+                f"{found.states:,} states, {found.steps:,} steps, {found.ends:,} ends; all invariants hold. A consumer that held "
+                f"messages ended while outranked in {found.kept} steps ({found.seconds:.0f} s)",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

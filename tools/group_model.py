@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.seat import Seat
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 __all__ = ["Consumer", "Member", "Queue", "World", "state_key"]
 
 #: What decides nothing.
-_LEFT_OUT = {"lines", "_handling", "delivered_count", "_last_generation", "queue", "_journal"}
+_LEFT_OUT = {"line", "_handling", "delivered_count", "generation", "queue", "_journal"}
 
 
 @dataclass
@@ -34,6 +34,7 @@ class Queue:
     late: list[list[int]] = field(
         default_factory=list
     )  # messages of consumers that ended politely, not returned yet
+    ends_politely: ClassVar[bool] = False
 
     def elect(self) -> None:
         """Elect the consumer with the highest priority, once the active one holds nothing."""
@@ -46,10 +47,14 @@ class Queue:
         """Whether the active consumer gets nothing more, since another one has a higher priority."""
         return self.active is not None and any(one.priority > self.active.priority for one in self.consumers)
 
-    def remove(self, consumer: Consumer, *, politely: bool) -> None:
-        """End a consumer. Its messages are returned before the election, or, where it ends politely, some time after."""
+    def would_keep(self, consumer: Consumer) -> bool:
+        """Whether RabbitMQ 4.3.6 keeps a consumer that ends now."""
+        return consumer is self.active and bool(consumer.unacked) and self.is_outranked
+
+    def remove(self, consumer: Consumer) -> None:
+        """End a consumer. Its messages are returned before the election; after that where consumers end politely."""
         self.consumers.remove(consumer)
-        if politely and consumer.unacked:
+        if self.ends_politely and consumer.unacked:
             self.late.append(consumer.unacked)
         else:
             self.ready = sorted(consumer.unacked + self.ready)
@@ -64,12 +69,10 @@ class Member:
 
     seat: Seat | None = None
     may_join: bool = True
-    may_rise: bool = True
+    may_return: bool = True
     may_end: bool = True
     to_broker: list[Any] = field(default_factory=list)
-    to_member: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # deliveries: line, message; 0 for the answer to a probe
+    to_member: list[tuple[int, int]] = field(default_factory=list)  # deliveries: line, message
     running: list[tuple[int, int]] = field(default_factory=list)  # handlers: line, message
     timers: list[tuple[int, str]] = field(default_factory=list)
     read: int = 0  # how much of the journal it has read
@@ -81,32 +84,40 @@ class World:
 
     queue: Queue
     members: list[Member]
+    prompt: bool = False
     journal: list[tuple[int, int]] = field(default_factory=list)  # claims: member, line
     handled: list[int] = field(default_factory=list)
     starts: list[tuple[int, int, int]] = field(default_factory=list)  # the last: member, message, generation
     repeatable: set[int] = field(default_factory=set)  # held by a member that died
     crashes: int = 0
-    term: int = 0
+    returns: int = 0
+    place: int = 0  # of the consumer that came last
 
 
 def state_key(world: World) -> tuple[Any, ...]:
     """Return what tells this state from others."""
     queue = world.queue
+    coming = [one for member in world.members for one in member.to_broker if isinstance(one, Consumer)]
+    places = sorted(one.priority for one in [*queue.consumers, *coming])
+    by_place = sorted(queue.consumers, key=lambda one: one.priority)
     ranks = {generation: rank for rank, generation in enumerate(sorted(_generations(world)))}
     unread = min(
         (member.read for member in world.members if member.seat is not None), default=len(world.journal)
     )
     return (
         tuple(queue.ready),
-        tuple((c.member, c.line, c.priority, tuple(c.unacked), c is queue.active) for c in queue.consumers),
+        tuple(
+            (c.member, c.line, places.index(c.priority), tuple(c.unacked), c is queue.active)
+            for c in by_place
+        ),
         tuple(map(tuple, queue.late)),
-        tuple(_member_key(member, world, ranks) for member in world.members),
+        tuple(_member_key(member, world, ranks, places) for member in world.members),
         len(set(world.handled)),
         tuple((who, message, ranks[generation]) for who, message, generation in world.starts),
         frozenset(world.repeatable),
         world.crashes,
         tuple(world.journal[unread:]),
-        world.term,
+        world.returns,
     )
 
 
@@ -115,15 +126,20 @@ def _generations(world: World) -> set[int]:
     found = {generation for _, _, generation in world.starts} | {0, -1}
     for member in world.members:
         if member.seat is not None:
-            found |= {line.generation or 0 for line in member.seat.lines}
+            found.add(member.seat.line.generation or 0 if member.seat.line else 0)
     return found
 
 
-def _member_key(member: Member, world: World, ranks: dict[int, int]) -> tuple[Any, ...]:
+def _sent_key(command: Any, places: list[int]) -> Any:  # noqa: ANN401
+    """Return what tells a command from others; of a consumer's priority only its rank counts."""
+    return (command.line, places.index(command.priority)) if isinstance(command, Consumer) else command
+
+
+def _member_key(member: Member, world: World, ranks: dict[int, int], places: list[int]) -> tuple[Any, ...]:
     return (
         None if member.seat is None else _seat_key(member.seat, ranks),
-        (member.may_join, member.may_rise, member.may_end),
-        tuple(map(repr, member.to_broker)),
+        (member.may_join, member.may_return, member.may_end),
+        tuple(repr(_sent_key(one, places)) for one in member.to_broker),
         tuple(member.to_member),
         tuple(member.running),
         tuple(sorted(set(member.timers))),
@@ -132,10 +148,11 @@ def _member_key(member: Member, world: World, ranks: dict[int, int]) -> tuple[An
 
 
 def _seat_key(seat: Seat, ranks: dict[int, int]) -> tuple[Any, ...]:
-    lines = tuple(
-        (
+    line = seat.line
+    told = None
+    if line is not None:
+        told = (
             line.number,
-            line.priority,
             line.state,
             tuple(one.tag for one in line.pending),
             tuple(
@@ -144,13 +161,7 @@ def _seat_key(seat: Seat, ranks: dict[int, int]) -> tuple[Any, ...]:
             line.claim,
             ranks[line.generation or 0],
             line.failed,
-            line.probed,
+            line.late,
         )
-        for line in seat.lines
-    )
-    rest = {
-        name: value
-        for name, value in vars(seat).items()
-        if name not in ("lines", "_handling", "delivered_count")
-    }
-    return lines, tuple(sorted((name, repr(value)) for name, value in rest.items()))
+    rest = {name: value for name, value in vars(seat).items() if name not in _LEFT_OUT}
+    return told, tuple(sorted((name, repr(value)) for name, value in rest.items()))

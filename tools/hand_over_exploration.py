@@ -231,7 +231,7 @@ class HandOverWorld:
 
     def _do_at(self, place: Place, what: str, rest: list[Any]) -> None:
         name, seat = place.queue, place.seat
-        line = seat.lines[0].number if seat.lines else 0
+        line = seat.line.number if seat.line else 0
         if what == "send":
             self._send(place)
         elif what == "deliver":

@@ -13,11 +13,9 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    CloseLine,
     DeliveredMessage,
     FetchParked,
     Note,
-    Probe,
     Reply,
     RunHook,
     Start,
@@ -76,7 +74,7 @@ class Place:
 
     def begin(self) -> None:
         """Consume the queue."""
-        self.take(self.seat.want(1))
+        self.take(self.seat.consume())
 
     def take(self, commands: list[SeatCommand]) -> list[Item]:  # noqa: C901, PLR0912  # one branch for each
         """Do what the seat asks for, and return the messages whose handler begins.
@@ -99,21 +97,19 @@ class Place:
                         self.polls = True
                     elif reason.startswith(TAKING):
                         self.taking = reason
-                case Subscribe(line, _):
+                case Subscribe(line):
                     started += self.take(self.seat.subscribed(line))
                 case Claim(line):
                     started += self.take(self.seat.claimed(line, 0))
-                case Probe(line):
-                    started += self.take(self.seat.probed(line))
                 case RunHook():
                     started += self.take(self.seat.hook_done())
-                case Abandon(line) | CloseLine(line):
+                case Abandon(line):
                     started += self.take(self.seat.closed(line))
                 case Note():
                     self.gave_up = True
                 case _:
                     raise AssertionError(command)
-        if not self.seat.lines or self.seat.lines[0].begin is None:
+        if self.seat.line is None or self.seat.line.begin is None:
             self.taking, self.polls = "", False  # a late timer of a marker that is done does nothing
         return started
 

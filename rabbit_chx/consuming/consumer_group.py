@@ -42,7 +42,7 @@ class ConsumerGroup:
     """One member of a group that shares queues and keeps the order of each queue.
 
     Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker gives each queue to
-    the member with the highest priority, and finishes with the old one first. Use it in an ``async with`` block.
+    one member, and to the next one when that one lets go of it. Use it in an ``async with`` block.
 
     Args:
         url: the AMQP URI, or the settings of a connection.
@@ -52,7 +52,7 @@ class ConsumerGroup:
         weight: how much this member takes: one of weight 2 gets twice as many queues as one of weight 1.
         lanes: how many messages of one queue are handled at a time. All messages of a key have one lane, so their order is kept.
         prefetch: how many messages of one queue the broker may deliver ahead, at least `lanes`. When a queue changes hands,
-            the old member handles these first.
+            those that were not started go back to their place.
         retries: how often a message is given to the handler again after the handler raised. It stays in its place meanwhile.
         backoff_s: seconds before the first repetition; each further one waits twice as long, at most 30 s.
         on_failure: what follows the last attempt. ``stop``: the group ends with a HandlerError, and the message is in its place

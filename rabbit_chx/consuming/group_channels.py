@@ -17,7 +17,8 @@ from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.late_frames import LateFrames
 from rabbit_chx.consuming.queue_check import learned_arguments
 from rabbit_chx.consuming.seat_commands import DeliveredMessage
-from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError
+from rabbit_chx.consuming.write_queue import WriteQueue
+from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, NotFoundError
 from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ __all__ = ["GroupChannels", "LineChannel"]
 
 _HEARTBEAT_S = 10
 _CLOSE_S = 5.0
+_MOST_CHANNELS = 65535
 #: The journal keeps the last 10 MB, which are some ten thousand entries.
 _JOURNAL_ARGUMENTS = {
     "x-queue-type": "stream",
@@ -56,6 +58,11 @@ class LineChannel:
         self._late = late
         self._queue = queue
         self._where = where
+
+    @property
+    def number(self) -> int:
+        """The number of the channel."""
+        return int(self._channel.number)
 
     async def ack(self, tag: int) -> None:
         """Acknowledge a message; nothing happens where the channel is closed."""
@@ -95,35 +102,17 @@ class LineChannel:
             message = await self._channel.basic_get(queue)
         return delivery_of(message, self._queue) if isinstance(message.delivery, spec.Basic.GetOk) else None
 
-    async def probe(self, prefetch: int) -> None:
-        """Wait for an answer of the broker: what it delivered before is there then.
-
-        Args:
-            prefetch: the prefetch count, which stays what it is.
-
-        Raises:
-            RabbitChxError: the connection is lost.
-        """
-        async with answered(self._where, self._queue):
-            await self._channel.basic_qos(prefetch_count=prefetch)
-
     async def abandon(self) -> None:
         """End the channel by an error, and not politely.
 
         What it holds is then returned before the next consumer is elected. After ``basic.cancel``, ``channel.close`` or
         ``connection.close`` it is returned after that, behind what the next consumer gets.
         """
-        self._late.expect(self._channel.number)
+        self._late.expect(self.number)
         # The answer comes after all acks of the channel were processed.
         with contextlib.suppress(aiormq_errors.AMQPError, RuntimeError, OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._channel.queue_declare(_NO_QUEUE, passive=True)
-
-    async def close(self) -> None:
-        """Close the channel, which holds no message."""
-        with contextlib.suppress(aiormq_errors.AMQPError, RuntimeError, OSError, TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
-                await self._channel.close()
 
     def when_closed(self, call: Callable[[], None]) -> None:
         """Call something when the channel is closed, by whomever.
@@ -147,6 +136,7 @@ class GroupChannels:
         self._connection = connection
         self._late = LateFrames()
         self._utility: Any = None
+        self._number = 0
         self._utility_lock = asyncio.Lock()
         properties = connection.transport.connection.server_properties
         #: The version that the broker named itself by, such as ``4.3.6``.
@@ -302,8 +292,27 @@ class GroupChannels:
 
     async def _channel(self, *, confirms: bool) -> Any:  # noqa: ANN401
         async with answered(self.where):
-            channel = await self._connection.channel(publisher_confirms=confirms)
-            return await channel.get_underlay_channel()
+            channel = await self._connection.channel(self._free_number(), publisher_confirms=confirms)
+            underlay = await channel.get_underlay_channel()
+        underlay.write_queue = WriteQueue(underlay.write_queue)
+        return underlay
+
+    def _free_number(self) -> int:
+        """Return the number of a channel that was free for long.
+
+        aiormq gives the number of a channel that the broker has closed to the next one at once. It may then open this one before
+        it has confirmed the close, and the broker ends the connection (541, "second 'channel.open' seen").
+        """
+        link = self._connection.transport.connection
+        most = link.connection_tune.channel_max or _MOST_CHANNELS
+        numbers = ((self._number + step) % most + 1 for step in range(most))
+        self._number = next((number for number in numbers if number not in link.channels), 0)
+        if not self._number:
+            raise InputError(
+                f"{self.where}: all {most:,} channels of the connection are in use, and each queue takes one: give each member fewer "
+                "queues, or raise channel_max on the broker"
+            )
+        return self._number
 
     async def _close(self, channel: Any) -> None:  # noqa: ANN401
         with contextlib.suppress(Exception):

@@ -11,9 +11,17 @@ import time
 from typing import TYPE_CHECKING
 
 from rabbit_chx.consuming.journal_entry import JournalEntry
-from rabbit_chx.consuming.rendezvous import queue_priority, unsettled_priority
+from rabbit_chx.consuming.ownership import Ownership
+from rabbit_chx.consuming.queue_watch import QueueWatch
+from rabbit_chx.consuming.rendezvous import place, priority_without_journal
 from rabbit_chx.consuming.roster import Roster
-from rabbit_chx.errors import ConnectionLostError, InputError, RabbitChxError
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    ConnectionLostError,
+    HandlerError,
+    InputError,
+    RabbitChxError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -29,15 +37,7 @@ __all__ = ["GroupSession"]
 
 _log = logging.getLogger(__name__)
 
-#: Before the priority of a member that is not settled yet, where no journal tells who is.
-_UNSETTLED = -(1 << 21)
 _CLOCK_DIFFERENCE_S = 30.0
-#: After so many renewals of a consumer in vain, the log says what else it may be.
-_RENEWALS = 2
-_DEAD = (
-    "consuming it anew did not help. The broker may deliver to a consumer that is dead, as RabbitMQ 4.3.6 may after a member was "
-    "killed: restart the node that leads the queue (docs/consuming.md, 'What RabbitMQ does to order')"
-)
 #: A member says its queues with each 20th sign of life.
 _READY_EACH = 20
 #: So many signs of life tell that another process of the same name lives.
@@ -68,6 +68,13 @@ class GroupSession:
         self.notes = 0
         self._runners: dict[str, SeatRunner] = {}
         self._token = secrets.token_hex(8)
+        self._ownership = Ownership(self._token)
+        self._watch = QueueWatch()
+        self._offset = -1  # of the last entry that was read
+        self._is_known = (
+            asyncio.Event()
+        )  # whether the journal was read up to the first sign of life of this member
+        self._is_settled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: RabbitChxError | None = None
         self._ended = asyncio.Event()
@@ -77,7 +84,6 @@ class GroupSession:
         self._was_ready = False
         self._earlier: dict[str, int] = {}  # signs of life of processes that had this name before, by token
         self._has_heir = False  # whether a later process has this name
-        self._mine: frozenset[str] = frozenset()  # the queues that this member is to have
 
     # -- for the runners of the queues
 
@@ -100,6 +106,17 @@ class GroupSession:
         if self._error is None and not self._leaving:
             self._error = error
         self._ended.set()
+
+    def place(self, queue: str) -> int:
+        """Return the ``x-priority`` of a consumer that comes now.
+
+        Args:
+            queue: the queue.
+        """
+        name, weight = self.member.name, self.member.weight
+        if self.member.journal is None:
+            return priority_without_journal(name, queue, weight, settled=self._is_settled)
+        return place(self._offset, name, queue, weight)
 
     def line_lost(self, queue: str) -> None:
         """Note that the channel of a queue was closed by the broker, or with the connection.
@@ -146,21 +163,28 @@ class GroupSession:
 
     async def _begin(self) -> None:
         if self.member.journal is not None:
-            pace = self.member.pace
-            since_s = time.time() - _READY_EACH * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
-            self._journal = await self.channels.read_journal(self.member.journal, since_s, self._read)
-            self._journal.when_closed(lambda: self.line_lost(str(self.member.journal)))
-        for queue, runner in self._runners.items():
-            await runner.do(runner.seat.want(self._first_priority(queue)))
+            await self._read_up_to_now(self.member.journal)
+        for runner in self._runners.values():
+            await runner.do(runner.seat.consume())
         self.spawn(self._settle())
-        self.spawn(self._watch())
+        self.spawn(self._look_again())
 
-    def _first_priority(self, queue: str) -> int:
-        return (
-            _UNSETTLED
-            if self.member.journal is None
-            else unsettled_priority(self.member.name, queue, self.member.weight)
-        )
+    async def _read_up_to_now(self, journal: str) -> None:
+        """Read the journal up to a first sign of life, so that the consumers come behind those that are there."""
+        pace = self.member.pace
+        since_s = time.time() - _READY_EACH * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
+        self._journal = await self.channels.read_journal(journal, since_s, self._read)
+        self._journal.when_closed(lambda: self.line_lost(journal))
+        self._write("alive")
+        try:
+            async with asyncio.timeout(pace.journal_s):
+                await self._is_known.wait()
+        except TimeoutError:
+            raise BrokerTimeoutError(
+                f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
+                "and whether a majority of its nodes is up",
+                queue=journal,
+            ) from None
 
     async def _until(self, stop: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, self._ended)]
@@ -174,13 +198,14 @@ class GroupSession:
         """Finish what is in hand, give the rest back in order, and close the connection."""
         self._leaving = True
         try:
-            for queue, runner in self._runners.items():
-                await runner.do(runner.seat.stop(drain=self._is_ready and queue not in self._mine))
+            await self._say("ready")  # with no queues: so the broker elects those that are to have them
+            for runner in self._runners.values():
+                await runner.do(runner.seat.stop())
             if not await self._emptied(self.member.pace.stop_s):
                 for runner in self._runners.values():
                     runner.interrupt_all()
                 await self._emptied(_CANCELLED_S)
-            await self._say_good_bye()
+            await self._say("left")
         finally:
             for runner in self._runners.values():
                 runner.lose_lines()
@@ -188,18 +213,11 @@ class GroupSession:
                 task.cancel()
             await self.channels.close()
 
-    async def _say_good_bye(self) -> None:
-        """Let the others share the queues anew. Not before: a consumer that is outranked while it leaves would be kept."""
-        name = self.member.journal
-        if (
-            self._is_ready
-            and self._journal is not None
-            and name is not None
-            and isinstance(self._error, InputError | None)
-        ):
-            entry = JournalEntry("left", self.member.name, time.time(), token=self._token)
+    async def _say(self, kind: EntryKind) -> None:
+        """Write that this member leaves, or has left, unless the connection is lost or the name is another process's."""
+        if self._is_ready and isinstance(self._error, HandlerError | None):
             with contextlib.suppress(RabbitChxError):
-                await self._journal.publish(name, entry.to_json())
+                await self._publish(kind)
 
     async def _emptied(self, seconds: float) -> bool:
         """Wait until nothing of any queue is left; return whether it is so in time."""
@@ -216,13 +234,32 @@ class GroupSession:
     # -- the journal
 
     def _read(self, offset: int, entry: JournalEntry) -> None:
+        self._offset = offset
         changed = self.roster.take(offset, entry, time.monotonic())
         if entry.kind == "claim" and (runner := self._runners.get(entry.queue)):
             runner.claim_read(entry.token, offset)
         if entry.member == self.member.name and entry.kind != "claim":
             self._read_own(entry)
+        if entry.kind in ("ready", "alive"):
+            self._ownership.heard(entry.token, offset)
+        if self._leaving:
+            return
         if changed:
-            self._share_out()
+            self._step_back(self._ownership.share_out(self.roster))
+        self._let_go()
+
+    def _step_back(self, queues: Iterable[str]) -> None:
+        """Come behind the members that are to have these queues now, where this member waits."""
+        for queue in queues:
+            runner = self._runners.get(queue)
+            if runner is not None and not runner.seat.held:
+                runner.give(runner.seat.step_back())
+
+    def _let_go(self) -> None:
+        """Let go of the queues that this member has and that their owners wait for."""
+        for queue, runner in self._runners.items():
+            if runner.seat.held and self._ownership.is_overdue(queue, runner.seat.generation):
+                runner.give(runner.seat.step_back())
 
     def _read_own(self, entry: JournalEntry) -> None:
         """Take an entry about this member, or about another process of its name."""
@@ -230,6 +267,8 @@ class GroupSession:
             self._read_twin(entry)
         elif entry.kind == "ready":
             self._is_ready = self._was_ready = True
+        elif entry.kind == "alive":
+            self._is_known.set()
         if self._is_ready and not self._leaving and self.member.name not in self.roster.members:
             self._is_ready = False  # the others have missed this member, or a process of its name has left
             self._write("ready")
@@ -255,96 +294,80 @@ class GroupSession:
                     )
                 )
 
-    def _share_out(self) -> None:
-        """Take the priorities of the new term: first for the queues that are this member's, so that nobody else is elected."""
-        mine = self.roster.members.get(self.member.name)
-        if self._leaving or mine is None or mine.token != self._token:
-            return  # an earlier run of this member may still be there
-        owners = self.roster.owners()
-        self._mine = frozenset(queue for queue, owner in owners.items() if owner == self.member.name)
-        for queue in self._mine:
-            self._want(queue, self.roster.term)
-        asyncio.get_running_loop().call_later(self.member.pace.alive_s, self._stand_by, self.roster.term)
-
-    def _stand_by(self, term: int) -> None:
-        if term == self.roster.term and not self._leaving:
-            for queue in self._runners.keys() - self._mine:
-                self._want(queue, term)
-
-    def _want(self, queue: str, term: int) -> None:
-        if runner := self._runners.get(queue):
-            owns = queue in self._mine
-            priority = queue_priority(term, self.member.name, queue, self.member.weight, owns=owns)
-            runner.give(runner.seat.want(priority))
-
     def _write(self, kind: EntryKind, queue: str = "") -> None:
-        if self._journal is None or self.member.journal is None:
-            return
-        queues = tuple(self._runners) if kind == "ready" else ()
-        weight = self.member.weight if kind == "ready" else 1.0
-        entry = JournalEntry(kind, self.member.name, time.time(), weight, queues, queue, self._token)
-        self.spawn(self._written(entry))
+        self.spawn(self._guarded(self._publish(kind, queue)))
 
-    async def _written(self, entry: JournalEntry) -> None:
-        if self._journal is None or self.member.journal is None:
-            return
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
-            await self._journal.publish(self.member.journal, entry.to_json())
+            await work
         except RabbitChxError as error:
             self.fail(error)
+
+    async def _publish(self, kind: EntryKind, queue: str = "") -> None:
+        """Write an entry about this member."""
+        queues = tuple(self._runners) if kind == "ready" and not self._leaving else ()
+        weight = self.member.weight if kind == "ready" else 1.0
+        await self._append(
+            JournalEntry(kind, self.member.name, time.time(), weight, queues, queue, self._token)
+        )
+
+    async def _append(self, entry: JournalEntry) -> None:
+        if self._journal is not None and self.member.journal is not None:
+            await self._journal.publish(self.member.journal, entry.to_json())
 
     # -- what happens by the clock
 
     async def _settle(self) -> None:
         """Take a share of the queues after some seconds of health, and then say again and again that this member is alive."""
         await asyncio.sleep(self.member.pace.settle_s)
+        self._is_settled = True
         if self.member.journal is None:
-            for queue, runner in self._runners.items():
-                runner.give(runner.seat.want(unsettled_priority(self.member.name, queue, self.member.weight)))
+            for runner in self._runners.values():
+                runner.give(runner.seat.step_back())  # to the priority of a member that is settled
             return
         self._write("ready")
         for count in itertools.count(1):
             await asyncio.sleep(self.member.pace.alive_s)
             if self._is_ready and not (self._leaving and self._has_heir):
                 self._write("alive" if count % _READY_EACH else "ready")
-            for member in self.roster.silent(time.monotonic(), self.member.pace.gone_s):
-                if member != self.member.name:
-                    _log.warning(
-                        "group member %s is gone: nothing was heard of it for %g s",
-                        member,
-                        self.member.pace.gone_s,
-                    )
-                    gone = self.roster.members[member].token
-                    entry = JournalEntry("gone", member, time.time(), token=gone)
-                    self.roster.seen.pop(member, None)  # so that it is said once
-                    self.spawn(self._written(entry))
+            self._miss_the_silent()
 
-    async def _watch(self) -> None:
-        """Consume a queue anew that has messages and delivers none (rabbitmq-server#14141)."""
-        waiting: dict[str, int] = {}  # what was delivered when messages were last seen to wait
-        renewed: dict[str, int] = {}  # how often in vain
+    def _miss_the_silent(self) -> None:
+        """Write which members are gone. What this member has not read yet counts for nobody's silence."""
+        read_at = self.roster.seen.get(self.member.name)
+        if read_at is None:
+            return
+        for member in self.roster.silent(read_at, self.member.pace.gone_s):
+            _log.warning(
+                "group member %s is gone: nothing was heard of it for %g s", member, self.member.pace.gone_s
+            )
+            self.roster.seen.pop(member, None)  # so that it is said once
+            gone = JournalEntry("gone", member, time.time(), token=self.roster.members[member].token)
+            self.spawn(self._guarded(self._append(gone)))
+
+    async def _look_again(self) -> None:
+        """Consume a queue anew that has messages and delivers none."""
         while True:
             await asyncio.sleep(self.member.pace.watch_s)
             for queue, runner in self._runners.items():
-                seat = runner.seat
-                if not seat.is_idle or not (seat.held or queue in self._mine):
-                    waiting.pop(queue, None)
+                if not self._should_deliver(queue, runner):
+                    self._watch.forget(queue)
                     continue
                 try:
-                    ready = await self.channels.ready_count(queue)
+                    waiting = await self.channels.ready_count(queue)
                 except RabbitChxError as error:
                     self.fail(error)
                     return
-                if not ready:
-                    waiting.pop(queue, None)
-                    renewed.pop(queue, None)
-                elif waiting.get(queue) == seat.delivered_count and seat.is_idle:
-                    renewed[queue] = renewed.get(queue, 0) + 1
-                    says = _DEAD if renewed[queue] > _RENEWALS else "consuming it anew"
-                    _log.warning("%s: %d messages wait and none is delivered: %s", queue, ready, says)
+                says = self._watch.look(queue, waiting, runner.seat.delivered_count)
+                if says is not None and self._should_deliver(queue, runner):
+                    _log.warning("%s", says)
                     self.notes += 1
-                    runner.give(seat.renew())
-                else:
-                    if waiting.get(queue, seat.delivered_count) != seat.delivered_count:
-                        renewed.pop(queue, None)
-                    waiting[queue] = seat.delivered_count
+                    runner.give(runner.seat.step_back())
+
+    def _should_deliver(self, queue: str, runner: SeatRunner) -> bool:
+        """Whether a queue that has messages would deliver them to this member, as far as it knows."""
+        if not runner.seat.is_idle:
+            return False
+        claim = self.roster.claims.get(queue)
+        others = claim is not None and claim.held and claim.member != self.member.name
+        return runner.seat.held or (self._ownership.is_mine(queue) and not others)

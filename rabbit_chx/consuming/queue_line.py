@@ -35,9 +35,7 @@ class QueueLine:
 
     Attributes:
         number: tells it from the other lines of the seat.
-        priority: its ``x-priority``.
-        state: opening; open; draining (another consumer was elected, and it finishes what it holds); retiring (it finishes what
-            is in hand, and the rest goes back); ended (it is being closed).
+        state: opening; open; retiring (it finishes what is in hand, and the rest goes back); ended (it is being closed).
         pending: what was delivered and not started, in the order of the queue.
         working: what is in hand, by lane.
         generation: the generation of its claim; None before, and without a journal.
@@ -46,12 +44,11 @@ class QueueLine:
         polling: whether the parking queue is being asked, or is asked again in a moment.
         fetching: whether the answer of the parking queue is on its way.
         failed: whether a message in it stops the group.
-        probed: whether all is here that was delivered before another consumer outranked it.
+        late: whether it is to be opened again, since others come first.
     """
 
     number: int
-    priority: int
-    state: Literal["opening", "open", "draining", "retiring", "ended"] = "opening"
+    state: Literal["opening", "open", "retiring", "ended"] = "opening"
     pending: deque[DeliveredMessage] = field(default_factory=deque)
     working: dict[int, HandledMessage] = field(default_factory=dict)
     generation: int | None = None
@@ -60,24 +57,18 @@ class QueueLine:
     polling: bool = False
     fetching: bool = False
     failed: bool = False
-    probed: bool = False
+    late: bool = False
 
-    @property
-    def holds_nothing(self) -> bool:
-        """Whether nothing of it is in hand, delivered or asked for."""
-        return not (self.pending or self.working or self.begin or self.fetching or self.claim == "asked")
-
-    def start_pending(self, handling: Handling, most: int) -> list[SeatCommand]:
+    def start_pending(self, handling: Handling) -> list[SeatCommand]:
         """Start the messages whose lane is free, and obey the markers before which all is handled. Nothing passes a marker.
 
         Args:
             handling: the lanes.
-            most: the most messages to start.
         """
         commands: list[SeatCommand] = []
         kept: deque[DeliveredMessage] = deque()
         busy = set(self.working)
-        free = min(most, handling.lanes - len(busy))
+        free = handling.lanes - len(busy)
         while self.pending and free > 0:
             delivery = self.pending.popleft()
             if delivery.marker is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 
-__all__ = ["queue_priority", "score", "unsettled_priority"]
+__all__ = ["place", "priority_without_journal", "score"]
 
 _STEPS = 1 << 20
 _RANKS = 1 << 10
@@ -27,28 +27,28 @@ def score(member: str, queue: str, weight: float = 1.0) -> float:
     return math.exp(math.log(uniform) / weight)
 
 
-def unsettled_priority(member: str, queue: str, weight: float = 1.0) -> int:
-    """Return the ``x-priority`` of a member that has no share yet: less than 0, and higher for a higher score.
+def place(after: int, member: str, queue: str, weight: float = 1.0) -> int:
+    """Return the ``x-priority`` of a consumer that comes behind all that came before.
+
+    A consumer that comes later never outranks one that is active. RabbitMQ 4.3.6 keeps a consumer that is outranked and whose
+    member dies while it holds messages. Those that come at the same time are ranked by their scores.
+
+    Args:
+        after: the place of the last entry that the member has read in the journal.
+        member: the name of the member.
+        queue: the name of the queue.
+        weight: the weight of the member.
+    """
+    return int(score(member, queue, weight) * (_RANKS - 1)) - (after + 2) * _RANKS
+
+
+def priority_without_journal(member: str, queue: str, weight: float, *, settled: bool) -> int:
+    """Return the ``x-priority`` of a member that knows of no other: the higher the score, the higher.
 
     Args:
         member: the name of the member.
         queue: the name of the queue.
         weight: the weight of the member.
+        settled: whether it was healthy for some time. Those that were not come behind all others.
     """
-    return int(score(member, queue, weight) * (_STEPS - 1)) - _STEPS
-
-
-def queue_priority(term: int, member: str, queue: str, weight: float, *, owns: bool) -> int:
-    """Return the ``x-priority`` of a member that takes its share: that of the owner is the highest of a term.
-
-    Every later term is higher than all earlier ones. So nobody has to step back, and a consumer that RabbitMQ 4.3.6 keeps
-    although its member has died comes last.
-
-    Args:
-        term: the number of the term.
-        member: the name of the member.
-        queue: the name of the queue.
-        weight: the weight of the member.
-        owns: whether the member is to have the queue.
-    """
-    return (term + 1) * _RANKS + (_RANKS - 1 if owns else int(score(member, queue, weight) * (_RANKS - 1)))
+    return int(score(member, queue, weight) * (_STEPS - 1)) - (_STEPS if settled else 2 * _STEPS)

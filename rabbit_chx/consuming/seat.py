@@ -1,13 +1,11 @@
 """A member's place at one queue: what it decides, without I/O and without a clock.
 
 The broker elects one consumer of the queue. A member that is elected learns it from its first delivery. It then claims the
-queue in the journal, runs the hook `on_gained`, and handles messages. Two things that RabbitMQ does rule how it ends a consumer:
+queue in the journal, runs the hook `on_gained`, and handles messages.
 
-- A consumer that holds messages is not cancelled, and its channel is not closed politely. The next consumer would be elected
-  first, and the messages returned after that, behind later ones (3.10.8, 4.0.5 and 4.3.6, tried). It is abandoned: its channel
-  ends by an error, and the messages are returned first.
-- A consumer that holds messages while another one with a higher priority waits is not abandoned either. It would stay in the
-  queue for ever, and stop the queue when it is elected again (4.3.6, tried; not 4.0.5). It finishes what it holds.
+A consumer that holds messages is not cancelled, and its channel is not closed politely. The next consumer would be elected
+first, and the messages returned after that, behind later ones (3.10.8, 4.0.5 and 4.3.6, tried). It is abandoned: its channel
+ends by an error, and the messages are returned first.
 """
 
 from __future__ import annotations
@@ -20,10 +18,8 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    CloseLine,
     GiveUp,
     Interrupt,
-    Probe,
     Reject,
     RunHook,
     Start,
@@ -50,81 +46,55 @@ class Seat:
 
     def __init__(self, queue: str, handling: Handling, *, journal: bool = True) -> None:
         self.queue = queue
-        self.lines: list[QueueLine] = []  # oldest first; two while the priority changes
+        self.line: QueueLine | None = None
         self.held = False  # between the hooks on_gained and on_lost
         self.stopping = False
         self.delivered_count = 0
+        self.generation: int | None = None  # of the last claim
         self._handling = handling
         self._journal = journal
         self._numbers = 0
-        self._budget = 0  # how many messages are still started while the group stops
-        self._wanted: int | None = None
         self._hook_runs = False
         self._owes_lost = False
-        self._last_generation: int | None = None
         self._orphans: set[tuple[int, int]] = set()  # handlers that still run although their line is lost
 
     # -- what the group wants
 
-    def want(self, priority: int) -> list[SeatCommand]:
-        """Consume with this priority.
-
-        Args:
-            priority: the ``x-priority``.
-        """
-        self._wanted = priority
-        if self.stopping or len(self.lines) > 1 or (self.lines and self.lines[-1].priority == priority):
+    def consume(self) -> list[SeatCommand]:
+        """Consume the queue, unless it is consumed."""
+        if self.stopping or self.line is not None:
             return []
-        if self.lines and self.lines[0].state == "opening":
-            return []  # when the broker knows it: two that open at a time may be known in either order
         self._numbers += 1
-        self.lines.append(QueueLine(self._numbers, priority))
-        return [Subscribe(self._numbers, priority)]
+        self.line = QueueLine(self._numbers)
+        return [Subscribe(self._numbers)]
 
-    def renew(self) -> list[SeatCommand]:
-        """Consume again over another line, with the same priority, and abandon the old line, which gets nothing."""
-        if self.stopping or len(self.lines) != 1 or self.lines[0].state != "open":
+    def step_back(self) -> list[SeatCommand]:
+        """Finish what is in hand, let the others have the queue, and consume it again behind them."""
+        if self.stopping or self.line is None:
             return []
-        self.lines[0].state = "retiring"
+        if self.line.state == "opening":
+            self.line.late = True
+        elif self.line.state == "open":
+            self.line.state = "retiring"
         return self._advance()
 
-    def stop(self, *, drain: bool = False) -> list[SeatCommand]:
-        """Finish what is in hand and leave the queue; the rest goes back to its place.
-
-        Args:
-            drain: whether another member is to have the queue already: then all that was delivered is finished.
-        """
+    def stop(self) -> list[SeatCommand]:
+        """Finish what is in hand and leave the queue; the rest goes back to its place."""
         self.stopping = True
-        self._budget = self._handling.prefetch
-        if drain and len(self.lines) == 1 and self.lines[0].state == "open":
-            self.lines[0].state = "draining"
-            return [Probe(self.lines[0].number), *self._advance()]
-        for line in self.lines:
-            if line.state == "open":
-                line.state = "retiring" if line is self.lines[-1] else "draining"
+        if self.line is not None and self.line.state == "open":
+            self.line.state = "retiring"
         return self._advance()
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing of this seat is left at the broker or in a handler."""
-        return not (self.lines or self._orphans or self._hook_runs or self._owes_lost)
+        return not (self.line or self._orphans or self._hook_runs or self._owes_lost)
 
     @property
     def is_idle(self) -> bool:
         """Whether it is subscribed and has nothing to do."""
-        return len(self.lines) == 1 and self.lines[0].state == "open" and not (
-            self.lines[0].pending or self.lines[0].working or self.lines[0].begin
-        )  # fmt: skip
-
-    @property
-    def in_hand(self) -> list[tuple[int, DeliveredMessage]]:
-        """The messages for which a handler runs, each with its line."""
-        return [
-            (line.number, work.delivery)
-            for line in self.lines
-            for work in line.working.values()
-            if work.running
-        ]
+        line = self.line
+        return line is not None and line.state == "open" and not (line.pending or line.working or line.begin)
 
     # -- what the broker says
 
@@ -137,28 +107,7 @@ class Seat:
         line = self._line(number)
         if line is None:
             return []
-        line.state = "open"
-        if self.stopping:
-            line.state = "retiring" if line is self.lines[-1] else "draining"
-        commands: list[SeatCommand] = []
-        for older in self.lines:
-            if older is not line and older.state in ("open", "draining"):
-                older.state = "draining"
-                commands.append(Probe(older.number))
-        if self._wanted is not None:
-            commands += self.want(self._wanted)
-        return commands + self._advance()
-
-    def probed(self, number: int) -> list[SeatCommand]:
-        """Note that all is here that was delivered over a line before it was probed.
-
-        Args:
-            number: the line.
-        """
-        line = self._line(number)
-        if line is None:
-            return []
-        line.probed = True
+        line.state = "retiring" if self.stopping or line.late else "open"
         return self._advance()
 
     def delivered(self, number: int, delivery: DeliveredMessage) -> list[SeatCommand]:
@@ -196,16 +145,16 @@ class Seat:
         line = self._line(number)
         if line is None:
             return []
-        self.lines.remove(line)
+        self.line = None
         commands: list[SeatCommand] = []
         for work in line.working.values():
             if work.running:
                 self._orphans.add((number, work.delivery.tag))
                 commands.append(Interrupt(number, work.delivery.tag))
-        if line.state != "ended" and self.held and not self.lines:
+        if line.state == "ended":
+            commands += self.consume()
+        elif self.held:
             self._owes_lost = True
-        if self._wanted is not None and (self.lines or line.state == "ended"):
-            commands += self.want(self._wanted)
         return commands + self._advance()
 
     # -- what the journal says
@@ -221,14 +170,13 @@ class Seat:
         if line is None:
             return []
         line.claim, line.generation = "had", generation
-        self._last_generation = generation
+        self.generation = generation
         return self._advance()
 
     def superseded(self) -> list[SeatCommand]:
         """Note that another member has claimed the queue since our last claim."""
-        for line in self.lines:
-            if line.claim == "had":
-                line.claim, line.generation = "none", None
+        if self.line is not None and self.line.claim == "had":
+            self.line.claim, self.line.generation = "none", None
         if self.held:
             self._owes_lost = True
         return self._advance()
@@ -314,21 +262,15 @@ class Seat:
     # -- what is next
 
     def _line(self, number: int) -> QueueLine | None:
-        return next((line for line in self.lines if line.number == number), None)
+        return self.line if self.line is not None and self.line.number == number else None
 
     def _advance(self) -> list[SeatCommand]:
         """Return what can be done now."""
-        if not self.lines:
+        line = self.line
+        if line is None or line.state in ("opening", "ended"):
             return self._settle_debts()
-        line = self.lines[0]
-        if line.state == "draining" and self.stopping and self._is_drained(line):
-            line.state = "retiring"
-        if line.state == "draining" and line.probed and line.holds_nothing and len(self.lines) > 1:
-            return self._end(line)  # the broker elects the next one when this one holds nothing
         if line.state == "retiring":
             return self._let_go(line)
-        if line.state in ("opening", "ended"):
-            return self._settle_debts()
         return self._settle_debts() or ([] if self._is_busy else self._begin_work(line))
 
     @property
@@ -338,22 +280,12 @@ class Seat:
 
     def _settle_debts(self) -> list[SeatCommand]:
         """Return the hook that is due because the queue was lost, when no handler runs any more."""
-        if (
-            self._hook_runs
-            or self._orphans
-            or not self._owes_lost
-            or any(line.working for line in self.lines)
-        ):
+        works = self.line is not None and self.line.working
+        if self._hook_runs or self._orphans or works or not self._owes_lost:
             return []
         self._owes_lost = self.held = False
         self._hook_runs = True
-        return [RunHook("lost", self._last_generation)]
-
-    def _is_drained(self, line: QueueLine) -> bool:
-        """Whether a line that drains while the group stops may be left."""
-        if line.failed or (line.probed and line.holds_nothing):
-            return True
-        return len(self.lines) == 1 and self._budget <= 0 and not line.working
+        return [RunHook("lost", self.generation)]
 
     def _let_go(self, line: QueueLine) -> list[SeatCommand]:
         """Abandon a line when nothing of it is in hand."""
@@ -362,15 +294,11 @@ class Seat:
                 del line.working[lane]
         if line.working or line.fetching or line.claim == "asked" or self._hook_runs or self._orphans:
             return []
-        if self.stopping and self.held:
+        if self.held:
             self._owes_lost = True
             return self._settle_debts()
         line.state = "ended"
         return [Abandon(line.number)]
-
-    def _end(self, line: QueueLine) -> list[SeatCommand]:
-        line.state = "ended"
-        return [CloseLine(line.number)]
 
     def _begin_work(self, line: QueueLine) -> list[SeatCommand]:
         if line.failed or not (line.pending or line.begin):
@@ -385,7 +313,4 @@ class Seat:
             return [RunHook("gained", line.generation)]
         if line.begin is not None:
             return line.read_park()
-        most = self._budget if self.stopping and len(self.lines) == 1 else self._handling.lanes
-        commands = line.start_pending(self._handling, most)
-        self._budget -= sum(isinstance(command, Start) for command in commands)
-        return commands
+        return line.start_pending(self._handling)

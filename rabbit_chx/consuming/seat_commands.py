@@ -13,13 +13,11 @@ __all__ = [
     "Ack",
     "AwaitTime",
     "Claim",
-    "CloseLine",
     "DeliveredMessage",
     "FetchParked",
     "GiveUp",
     "Interrupt",
     "Note",
-    "Probe",
     "Reject",
     "Reply",
     "RunHook",
@@ -50,10 +48,9 @@ class DeliveredMessage:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Open a channel and consume the queue; then call `subscribed`."""
+    """Open a channel and consume the queue, behind all that consume it already; then call `subscribed`."""
 
     line: int
-    priority: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +97,6 @@ class Reject:
 @dataclass(frozen=True, slots=True)
 class Abandon:
     """End the line so that the broker returns what it holds before it elects another consumer; then call `closed`."""
-
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Ask the broker something over the line's channel; then call `probed`. What was delivered before is there then."""
-
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseLine:
-    """End a line that holds nothing and is not elected any more; then call `closed`."""
 
     line: int
 
@@ -168,5 +151,5 @@ class Note:
 
 
 SeatCommand: TypeAlias = (
-    Subscribe | Claim | Start | Interrupt | Ack | Reject | Abandon | Probe | CloseLine | RunHook | AwaitTime | Reply | FetchParked | GiveUp | Note
+    Subscribe | Claim | Start | Interrupt | Ack | Reject | Abandon | RunHook | AwaitTime | Reply | FetchParked | GiveUp | Note
 )  # fmt: skip

@@ -16,12 +16,10 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    CloseLine,
     FetchParked,
     GiveUp,
     Interrupt,
     Note,
-    Probe,
     Reject,
     Reply,
     RunHook,
@@ -60,6 +58,9 @@ class RunnerSession(Protocol):
 
     def fail(self, error: RabbitChxError) -> None:
         """End the session with an error."""
+
+    def place(self, queue: str) -> int:
+        """Return the ``x-priority`` of a consumer that comes now."""
 
     def line_lost(self, queue: str) -> None:
         """Note that the channel of a queue was closed by the broker."""
@@ -128,8 +129,8 @@ class SeatRunner:
         """Note that the connection is gone."""
         self._lines.clear()
         self._claims.clear()
-        for line in list(self.seat.lines):
-            self.give(self.seat.closed(line.number))
+        if self.seat.line is not None:
+            self.give(self.seat.closed(self.seat.line.number))
 
     async def _drain(self) -> None:
         if self._draining:
@@ -157,10 +158,6 @@ class SeatRunner:
                 self._spawn(self._subscribe(command))
             case Abandon(number):
                 self._spawn(self._abandon(number))
-            case Probe(number):
-                self._spawn(self._probe(number))
-            case CloseLine(number):
-                self._spawn(self._close(number))
             case Claim(number):
                 self._spawn(self._claim(number))
             case RunHook():
@@ -251,7 +248,7 @@ class SeatRunner:
         session = self.session
         line = await session.channels.consume(
             self.seat.queue,
-            command.priority,
+            session.place(self.seat.queue),
             session.member.handling.prefetch,
             tag_of(session.member.name),
             take,
@@ -268,16 +265,6 @@ class SeatRunner:
         if line := self._lines.pop(number, None):
             await line.abandon()
         self._errors = {where: error for where, error in self._errors.items() if where[0] != number}
-        await self.do(self.seat.closed(number))
-
-    async def _probe(self, number: int) -> None:
-        if line := self._lines.get(number):
-            await line.probe(self.session.member.handling.prefetch)
-        await self.do(self.seat.probed(number))
-
-    async def _close(self, number: int) -> None:
-        if line := self._lines.pop(number, None):
-            await line.close()
         await self.do(self.seat.closed(number))
 
     async def _claim(self, number: int) -> None:

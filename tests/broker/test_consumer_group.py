@@ -16,6 +16,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
 
     from rabbit_chx import GroupMessage
@@ -84,8 +85,11 @@ def test_what_was_not_started_goes_back_to_its_place(stage: GroupStage, lanes: i
                 stage.publish(60)
                 async with stage.member(name, pause_s=0.002, lanes=lanes) as guest:
                     await eventually(partial(knows_two, guest), "both know of each other")
-                    stage.publish(60)
-                    await eventually(partial(handled_by, stage, name), "the guest handles messages")
+                    async with asyncio.timeout(60):
+                        while not handled_by(stage, name):
+                            await asyncio.to_thread(stage.publish, 20)
+                            await asyncio.sleep(0.1)
+                    await asyncio.to_thread(stage.publish, 60)
             await eventually(stage.all_handled, "all is handled")
 
     asyncio.run(story())
@@ -101,24 +105,35 @@ def test_a_member_that_is_killed(stage: GroupStage, tmp_path: Path) -> None:
     async def story() -> None:
         stage.publish(400)
         with stage.process("victim", file, pause_s=0.001) as victim:
-            await eventually(lambda: file.exists() and file.read_text().count("\n") > 200, "it handles some")
-            async with stage.member("heir") as heir:
-                await eventually(lambda: len(heir.held) == 3, "the heir has its share")
+            try:
+                await eventually(
+                    lambda: file.exists() and file.read_text().count("\n") > 200, "it handles some"
+                )
+                await heir_follows(victim)
+            finally:
                 victim.kill()
-                victim.wait()
-                stage.publish(50)
-                await eventually(lambda: len(heir.held) == 6, "the heir has every queue")
-                await eventually(lambda: heir.members == ("heir",), "the dead is noticed")
-                by_heir, stage.handled = stage.handled, []
-                stage.read(file)
-                stage.handled += by_heir
-                heirs = stage.handled
 
-                def done() -> bool:
-                    stage.handled = heirs
-                    return stage.all_handled()
+    async def heir_follows(victim: subprocess.Popen[bytes]) -> None:
+        async with stage.member("heir") as heir:
+            async with asyncio.timeout(60):
+                while len(heir.held) < 3:
+                    await asyncio.to_thread(stage.publish, 50)
+                    await asyncio.sleep(0.1)
+            victim.kill()
+            victim.wait()
+            stage.publish(50)
+            await eventually(lambda: len(heir.held) == 6, "the heir has every queue")
+            await eventually(lambda: heir.members == ("heir",), "the dead is noticed")
+            by_heir, stage.handled = stage.handled, []
+            stage.read(file)
+            stage.handled += by_heir
+            heirs = stage.handled
 
-                await eventually(done, "all is handled")
+            def done() -> bool:
+                stage.handled = heirs
+                return stage.all_handled()
+
+            await eventually(done, "all is handled")
 
     asyncio.run(story())
     for handled in stage.by_queue().values():

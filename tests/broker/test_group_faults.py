@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,14 @@ from group_stage import QUICK, GroupStage, eventually, in_order
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
+from rabbit_chx.consuming.group_channels import GroupChannels
 from rabbit_chx.errors import AccessRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rabbit_chx import GroupMessage
+    from rabbit_chx.consuming.seat_commands import DeliveredMessage
     from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -76,8 +79,8 @@ def nothing_was_skipped(stage: GroupStage) -> bool:
     return True
 
 
-def has_both(group: ConsumerGroup) -> bool:
-    return len(group.held) == 2
+def has_queues(group: ConsumerGroup, count: int) -> bool:
+    return len(group.held) == count
 
 
 def test_a_member_that_leaves_under_load_logs_no_error(
@@ -94,7 +97,7 @@ def test_a_member_that_leaves_under_load_logs_no_error(
         try:
             for _ in range(3):
                 async with stage.member("a", prefetch=1000) as group:
-                    await eventually(partial(has_both, group), "it has both queues")
+                    await eventually(partial(has_queues, group, 2), "it has both queues")
         finally:
             stop_publishing.set()
             await publishing
@@ -103,6 +106,60 @@ def test_a_member_that_leaves_under_load_logs_no_error(
         asyncio.run(story())
     assert [one.getMessage()[:200] for one in caplog.records if one.levelno >= logging.ERROR] == []
     assert all(in_order(handled) for handled in stage.by_queue().values())
+
+
+def test_many_queues_change_hands_at_once_under_load(
+    vhost_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The end of a channel gets lost in aiormq 7.2.4 where much is written at that moment."""
+    stage = GroupStage(vhost_url, [f"q.{number}" for number in range(40)])
+    stage.declare()
+    stop_publishing = threading.Event()
+
+    def publish() -> None:
+        while not stop_publishing.is_set():
+            stage.publish(10)
+            time.sleep(0.05)
+
+    async def story() -> None:
+        async with stage.member("a", prefetch=100) as a:
+            publishing = asyncio.create_task(asyncio.to_thread(publish))
+            try:
+                for name in ("b", "c", "d"):
+                    async with stage.member(name, prefetch=100) as guest:
+                        await eventually(partial(has_queues, a, 20), "a has let go of half of the queues")
+                        await eventually(partial(has_queues, guest, 20), "the guest has them")
+                        assert guest.reconnects == 0
+                    await eventually(partial(has_queues, a, 40), "a has all queues again")
+            finally:
+                stop_publishing.set()
+                await publishing
+            await eventually(stage.all_handled, "all is handled")
+            assert a.reconnects == 0
+
+    with caplog.at_level(logging.WARNING, "rabbit_chx"):
+        asyncio.run(story())
+    assert [one.getMessage() for one in caplog.records if one.name.startswith("rabbit_chx")] == []
+    assert len(stage.handled) == stage.sent * 40, "nothing is repeated"
+    assert all(in_order(handled) for handled in stage.by_queue().values())
+
+
+def test_the_number_of_a_channel_that_ended_is_not_used_at_once(stage: GroupStage) -> None:
+    """It would be opened before its end is confirmed, and the broker ends the connection with 541."""
+
+    async def story() -> list[int]:
+        channels = await GroupChannels.open(ConnectionSettings.from_uri(stage.url))
+        numbers = []
+        for _ in range(3):
+            line = await channels.consume("q.0", 0, 1, "tag", noted.append)
+            numbers.append(line.number)
+            await line.abandon()
+        await channels.close()
+        return numbers
+
+    noted: list[DeliveredMessage] = []
+    numbers = asyncio.run(story())
+    assert len(set(numbers)) == 3, numbers
 
 
 @pytest.fixture

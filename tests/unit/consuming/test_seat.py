@@ -13,13 +13,11 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    CloseLine,
     DeliveredMessage,
     FetchParked,
     GiveUp,
     Interrupt,
     Note,
-    Probe,
     Reject,
     Reply,
     RunHook,
@@ -42,7 +40,7 @@ def marker(tag: int, what: HandOverMarker) -> DeliveredMessage:
 def active(**how: Any) -> Seat:
     """A seat that was elected: it has handled the message 1."""
     seat = Seat("q", Handling(**how))
-    assert seat.want(7) == [Subscribe(1, 7)]
+    assert seat.consume() == [Subscribe(1)]
     assert seat.subscribed(1) == []
     assert seat.delivered(1, message(1)) == [Claim(1)]
     assert seat.claimed(1, 40) == [RunHook("gained", 40)]
@@ -85,7 +83,7 @@ def test_stopping_finishes_the_message_in_hand_and_leaves_the_rest() -> None:
 
 def test_stopping_while_the_broker_is_asked_to_consume() -> None:
     seat = Seat("q", Handling())
-    seat.want(7)
+    seat.consume()
     assert seat.stop() == []
     assert seat.subscribed(1) == [Abandon(1)]
     seat.closed(1)
@@ -141,78 +139,53 @@ def test_a_message_that_waits_for_its_next_attempt_goes_back_at_a_stop() -> None
     assert seat.time_passed(1, "0") == []
 
 
-def test_a_higher_priority_goes_over_a_second_line() -> None:
-    """The old line finishes what it holds: abandoned, it would stay in the queue of a RabbitMQ 4.3.6 for ever."""
+def test_stepping_back_finishes_the_message_in_hand_and_consumes_behind_the_others() -> None:
     seat = active()
     seat.delivered(1, message(2))
     seat.delivered(1, message(3))
-    assert seat.want(9) == [Subscribe(2, 9)]
-    assert seat.subscribed(2) == [Probe(1)]
-    assert seat.probed(1) == []
-    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
-    assert seat.handled(1, 3) == [Ack(1, 3), CloseLine(1)]
-    assert seat.delivered(2, message(1)) == []
-    assert seat.closed(1) == [Claim(2)]
-    assert seat.claimed(2, 44) == [Start(2, message(1), 1, 44)], "no hook: nobody else had the queue"
+    assert seat.step_back() == []
+    assert seat.handled(1, 2) == [Ack(1, 2), RunHook("lost", 40)], "on_lost before the next member is elected"
+    assert seat.hook_done() == [Abandon(1)]
+    assert seat.closed(1) == [Subscribe(2)]
+    assert seat.subscribed(2) == []
+    assert seat.delivered(2, message(3)) == [Claim(2)]
 
 
-def test_a_higher_priority_waits_until_the_broker_knows_the_first_consumer() -> None:
-    """Otherwise the broker may know the second one first, and the seat ends that one."""
+def test_stepping_back_while_the_broker_is_asked_to_consume() -> None:
+    """Others may have come meanwhile."""
     seat = Seat("q", Handling())
-    assert seat.want(7) == [Subscribe(1, 7)]
-    assert seat.want(9) == []
-    assert seat.subscribed(1) == [Subscribe(2, 9)]
-    assert seat.subscribed(2) == [Probe(1)]
-
-
-def test_a_line_is_closed_when_nothing_is_on_its_way_to_it() -> None:
-    seat = active()
-    seat.want(9)
-    assert seat.subscribed(2) == [Probe(1)]
-    assert seat.delivered(1, message(2)) == [Start(1, message(2), 1, 40)], "it was on its way"
-    assert seat.handled(1, 2) == [Ack(1, 2)]
-    assert seat.probed(1) == [CloseLine(1)]
-    assert seat.closed(1) == []
+    seat.consume()
+    assert seat.step_back() == []
+    assert seat.subscribed(1) == [Abandon(1)]
+    assert seat.closed(1) == [Subscribe(2)]
+    assert seat.subscribed(2) == []
     assert seat.is_idle
 
 
-def test_stopping_while_another_member_is_to_have_the_queue() -> None:
-    seat = active(prefetch=3)
-    for tag in (2, 3, 4):
-        seat.delivered(1, message(tag))
-    assert seat.stop(drain=True) == [Probe(1)]
-    seat.probed(1)
-    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
-    assert seat.handled(1, 3) == [Ack(1, 3), Start(1, message(4), 1, 40)]
-    assert seat.handled(1, 4) == [Ack(1, 4), RunHook("lost", 40)]
-    assert seat.hook_done() == [Abandon(1)]
-
-
-def test_stopping_while_a_higher_priority_is_asked_for() -> None:
-    """The broker may know the second consumer already, and then the first one is outranked."""
+def test_stepping_back_twice_is_stepping_back_once() -> None:
     seat = active()
-    seat.delivered(1, message(2))
-    seat.delivered(1, message(3))
-    assert seat.want(9) == [Subscribe(2, 9)]
-    assert seat.stop() == []
-    assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3), 1, 40)]
-    assert seat.handled(1, 3) == [Ack(1, 3)], "something may be on its way"
-    assert seat.subscribed(2) == [Probe(1)]
-    assert seat.probed(1) == [RunHook("lost", 40)]
+    assert seat.step_back() == [RunHook("lost", 40)]
+    assert seat.step_back() == []
     assert seat.hook_done() == [Abandon(1)]
-    assert seat.closed(1) == [Abandon(2)]
+    assert seat.step_back() == []
+    assert seat.closed(1) == [Subscribe(2)]
 
 
-def test_stopping_does_not_go_on_for_ever() -> None:
-    """Where the other member does not come, the broker delivers more and more."""
-    seat = active(prefetch=2)
+def test_stopping_while_stepping_back() -> None:
+    seat = active()
+    assert seat.step_back() == [RunHook("lost", 40)]
+    assert seat.stop() == []
+    assert seat.hook_done() == [Abandon(1)]
+    assert seat.closed(1) == []
+    assert seat.is_empty
+
+
+def test_a_message_that_waits_for_its_next_attempt_goes_to_the_next_member() -> None:
+    seat = active(retries=3)
     seat.delivered(1, message(2))
-    seat.stop(drain=True)
-    for tag in (3, 4):
-        seat.delivered(1, message(tag))
-        assert seat.handled(1, tag - 1) == [Ack(1, tag - 1), Start(1, message(tag), 1, 40)]
-    seat.delivered(1, message(5))
-    assert seat.handled(1, 4) == [Ack(1, 4), RunHook("lost", 40)]
+    seat.handled(1, 2, failed=True)
+    assert seat.step_back() == [RunHook("lost", 40)]
+    assert seat.time_passed(1, "0") == []
     assert seat.hook_done() == [Abandon(1)]
 
 
@@ -228,19 +201,11 @@ def test_a_lost_connection_interrupts_the_handler_and_waits_for_its_end() -> Non
     seat = active()
     seat.delivered(1, message(2))
     assert seat.closed(1) == [Interrupt(1, 2)]
-    seat.want(7)
+    seat.consume()
     seat.subscribed(2)
     assert seat.delivered(2, message(1)) == [], "the old handler still runs"
     assert seat.handled(1, 2, failed=True) == [RunHook("lost", 40)]
     assert seat.hook_done() == [Claim(2)]
-
-
-def test_a_queue_is_consumed_anew() -> None:
-    seat = active()
-    assert seat.renew() == [Abandon(1)]
-    assert seat.closed(1) == [Subscribe(2, 7)]
-    seat.subscribed(2)
-    assert seat.is_idle
 
 
 def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
@@ -320,7 +285,7 @@ def test_markers_that_come_too_late_are_dropped() -> None:
 
 def test_without_a_journal_there_is_no_generation() -> None:
     seat = Seat("q", Handling(), journal=False)
-    seat.want(7)
+    seat.consume()
     seat.subscribed(1)
     assert seat.delivered(1, message(1)) == [RunHook("gained", None)]
     assert seat.hook_done() == [Start(1, message(1), 1, None)]

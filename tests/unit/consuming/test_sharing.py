@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rabbit_chx.consuming.rendezvous import queue_priority, score, unsettled_priority
+from rabbit_chx.consuming.rendezvous import place, priority_without_journal, score
 from rabbit_chx.consuming.sharing import queue_owners
 
 QUEUES = [f"orders.{number}" for number in range(64)]
@@ -60,11 +60,16 @@ def test_a_score_follows_the_weight() -> None:
     assert math.isclose(wins / 20_000, 0.75, abs_tol=0.02)
 
 
-def test_a_later_term_outranks_an_earlier_one() -> None:
-    unsettled = [unsettled_priority(f"pod-{n}", "q", 0.01 + n) for n in range(200)]
-    assert all(-(1 << 20) <= priority < 0 for priority in unsettled)
-    waiting = [queue_priority(5, f"pod-{n}", "q", 0.01 + n, owns=False) for n in range(200)]
-    assert len(set(waiting)) > 50
-    owner = queue_priority(5, "pod-0", "q", 1.0, owns=True)
-    assert 0 < min(waiting) <= max(waiting) < owner
-    assert owner < min(queue_priority(6, f"pod-{n}", "q", 0.01 + n, owns=False) for n in range(200))
+def test_who_comes_later_never_outranks() -> None:
+    at_once = [place(5, f"pod-{n}", "q", 0.01 + n) for n in range(200)]
+    assert len(set(at_once)) > 50, "the scores rank those that come at once"
+    assert max(place(6, f"pod-{n}", "q", 0.01 + n) for n in range(200)) < min(at_once)
+    assert max(place(-1, f"pod-{n}", "q", 0.01 + n) for n in range(200)) < 0
+    assert place(1 << 52, "pod-1", "q") > -(1 << 63), "it is an AMQP integer"
+
+
+def test_without_a_journal_a_member_that_is_not_settled_comes_behind_all_others() -> None:
+    late = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=False) for n in range(200)]
+    settled = [priority_without_journal(f"pod-{n}", "q", 0.01 + n, settled=True) for n in range(200)]
+    assert max(late) < min(settled)
+    assert max(settled) < 0
