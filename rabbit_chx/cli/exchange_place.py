@@ -177,7 +177,10 @@ def _of_definitions(
     for finding in ring_findings(ring, members, alternate if isinstance(alternate, str) else None):
         say(f"exchange {exchange!r}: {finding.says}")
     slots = live_slots(exchange, ring, topology.exchanges, topology.bindings)
-    return RingInput(slots.key_map(), arguments)
+    try:
+        return RingInput(slots.key_map(), arguments)
+    except MismatchError as error:  # no broker was asked
+        raise InputError(f"{path}: {error}", exchange=exchange) from None
 
 
 def _modulo_of(topology: Topology, exchange: ExchangeDefinition) -> ModuloMap | None:

@@ -188,7 +188,7 @@ def _subject(file: str | None, exchange: str | None, options: BrokerOptions, *, 
             raise InputError(f"{idle[0]} is about a live broker, and {file} is a file: give one of them")
         given = read_topology(file, options.vhost or "/")
         name = None if given.is_definitions or file == "-" else file
-        return _Subject(_only(given.topology, exchange, file_name(file)), file_name(file), name)
+        return _Subject(_only(given.topology, exchange, file_name(file), live=False), file_name(file), name)
     if exchange is None:
         raise InputError(
             "there is nothing to rehearse: give a topology file, or --exchange NAME of a live broker"
@@ -201,11 +201,16 @@ def _subject(file: str | None, exchange: str | None, options: BrokerOptions, *, 
     ring = topology.rings.get(exchange)
     if ring is not None and ring.provenance == "assumed":
         say(f"the ring of exchange {exchange!r} is {ASSUMED}")
-    return _Subject(_only(topology, exchange, source), source, None, live)
+    return _Subject(_only(topology, exchange, source, live=True), source, None, live)
 
 
-def _only(topology: Topology, exchange: str | None, source: str) -> Topology:
-    """Return the topology with one of its hash exchanges alone, or all of them."""
+def _only(topology: Topology, exchange: str | None, source: str, *, live: bool) -> Topology:
+    """Return the topology with one of its hash exchanges alone, or all of them.
+
+    Raises:
+        InputError: the file does not have it, or it hashes nothing.
+        NotFoundError, MismatchError: the broker says the same.
+    """
     hashing = hash_exchanges(topology)
     if exchange is None:
         if not hashing:
@@ -215,14 +220,11 @@ def _only(topology: Topology, exchange: str | None, source: str) -> Topology:
         return topology
     found = topology.exchange(exchange)
     if found is None:
-        raise NotFoundError(
-            f"{source}: there is no exchange {exchange!r}: check its name and the vhost", exchange=exchange
-        )
+        says = f"{source}: there is no exchange {exchange!r}: check its name and the vhost"
+        raise (NotFoundError if live else InputError)(says, exchange=exchange)
     if found not in hashing:
-        raise MismatchError(
-            f"{source}: {exchange!r} is of type {found.type}, which hashes nothing: give another one",
-            exchange=exchange,
-        )
+        says = f"{source}: {exchange!r} is of type {found.type}, which hashes nothing: give another one"
+        raise (MismatchError if live else InputError)(says, exchange=exchange)
     others = tuple(replace(one, owner="external") for one in topology.exchanges if one not in hashing)
     return replace(topology, exchanges=(found, *others))
 

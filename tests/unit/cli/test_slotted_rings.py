@@ -162,3 +162,15 @@ def test_a_file_with_slots_is_converted_and_rehearsed(ran: Ran, tmp_path: Path) 
     assert code == 1
     assert "keys of events are counted by the exchanges in the ring" in errors
     assert f"ring repair events --file {path}" in out
+
+
+def test_a_slot_with_two_queues_in_a_definitions_file_is_bad_input(ran: Ran, tmp_path: Path) -> None:
+    plain = laid_out(Topology.from_toml(FILE), Topology())
+    document = json.loads(plain.to_definitions())
+    path = tmp_path / "definitions.json"
+    doubled = next(one for one in document["bindings"] if one["source"] == "events.slot.03")
+    document["bindings"].append({**doubled, "destination": "events.3"})
+    path.write_text(json.dumps(document))
+    code, out, errors = ran("route", "--definitions", str(path), "--exchange", "events", "k")
+    assert (code, out) == (2, "")
+    assert "slot events.slot.03 of exchange 'events' is bound to 2 queues, events.2 and events.3" in errors
