@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
+from rabbit_chx.analysis.modulo_map import check_comparable
 from rabbit_chx.routing import check_key_map
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rabbit_chx.analysis.modulo_map import ModuloMap
     from rabbit_chx.routing import KeyMap, Place, Release
 
-__all__ = ["Comparison", "Moved", "compare_releases", "compare_rings"]
+__all__ = ["Comparison", "Moved", "compare_modulo", "compare_releases", "compare_rings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Comparison:
     """The outcome of a comparison.
 
     Attributes:
-        before: the ring, or the slots of one, before the change.
+        before: the ring, or the slots of one, before the change; or an exchange without a ring.
         after: the same after it.
         values: how many values there were.
         matrix: the values that both route, from where to where.
@@ -48,8 +50,8 @@ class Comparison:
             one of the two refuses. A value counts as often as it is in the sample.
     """
 
-    before: KeyMap
-    after: KeyMap
+    before: KeyMap | ModuloMap
+    after: KeyMap | ModuloMap
     values: int
     matrix: MovementMatrix
     moved: tuple[Moved, ...]
@@ -82,9 +84,35 @@ def compare_rings(
     """
     check_key_map(before, after)
     hashing = hashing or Hashing()
-    outcomes = list(
-        zip(values, hashing.route_all(values, before), hashing.route_all(values, after), strict=True)
-    )
+    routed = hashing.route_all(values, before), hashing.route_all(values, after)
+    return _compared(values, before, after, *routed)
+
+
+def compare_modulo(keys: Sequence[str], before: ModuloMap, after: ModuloMap) -> Comparison:
+    """Return which keys of a sample move between two exchanges without a ring.
+
+    Args:
+        keys: the routing keys.
+        before: the exchange before the change.
+        after: the same after it, or another one whose keys are hashed alike.
+
+    Raises:
+        InputError: a key cannot be sent, or keys are not hashed alike.
+        NotDeterminedError: nobody can know where a key goes, on one of the releases.
+    """
+    check_comparable(before, after)
+    messages = [{"routing_key": key} for key in keys]
+    return _compared(keys, before, after, before.route_all(messages), after.route_all(messages))
+
+
+def _compared(
+    values: Sequence[Any],
+    before: KeyMap | ModuloMap,
+    after: KeyMap | ModuloMap,
+    routed_before: Sequence[Place | Refused],
+    routed_after: Sequence[Place | Refused],
+) -> Comparison:
+    outcomes = list(zip(values, routed_before, routed_after, strict=True))
     pairs = Counter(_routed_pairs((one, other) for _, one, other in outcomes))
     return Comparison(
         before=before,

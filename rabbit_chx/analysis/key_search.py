@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import check_key_map, queue_behind, ring_beneath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-    from rabbit_chx.routing import Destination, KeyMap
+    from rabbit_chx.analysis.key_routing import Refused
+    from rabbit_chx.routing import Destination, KeyMap, Place
 
 __all__ = ["NoKeyFoundError", "keys_for"]
 
@@ -27,7 +29,7 @@ class NoKeyFoundError(InputError):
 
 
 def keys_for(
-    ring: KeyMap,
+    ring: KeyMap | ModuloMap,
     destination: Destination,
     pattern: str = "canary-{n}",
     *,
@@ -43,7 +45,8 @@ def keys_for(
         list(itertools.islice(keys_for(ring, "q7"), 3))
 
     Args:
-        ring: the ring, or the slots of one; the keys are as sure as its provenance.
+        ring: the ring, or the slots of one; the keys are as sure as its provenance. Or an exchange of type ``x-modulus-hash``, or a
+            super stream: its keys are routing keys, and `hashing` and `read` do not count.
         destination: the destination that the keys must reach: with slots a queue, or one of the slots.
         pattern: a key with ``{n}`` in the place of a number.
         start: the first number.
@@ -53,9 +56,16 @@ def keys_for(
 
     Raises:
         InputError: the destination has no bucket, the pattern has no ``{n}``, or a number is out of range.
+        NotDeterminedError: nobody can know where a key of an ``x-modulus-hash`` exchange goes, on that release.
         NoKeyFoundError: no key reaches its buckets; or, while iterating, `tries` keys in a row went
             elsewhere.
     """
+    _check_pattern(pattern)
+    _check_number("start", start, 0)
+    _check_number("tries", tries, 1)
+    if isinstance(ring, ModuloMap):
+        routed = _routed_by_modulo(ring, destination)
+        return _search(routed, destination, _batches(pattern, start, MAX_SHORTSTR), tries)
     check_key_map(ring)
     beneath = ring_beneath(ring)
     if destination not in ring.destinations and destination in beneath.destinations:
@@ -72,17 +82,24 @@ def keys_for(
             f"no key lands on {destination!s}: its exact share is 0, as the ring has holes, and of its buckets the broker "
             f"counts the first {beneath.bucket_count:,} alone: delete the exchange and declare it again"
         )
-    _check_pattern(pattern)
-    _check_number("start", start, 0)
-    _check_number("tries", tries, 1)
     hashed = hashing or Hashing()
 
-    def landing(batch: list[str]) -> list[bool]:
-        values = list(map(read, batch))
-        return [place == destination for place in hashed.route_all(values, ring)]
+    def routed_by_ring(batch: list[str]) -> Sequence[Place | Refused]:
+        return hashed.route_all(list(map(read, batch)), ring)
 
     longest = None if hashed.hash_header is not None else MAX_SHORTSTR
-    return _search(landing, destination, _batches(pattern, start, longest), tries)
+    return _search(routed_by_ring, destination, _batches(pattern, start, longest), tries)
+
+
+def _routed_by_modulo(given: ModuloMap, destination: Destination) -> Callable[[list[str]], Sequence[Place]]:
+    """Return what says where routing keys go. Each destination has a share."""
+    if destination not in given.destinations:
+        names = ", ".join(map(str, given.destinations[:10])) or "nothing at all"
+        raise InputError(
+            f"{destination!s} is not bound to {given.name}; bound are {names}",
+            queue=destination if isinstance(destination, str) else None,
+        )
+    return lambda batch: given.route_all([{"routing_key": key} for key in batch])
 
 
 def _check_number(name: str, number: object, least: int) -> None:
@@ -106,15 +123,15 @@ def _check_pattern(pattern: object) -> None:
 
 
 def _search(
-    landing: Callable[[list[str]], list[bool]],
+    routed: Callable[[list[str]], Sequence[Place | Refused]],
     destination: Destination,
     batches: Iterator[list[str]],
     tries: int,
 ) -> Iterator[str]:
     misses = 0
     for batch in batches:
-        for key, lands in zip(batch, landing(batch), strict=True):
-            if lands:
+        for key, place in zip(batch, routed(batch), strict=True):
+            if place == destination:
                 yield key
                 misses = 0
                 continue

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Destination, Place, Release
 
-__all__ = ["ModuloKind", "ModuloMap", "StreamClient", "modulo_movement"]
+__all__ = ["ModuloKind", "ModuloMap", "StreamClient", "check_comparable", "modulo_movement"]
 
 ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
 StreamClient: TypeAlias = Literal["java", "rstream"]
@@ -126,6 +126,27 @@ class ModuloMap:
             which = f"{destination!s}" if key is None else f"{destination!s} with the key {key!r}"
             raise InputError(f"{which} is not bound to {self.name}: give one that is")
         return replace(self, bindings=left)
+
+
+def check_comparable(before: ModuloMap, after: ModuloMap) -> None:
+    """Raise an error unless a key has the same hash in both, and a known place.
+
+    Args:
+        before: the one map.
+        after: the other.
+
+    Raises:
+        InputError: they are of two kinds, or two clients hash.
+        NotDeterminedError: nobody can know where a key goes, on one of the releases.
+    """
+    if before.kind != after.kind:
+        raise InputError(
+            f"{before.name!r} is of type {before.kind} and {after.name!r} of type {after.kind}, which hash otherwise: give two of one type"
+        )
+    if before.kind == "super-stream" and before.client != after.client:
+        raise InputError(f"the clients {before.client} and {after.client} hash otherwise: give one for both")
+    for one in (before, after):
+        one.route_all([{"routing_key": ""}])
 
 
 def modulo_movement(before: ModuloMap, after: ModuloMap) -> MovementMatrix:

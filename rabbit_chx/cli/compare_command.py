@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.analysis import Refused, compare_rings, movement_matrix
+from rabbit_chx.analysis import (
+    ModuloMap,
+    Refused,
+    check_comparable,
+    compare_modulo,
+    compare_rings,
+    modulo_movement,
+    movement_matrix,
+)
 from rabbit_chx.cli.given_rings import two_ring_options
 from rabbit_chx.cli.notation import (
     matrix_json,
@@ -17,7 +25,8 @@ from rabbit_chx.cli.notation import (
     percent,
     plural,
     ring_as_json,
-    ring_text,
+    source_as_json,
+    source_fact,
 )
 from rabbit_chx.cli.option_groups import (
     hashing_options,
@@ -33,7 +42,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.analysis import Comparison, MovementMatrix, Place
     from rabbit_chx.cli.option_groups import HashedKeys
-    from rabbit_chx.cli.sample_options import AskedSample
+    from rabbit_chx.cli.sample_options import AskedSample, Sample
     from rabbit_chx.rendering import Block
     from rabbit_chx.routing import KeyMap
 
@@ -47,16 +56,16 @@ class CompareReport:
     """The keys that move between two rings.
 
     Attributes:
-        before: the ring before the change.
-        after: the ring after the change.
+        before: the ring before the change, or an exchange without one.
+        after: the same after the change.
         exact: the exact movement over all seeds; None where the releases may hash a header differently.
         sample: the movement of a sample; None without a sample.
         keys: the keys of the sample.
         shown: how many of the moved keys the text names.
     """
 
-    before: KeyMap
-    after: KeyMap
+    before: KeyMap | ModuloMap
+    after: KeyMap | ModuloMap
     exact: MovementMatrix | None
     sample: Comparison | None
     keys: Sequence[str]
@@ -69,9 +78,10 @@ class CompareReport:
 
     def blocks(self) -> Iterator[Block]:
         """Return the sums, then from where to where keys move, then the keys."""
-        facts = [("before", ring_text(self.before)), ("after", ring_text(self.after))]
+        facts = [("before", source_fact(self.before)[1]), ("after", source_fact(self.after)[1])]
         if self.exact:
-            facts.append(("moved", f"{percent(self.exact.moved)} of all keys, by all 2^21 seeds"))
+            by = "hashes" if isinstance(self.before, ModuloMap) else "2^21 seeds"
+            facts.append(("moved", f"{percent(self.exact.moved)} of all keys, by all {by}"))
         if self.sample:
             part = percent(len(self.sample.moved) / self.sample.values) if self.sample.values else percent(0)
             facts.append(
@@ -100,8 +110,8 @@ class CompareReport:
         return {
             "format": "rabbit-chx/compare",
             "format_version": 1,
-            "before": ring_as_json(self.before),
-            "after": ring_as_json(self.after),
+            "before": _source_json(self.before),
+            "after": _source_json(self.after),
             "exact": self.exact and matrix_json(self.exact),
             "sample": self.sample
             and {
@@ -122,6 +132,10 @@ class CompareReport:
         }
 
 
+def _source_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
+    return source_as_json(source) if isinstance(source, ModuloMap) else ring_as_json(source)
+
+
 def _refusals(when: str, outcomes: Sequence[Place | Refused]) -> list[tuple[str, str]]:
     reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
     return [("refused", f"{len(reasons):,} {when} alone: {reasons[0]}")] if reasons else []
@@ -140,7 +154,7 @@ def _refusals(when: str, outcomes: Sequence[Place | Refused]) -> list[tuple[str,
 def compare(
     *,
     ring: KeyMap,
-    other: KeyMap,
+    other: KeyMap | ModuloMap,
     hashed: HashedKeys,
     sample: AskedSample,
     show: int | None,
@@ -150,21 +164,26 @@ def compare(
 
     The one ring is that of --bind, --ring or --exchange: give one of them. The other is that of --to-bind,
     --to-ring or --to-exchange, or the same buckets under --to-release. An exchange is one of a live broker,
-    or of --definitions.
+    or of --definitions. Both may be of type x-modulus-hash, or super streams: for bindings say so by --exchange-type.
 
     The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two
     releases may hash a header differently; then a sample is needed.
     """
     hashing, read = hashed.hashing, sample.read()
+    if read is None and show is not None:
+        raise InputError(
+            f"--show {show} says how many keys of a sample to list: give --keys or --pattern too"
+        )
+    shown = _SHOWN if show is None else show
+    if hashed.modulo is not None and isinstance(other, ModuloMap):
+        report = _of_modulo(hashed.modulo, other, read, shown)
+        return Outcome(output, report, code=DIFFERENCE if report.differs else DONE)
+    assert not isinstance(other, ModuloMap)  # noqa: S101  # two_ring_options gives two of a kind
     alike = hashing.hash_header is None or ring.release == other.release
     if read is None and not alike:
         raise InputError(
             f"RabbitMQ {ring.release.version} and {other.release.version} may hash the header {hashing.hash_header!r} "
             "differently: give a sample, as --keys FILE or --pattern TEXT"
-        )
-    if read is None and show is not None:
-        raise InputError(
-            f"--show {show} says how many keys of a sample to list: give --keys or --pattern too"
         )
     compared = None
     if read is not None:
@@ -176,6 +195,14 @@ def compare(
         exact=movement_matrix(ring, other) if alike else None,
         sample=compared,
         keys=[] if read is None else read.keys,
-        shown=_SHOWN if show is None else show,
+        shown=shown,
     )
     return Outcome(output, report, code=DIFFERENCE if report.differs else DONE)
+
+
+def _of_modulo(before: ModuloMap, after: ModuloMap, read: Sample | None, shown: int) -> CompareReport:
+    """Return the report of two exchanges of type ``x-modulus-hash``, or of two super streams."""
+    check_comparable(before, after)
+    keys = [] if read is None else read.keys
+    compared = None if read is None else compare_modulo(keys, before, after)
+    return CompareReport(before, after, modulo_movement(before, after), compared, keys, shown)

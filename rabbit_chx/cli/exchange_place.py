@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import KeyMap, Release
     from rabbit_chx.topology import ExchangeDefinition
 
-__all__ = ["ExchangePlace"]
+__all__ = ["ExchangePlace", "under_rules"]
 
 _HASH_ARGUMENTS = ("hash-header", "hash-property")
 
@@ -58,16 +58,7 @@ class ExchangePlace:
             )
         else:
             given = _of_broker(self.broker.live_broker(), exchange, modulo=modulo)
-        if rules is None:
-            return given
-        if given.modulo is None:
-            return replace(given, ring=given.ring.with_release(rules))
-        if given.modulo.kind == "super-stream":
-            raise InputError(
-                f"exchange {exchange!r} is a super stream, whose partitions the client chooses by no rule of a release: leave "
-                "--release out"
-            )
-        return replace(given, modulo=replace(given.modulo, release=rules))
+        return given if rules is None else under_rules(given, rules)
 
     def refuse_idle(self, *, asked: bool) -> None:
         """Refuse options on the command line that would change nothing.
@@ -92,6 +83,26 @@ class ExchangePlace:
                 f"{idle[0]} is about a live broker, and no exchange of it is asked for: give --exchange NAME as the ring, "
                 f"or leave {idle[0]} out"
             )
+
+
+def under_rules(given: RingInput, rules: Release) -> RingInput:
+    """Return what was given under the rules of another release.
+
+    Args:
+        given: a ring, or an exchange without one.
+        rules: the release.
+
+    Raises:
+        InputError: it is a super stream.
+    """
+    if given.modulo is None:
+        return replace(given, ring=given.ring.with_release(rules))
+    if given.modulo.kind == "super-stream":
+        raise InputError(
+            f"exchange {given.modulo.name!r} is a super stream, whose partitions the client chooses by no rule of a release: leave "
+            "the release out"
+        )
+    return replace(given, modulo=replace(given.modulo, release=rules))
 
 
 def _of_broker(broker: LiveBroker, exchange: str, *, modulo: bool) -> RingInput:

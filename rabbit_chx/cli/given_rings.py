@@ -10,7 +10,7 @@ import click
 
 from rabbit_chx.analysis import ModuloMap
 from rabbit_chx.cli.arguments import parse_binding
-from rabbit_chx.cli.exchange_place import ExchangePlace
+from rabbit_chx.cli.exchange_place import ExchangePlace, under_rules
 from rabbit_chx.cli.input_files import RingInput
 from rabbit_chx.cli.input_files import read_ring as read_ring_file
 from rabbit_chx.cli.live_options import broker_options
@@ -149,7 +149,8 @@ def two_ring_options(command: Command) -> Command:
     """Add the options of two rings; the command gets a `ring_input`, which `hashing_options` reads, and the `other`
     ring.
 
-    The other is a ring of its own, or the same buckets under another release.
+    The other is a ring of its own, or the same buckets under another release. Where the one is an exchange without a ring,
+    the other is a `ModuloMap`.
     """
 
     @functools.wraps(command)
@@ -167,6 +168,8 @@ def two_ring_options(command: Command) -> Command:
         to_exchange: str | None,
         to_release: str | None,
         to_store: Store | None,
+        exchange_type: ExchangeKind | None = None,
+        client: StreamClient | None = None,
         **others: Any,  # noqa: ANN401
     ) -> Outcome:
         place = ExchangePlace(broker_options, definitions)
@@ -176,19 +179,28 @@ def two_ring_options(command: Command) -> Command:
             raise InputError(
                 "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
             )
-        choice = RingChoice(bindings, ring_file, exchange, given_release(release, store))
-        given = _or_refused(choice.read(place))
+        one_type = exchange_type if bindings or not to_bindings else None
+        choice = RingChoice(
+            bindings, ring_file, exchange, given_release(release, store), type=one_type, client=client
+        )
+        given = _or_refused(choice.read(place, modulo=True))
         if rules is None and to_bindings:
-            rules = given.ring.release
-        other = RingChoice(to_bindings, to_ring_file, to_exchange, rules, "the other ring").read(place)
+            rules = given.ring.release if given.modulo is None else given.modulo.release
+        other_type = exchange_type if to_bindings else None
+        if to_bindings and other_type is None and given.modulo is not None:
+            other_type = given.modulo.kind
+        other = RingChoice(
+            to_bindings, to_ring_file, to_exchange, rules, "the other ring", type=other_type, client=client
+        ).read(place, modulo=True)
         if other is None:
             assert rules is not None  # noqa: S101  # nothing else was given
-            other = replace(given, ring=given.ring.with_release(rules))
-        return command(ring_input=_both(given, other), other=other.ring, **others)
+            other = under_rules(given, rules)
+        _check_two_of_a_kind(given, other)
+        return command(ring_input=_both(given, other), other=other.modulo or other.ring, **others)
 
     return _with_ring_parameters(
         with_options(
-            with_rings,
+            _with_modulo_parameters(with_rings),
             click.option(
                 "--to-bind",
                 "to_bindings",
@@ -302,6 +314,19 @@ def _or_refused(given: RingInput | None) -> RingInput:
             "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --exchange NAME"
         )
     return given
+
+
+def _check_two_of_a_kind(given: RingInput, other: RingInput) -> None:
+    """Raise an error where a ring is to be compared with an exchange without one.
+
+    Raises:
+        InputError: it is so.
+    """
+    kinds = ["x-consistent-hash" if one.modulo is None else one.modulo.kind for one in (given, other)]
+    if "x-consistent-hash" in kinds and len(set(kinds)) > 1:
+        raise InputError(
+            f"the one is of type {kinds[0]} and the other of type {kinds[1]}, which hash otherwise: compare two of one type"
+        )
 
 
 def _both(given: RingInput, other: RingInput) -> RingInput:

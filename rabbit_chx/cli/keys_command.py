@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rabbit_chx.analysis import NoKeyFoundError, keys_for
-from rabbit_chx.cli.arguments import bound_destination
+from rabbit_chx.cli.arguments import bound_destination, parse_destination
 from rabbit_chx.cli.given_rings import ring_options
-from rabbit_chx.cli.notation import place_json, ring_as_json
+from rabbit_chx.cli.notation import place_json, source_as_json
 from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option
 from rabbit_chx.cli.outcome import Outcome, PartlyDoneError
 from rabbit_chx.rendering import Lines
@@ -19,6 +19,7 @@ from rabbit_chx.rendering import Lines
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rabbit_chx.analysis import ModuloMap
     from rabbit_chx.cli.option_groups import HashedKeys
     from rabbit_chx.rendering import Block
     from rabbit_chx.routing import Destination, KeyMap
@@ -31,12 +32,12 @@ class KeysReport:
     """Keys that land on a destination.
 
     Attributes:
-        ring: the ring.
+        ring: the ring, or an exchange without one.
         destination: where the keys land.
         found: the keys; each is yielded as soon as it is found.
     """
 
-    ring: KeyMap
+    ring: KeyMap | ModuloMap
     destination: Destination
     found: Iterable[str]
 
@@ -49,7 +50,7 @@ class KeysReport:
         return {
             "format": "rabbit-chx/keys",
             "format_version": 1,
-            "ring": ring_as_json(self.ring),
+            **source_as_json(self.ring),
             "destination": place_json(self.destination),
             "keys": list(self.found),
         }
@@ -89,7 +90,7 @@ class Search:
     short_help="Keys that land on a queue.",
 )
 @click.argument("destination", type=TEXT, metavar="QUEUE")
-@ring_options()
+@ring_options(modulo=True)
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many keys.")
 @click.option(
     "--pattern",
@@ -125,14 +126,15 @@ def keys(
     """Find keys that land on QUEUE, for tests and canaries.
 
     The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker, or
-    --definitions.
+    --definitions. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
     Write an exchange as a destination as exchange:NAME; it may be a slot.
     """
-    wanted = bound_destination(destination, ring)
+    given: KeyMap | ModuloMap = hashed.modulo or ring
+    wanted = bound_destination(destination, ring) if hashed.modulo is None else parse_destination(destination)
     endless = keys_for(
-        ring, wanted, pattern, start=start, tries=tries, hashing=hashed.hashing, read=hashed.value
+        given, wanted, pattern, start=start, tries=tries, hashing=hashed.hashing, read=hashed.value
     )
     search = Search(endless, count)
-    return Outcome(output, KeysReport(ring, wanted, search), finish=search.finish)
+    return Outcome(output, KeysReport(given, wanted, search), finish=search.finish)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from command_line import BIND, EQUAL, RING
 
 from rabbit_chx.routing import HashRing
@@ -72,3 +73,51 @@ def test_the_other_ring_has_the_rules_of_the_first_unless_told(answer: Callable[
     arguments = ("compare", *EQUAL, "--release", "3.9.0", "--to-bind", "q1=1", "--to-bind", "q2=1")
     assert answer(*arguments)["after"]["release"]["version"] == "3.9.0"
     assert answer(*arguments, "--to-release", "4.3.6")["after"]["release"]["version"] == "4.3.6"
+
+
+MODULUS = ("--exchange-type", "x-modulus-hash", "--bind", "q2=1", "--bind", "q1=2")
+
+
+def test_exchanges_without_a_ring_are_compared(answer: Callable[..., Any]) -> None:
+    """4.0 counts by binding key, and 4.3 by name: each key moves."""
+    sample = ("--pattern", "k-{n}", "--count", "50")
+    document = answer("compare", *MODULUS, "--release", "4.0.5", "--to-release", "4.3.6", *sample, code=1)
+    assert document["before"]["modulus"]["destinations"] == ["q2", "q1"]
+    assert document["after"]["modulus"]["destinations"] == ["q1", "q2"]
+    assert (document["exact"]["moved"], document["sample"]["moved"]) == (1.0, 50)
+    move = document["sample"]["moves"][0]
+    for release, which in (("4.0.5", "before"), ("4.3.6", "after")):
+        (one,) = answer("route", *MODULUS, "--release", release, move["key"])["answers"]
+        assert one["destination"] == move[which]
+
+
+def test_another_binding_of_an_exchange_without_a_ring(
+    answer: Callable[..., Any], shown: Callable[..., str]
+) -> None:
+    more = ("--to-bind", "q2=1", "--to-bind", "q1=2", "--to-bind", "q3=3")
+    exact = answer("compare", *MODULUS, *more, code=1)["exact"]
+    simulated = answer("simulate", *MODULUS, "--add", "q3=3")["change"]["shares"]
+    assert (exact["moved"], exact["cells"]) == (simulated["moved"], simulated["cells"])
+    assert "of all keys, by all hashes" in shown("compare", *MODULUS, *more, code=1)
+    stays = ("--to-bind", "q1=2", "--to-bind", "q2=1")
+    assert answer("compare", *MODULUS, *stays)["exact"]["moved"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*MODULUS, "--to-release", "4.0.5", "--to-store", "khepri"), "bindings are in an order that cannot be computed"),
+        (("--exchange-type", "super-stream", "--bind", "s=0", "--to-release", "4.0.5"), "leave the release out"),
+        ((*MODULUS, "--to-ring", "{ring}"), "the one is of type x-modulus-hash and the other of type x-consistent-hash"),
+        (("--ring", "{ring}", "--to-bind", "q=1", "--exchange-type", "x-modulus-hash"), "the one is of type x-consistent-hash and the other"),
+        ((*MODULUS, "--to-bind", "q1=1", "--client", "java"), "--client java is about a super stream, and this is none"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_compared(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, arguments: tuple[str, ...], says: str
+) -> None:
+    path = tmp_path / "ring.json"
+    path.write_text(RING.to_json())
+    code, out, errors = ran("compare", *(one.replace("{ring}", str(path)) for one in arguments))
+    assert (code, out) == (2, "")
+    assert says in errors

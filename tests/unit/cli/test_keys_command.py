@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from command_line import BIND, RING
 
 from rabbit_chx.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
 
 def test_keys_land_where_they_should(answer: Callable[..., Any], shown: Callable[..., str]) -> None:
@@ -37,3 +36,27 @@ def test_keys_found_before_the_search_ends_are_shown(capsys: pytest.CaptureFixtu
     assert found.err.startswith("rabbit-chx: not all of 50 keys are found: 900 keys in a row")
     assert main([*arguments, "--output", "json"]) == 3
     assert json.loads(capsys.readouterr().out)["keys"] == ["canary-462"]
+
+
+MODULUS = ("--exchange-type", "x-modulus-hash", "--bind", "q1=1", "--bind", "q2=1", "--bind", "q3=1")
+STREAM = ("--exchange-type", "super-stream", "--bind", "s-0=0", "--bind", "s-1=1", "--client", "rstream")
+
+
+@pytest.mark.parametrize(("given", "wanted"), [(MODULUS, "q2"), (STREAM, "s-1")])
+def test_keys_of_an_exchange_without_a_ring(
+    answer: Callable[..., Any], given: tuple[str, ...], wanted: str
+) -> None:
+    document = answer("keys", *given, wanted, "--count", "20")
+    assert len(document["keys"]) == 20
+    routed = answer("route", *given, *document["keys"])
+    assert {one["destination"] for one in routed["answers"]} == {wanted}
+    assert document["ring"] is None
+    kind = "modulus" if given is MODULUS else "super_stream"
+    assert document[kind] == routed[kind]
+
+
+def test_a_queue_that_is_not_bound_has_no_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", *MODULUS, "q4"]) == 2
+    assert "q4 is not bound to offline; bound are q1, q2, q3" in capsys.readouterr().err
+    assert main(["keys", *MODULUS, "q1", "--release", "4.0.5", "--store", "khepri"]) == 2
+    assert "use 4.3 or x-consistent-hash" in capsys.readouterr().err
