@@ -11,7 +11,9 @@ from rabbit_chx.routing.sharding import ShardName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
+    from rabbit_chx.consuming.shard_consumer_base import ShardPace
     from rabbit_chx.consuming.shard_link import ShardLink
 
 __all__ = ["PseudoQueueConsumer"]
@@ -37,9 +39,9 @@ class PseudoQueueConsumer(ShardConsumerBase):
         url: the AMQP URI of one node, see :func:`rabbit_chx.amqp.uri.parse_uri`.
         exchange: the name of the sharded exchange.
         consumers: how many consumers; None for one for each shard on the node, and one more whenever a shard has none.
-        prefetch: how many messages the broker may send ahead to each.
-        look_every_s: seconds between two looks for shards without a consumer.
-        reconnect_timeout_s: seconds for which to try to connect again after a loss.
+        prefetch: how many messages the broker may send ahead to each, 100 by default.
+        look_every_s: seconds between two looks for shards without a consumer, 10 by default.
+        reconnect_timeout_s: seconds for which to try to connect again after a loss, 120 by default.
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.
@@ -51,18 +53,9 @@ class PseudoQueueConsumer(ShardConsumerBase):
         url: str,
         exchange: str,
         consumers: int | None = None,
-        *,
-        prefetch: int = 100,
-        look_every_s: float = 10.0,
-        reconnect_timeout_s: float = 120.0,
+        **pace: Unpack[ShardPace],
     ) -> None:
-        super().__init__(
-            url,
-            exchange,
-            prefetch=prefetch,
-            look_every_s=look_every_s,
-            reconnect_timeout_s=reconnect_timeout_s,
-        )
+        super().__init__(url, exchange, **pace)
         if consumers is not None and (
             isinstance(consumers, bool) or not isinstance(consumers, int) or consumers < 1
         ):

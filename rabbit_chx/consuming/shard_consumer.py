@@ -10,7 +10,9 @@ from rabbit_chx.errors import RabbitChxError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
+    from rabbit_chx.consuming.shard_consumer_base import ShardPace
     from rabbit_chx.consuming.shard_link import ShardLink
     from rabbit_chx.topology import ShardedExchange
 
@@ -39,9 +41,9 @@ class ShardConsumer(ShardConsumerBase):
         url: the AMQP URI, see :func:`rabbit_chx.amqp.uri.parse_uri`.
         exchange: the name of the sharded exchange.
         sharding: what reads it: `AsyncBroker.sharding` of a broker with a management URL.
-        prefetch: how many messages of each shard the broker may send ahead.
-        look_every_s: seconds between two looks for shards.
-        reconnect_timeout_s: seconds for which to try to connect again after a loss.
+        prefetch: how many messages of each shard the broker may send ahead, 100 by default.
+        look_every_s: seconds between two looks for shards, 10 by default.
+        reconnect_timeout_s: seconds for which to try to connect again after a loss, 120 by default.
 
     Raises:
         UriError: the URL is malformed, or has a parameter that is not supported.
@@ -58,18 +60,9 @@ class ShardConsumer(ShardConsumerBase):
         url: str,
         exchange: str,
         sharding: ReadSharding,
-        *,
-        prefetch: int = 100,
-        look_every_s: float = 10.0,
-        reconnect_timeout_s: float = 120.0,
+        **pace: Unpack[ShardPace],
     ) -> None:
-        super().__init__(
-            url,
-            exchange,
-            prefetch=prefetch,
-            look_every_s=look_every_s,
-            reconnect_timeout_s=reconnect_timeout_s,
-        )
+        super().__init__(url, exchange, **pace)
         self._sharding = sharding
         self._known: dict[str, str] | None = None
 

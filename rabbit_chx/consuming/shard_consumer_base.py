@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import (
@@ -26,17 +26,31 @@ if TYPE_CHECKING:
 
     from rabbit_chx.consuming.shard_link import HandleShardMessage, ShardLine, ShardLink
 
-__all__ = ["ShardConsumerBase"]
+__all__ = ["ShardConsumerBase", "ShardPace"]
 
 _log = logging.getLogger(__name__)
 _MOST_PREFETCHED = 65_535
+
+
+class ShardPace(TypedDict, total=False):
+    """What each consumer of shards may be given by keyword; `ShardConsumer` says what it is."""
+
+    prefetch: int
+    look_every_s: float
+    reconnect_timeout_s: float
 
 
 class ShardConsumerBase:
     """A consumer of several queues over one connection. Arguments as in `ShardConsumer`."""
 
     def __init__(
-        self, url: str, exchange: str, *, prefetch: int, look_every_s: float, reconnect_timeout_s: float
+        self,
+        url: str,
+        exchange: str,
+        *,
+        prefetch: int = 100,
+        look_every_s: float = 10.0,
+        reconnect_timeout_s: float = 120.0,
     ) -> None:
         if (
             isinstance(prefetch, bool)
