@@ -17,11 +17,12 @@ import pika
 import pytest
 from both_brokers import BOTH_BROKERS
 from checked_orders import ORDERS_FILE, declare_orders, shop_of
+from quick_rings import quick_prefix
 from shop import Shop, declare
 from topology_commands import Topologies
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
+from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 
@@ -145,8 +146,7 @@ def answer(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
 @pytest.fixture(params=BOTH_BROKERS)
 def live(vhost: RunningBroker, request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A `Broker`, then an `AsyncBroker`, on the test's vhost, which reads the true rings."""
-    assert vhost.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
-    with request.param(vhost.url, ring_source=DiagnosticsRing(vhost.ring_via)) as live:
+    with request.param(vhost.url, ring_source=quick_prefix(vhost)) as live:
         yield live
 
 

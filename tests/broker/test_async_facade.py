@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from declared import BINDINGS, with_login
+from quick_rings import quick_prefix
 
 from rabbit_chx import AsyncBroker, Topology
 from rabbit_chx.amqp import ConnectionSettings
@@ -157,7 +158,7 @@ def test_a_task_that_is_cancelled_while_it_applies(vhost: RunningBroker) -> None
     wanted = Topology.from_toml(WANTED)
 
     async def cancel() -> None:
-        async with AsyncBroker(vhost.url, vhost.management_url, vhost.ring_via) as broker:
+        async with AsyncBroker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
             made = plan(wanted, await broker.topology())
             for wait_s in (0.0, 0.01, 0.2):
                 task = asyncio.create_task(broker.apply(made, allow_moved=1))
@@ -167,7 +168,7 @@ def test_a_task_that_is_cancelled_while_it_applies(vhost: RunningBroker) -> None
                     await task
                 await broker.close()
                 await broker.open()
-        async with AsyncBroker(vhost.url, vhost.management_url, vhost.ring_via) as broker:
+        async with AsyncBroker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
             await broker.apply(plan(wanted, await broker.topology()), allow_moved=1)
             assert plan(wanted, await broker.topology()).changes == ()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from both_brokers import BOTH_BROKERS
+from quick_rings import quick_prefix
 from scripted_api import ScriptedApi
 
 from rabbit_chx import Topology
@@ -66,7 +67,7 @@ def test_many_plans(vhost: RunningBroker, kind: AnyBroker) -> None:
     with Broker(vhost.url) as broker:
         broker.declare("x", [(f"q{n}", 1) for n in range(1, 6)])
     before = state(management, name)
-    with ScriptedApi(vhost.management_url) as api, kind(vhost.url, api.url, vhost.ring_via) as broker:
+    with ScriptedApi(vhost.management_url) as api, kind(vhost.url, api.url, quick_prefix(vhost)) as broker:
         live = broker.topology()
         changes = 0
         for seed in range(plans):

@@ -8,6 +8,7 @@ import pika
 import pytest
 from declared import BINDINGS, with_login
 from pika.exchange_type import ExchangeType
+from quick_rings import quick_prefix
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
@@ -77,7 +78,7 @@ def test_a_binding_without_buckets_is_noticed(live: Broker, channel: BlockingCha
 def test_with_both_a_listed_binding_without_buckets_is_refused_beforehand(
     vhost: RunningBroker, channel: BlockingChannel
 ) -> None:
-    with Broker(vhost.url, vhost.management_url, vhost.ring_via) as broker:
+    with Broker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
         broker.declare("x", [("a", 1), ("q", 1)])
         channel.queue_bind("q", "x", "2")
         channel.queue_unbind("q", "x", "1")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from both_brokers import BOTH_BROKERS
 from declared import BINDINGS
+from quick_rings import quick_prefix
 from scripted_api import ScriptedApi, page
 
 from rabbit_chx import Topology
@@ -185,8 +186,7 @@ def test_the_command_line(
     file = Path("topology.toml")
     file.write_text(WANTED)
     api.scripts["queues"] = fault.script(api)
-    assert vhost.ring_via is not None
-    live = ("--url", vhost.url, "--management-url", api.url, "--ring-via", shlex.join(vhost.ring_via))
+    live = ("--url", vhost.url, "--management-url", api.url, "--ring-via", shlex.join(quick_prefix(vhost)))
     before = definitions(vhost)
     for command in (("plan",), ("apply", "--yes"), ("check",)):
         assert main(["topology", *command, str(file), *live]) == fault.code, command

@@ -12,6 +12,7 @@ import pytest
 from blocks import page
 from both_brokers import BOTH_BROKERS
 from declared import with_login
+from quick_rings import quick_prefix
 
 from rabbit_chx import Topology
 from rabbit_chx.amqp import ConnectionSettings
@@ -70,7 +71,7 @@ class Users:
 
     def named(self, user: str, kind: Any = Broker, *, rings: bool = False) -> Any:
         """Return a broker for one of them."""
-        return kind(self.url(user), self.management_url(user), self.vhost.ring_via if rings else None)
+        return kind(self.url(user), self.management_url(user), quick_prefix(self.vhost) if rings else None)
 
     def url(self, user: str) -> str:
         """Return the AMQP URL of one of them."""
@@ -135,7 +136,7 @@ def test_the_commands_of_a_planner(users: Users, tmp_path: Path, capsys: pytest.
     file = tmp_path / "topology.toml"
     file.write_text(FILE)
     live = ("--url", users.url("planner"), "--management-url", users.management_url("planner"))
-    via = ("--ring-via", shlex.join(users.vhost.ring_via or ()))
+    via = ("--ring-via", shlex.join(quick_prefix(users.vhost)))
     assert main(["topology", "plan", str(file), *live, *via]) == 1
     assert main(["topology", "check", str(file), *live, *via]) == 1
     assert main(["topology", "arrange", str(file), *live, *via]) == 0
