@@ -105,9 +105,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
         def _split_scope(self, nodeid: str) -> str:
             path, _, name = nodeid.partition("::")
             (series,) = SERIES.findall(name) or [""]
-            return f"{series} {path if 'cluster' in path else 'broker'}"
+            return f"{series} {theme(path)}"
 
     return ByBroker(config, log)
+
+
+def theme(path: str) -> str:
+    """Return which tests of a release share a broker or a cluster, if there are workers."""
+    if "cluster" in path:
+        return "cluster"
+    return "topologies" if "topology" in path or "forecast" in path else "routes"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let workers begin with what takes longest; without them, all tests of a release share one broker."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: ("topologies", "routes", "cluster").index(theme(item.path.name)))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
