@@ -5,17 +5,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 AMQP10 := $(VENV)/.amqp10
+SPARK_CLASSES := $(VENV)/.spark-classes.jsa
 # The executors of a local Spark run the Python that has our packages, and the machine's Java.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 PYTEST := $(BIN)/python -m pytest
 
 # The tests that use brokers or Spark run in so many processes, each with a broker and a Spark of its own: more than two
-# cores, since they wait much. WORKERS=0 runs them in one.
-WORKERS ?= 3
+# cores, since they wait much, and not many more than they have memory for. WORKERS=0 runs them in one.
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? 3 : n > 6 ? 6 : n)))
 
-# Which broker releases `make parity` goes through; one that is named and cannot be had is a failure.
-RELEASES ?= 3.8 3.10 4.0 4.3
+# Which broker releases `make parity` goes through, the longest first; one that is named and cannot be had is a failure.
+RELEASES ?= 4.3 4.0 3.10 3.8
 # Which versions of PySpark `make test-spark-matrix` goes through, each in an environment of its own.
 SPARKS ?= 3.5 4.0 4.1 4.3
 # And which tests it runs.
@@ -25,15 +26,19 @@ PYTHONS ?= 3.11 3.12 3.13
 # And which tests it runs.
 PYTHON_TESTS ?= tests/unit
 
-.PHONY: help demo test test-spark-matrix test-python-matrix parity hand-over check generated bench build clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity hand-over check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: java $(STAMP) ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
 	@$(BIN)/python examples/flights.py
 
-test: java $(STAMP) ## unit tests without a broker, then the others and the documents' examples on a real broker and a real Spark
+test: java test-unit test-live ## unit tests without a broker, then the others and the documents' examples on a real broker and a real Spark
+
+test-unit: $(STAMP) ## the first half of `make test`
 	$(PYTEST) -n auto --dist worksteal tests/unit
+
+test-live: java $(SPARK_CLASSES) ## the second half
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/spark tests/docs
 
 test-spark-matrix: java ## the Spark tests on every PySpark of SPARKS; what one cannot do is skipped by name
@@ -129,6 +134,10 @@ $(STAMP): pyproject.toml
 $(AMQP10): $(STAMP)
 	@$(BIN)/pip install --quiet --group parity && touch $@ || \
 	  echo "no client for AMQP 1.0, which needs a C compiler: its messages are not compared, and CI fails" >&2
+
+$(SPARK_CLASSES): $(STAMP) tools/spark_archive.py
+	@$(BIN)/python tools/spark_archive.py >$(VENV)/.spark-classes.log 2>&1 || \
+	  echo "no archive of Spark's classes, so its tests take longer: $(VENV)/.spark-classes.log says why" >&2
 
 # Spark 4 runs on Java 17 and newer; `java -version` says  openjdk version "17.0.15" 2025-04-15.
 .PHONY: java

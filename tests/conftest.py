@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -14,12 +15,12 @@ import pytest
 from exchange_types import CHX
 from hypothesis import settings
 from packaging.version import Version
+from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
 from rabbit_chx.broker import pika_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pika.adapters.blocking_connection import BlockingChannel
     from pyspark.sql import SparkSession
@@ -29,6 +30,25 @@ if TYPE_CHECKING:
 # A deadline measures how busy the machine is.
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
+
+
+TESTS = Path(__file__).resolve().parent
+# Those that took longest in a run of `make test`, the longest first.
+SLOW_FILES = (
+    "broker/test_repair_command.py",
+    "broker/test_rehearse_command.py",
+    "broker/test_cluster.py",
+    "docs/test_cli_live.py",
+    "broker/test_running_broker.py",
+    "broker/test_management_faults.py",
+    "broker/test_topology_command.py",
+    "broker/test_slot_hand_over.py",
+    "spark/test_batch_write.py",
+    "broker/test_permissions.py",
+    "spark/test_examples.py",
+    "spark/test_discovery.py",
+    "docs/test_testing.py",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +142,19 @@ def consumed(channel: BlockingChannel) -> Callable[[], list[Message]]:
     return consume
 
 
-# A JVM that ends after seconds does not earn back what its better compiler costs: a small job took 43 s of CPU with it, and
-# 24 s without.
-SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _spark_of_tests() -> None:
     """Executors run this Python, and drivers start fast; those that tests start as programs, too."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED_JVM)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", with_archive(SHORT_LIVED_JVM, ARCHIVE))
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED_JVM)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow files: a worker that gets one at the end leaves the others idle."""
+    rank = {(TESTS / path).resolve(strict=True): number for number, path in enumerate(SLOW_FILES)}
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

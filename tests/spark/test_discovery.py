@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SITE_PACKAGES = Path(pyspark.__file__).resolve().parents[1]
 
 JOB = """
+import os
 import sys
 from pyspark.sql import SparkSession
 
@@ -38,6 +39,7 @@ spark = (
     .config("spark.ui.enabled", "false")
     .config("spark.log.level", "OFF")
     .config("spark.executor.memory", "512m")
+    .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
     .config("spark.task.maxFailures", "1")
     .getOrCreate()
 )
