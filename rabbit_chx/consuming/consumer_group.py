@@ -201,6 +201,7 @@ class ConsumerGroup:
         outage: Outage | None = None
         while not self._stop.is_set():
             channels, self._channels = self._channels, None
+            session = None
             try:
                 if channels is None:
                     channels = await _opened(self._settings)
@@ -215,7 +216,7 @@ class ConsumerGroup:
             except (HandlerError, InputError):
                 raise
             except RabbitChxError as cause:
-                if self._session is not None and self._session.handled_count:
+                if session is not None and session.handled_count:
                     outage = None  # the connection had worked
                 outage = await self._waited(outage, cause)
         self._session = None

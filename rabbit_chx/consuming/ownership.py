@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rabbit_chx.consuming.roster import Roster
 
-__all__ = ["QueueOwner", "Ownership"]
+__all__ = ["Ownership", "QueueOwner"]
 
 
 @dataclass(frozen=True, slots=True)

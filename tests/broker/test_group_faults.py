@@ -7,19 +7,20 @@ import logging
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from group_stage import QUICK, GroupStage, eventually, in_order
+from group_stage import QUICK, GroupStage, eventually, in_order, nothing_was_skipped
+from publishing_support import through
 
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming.group_channels import GroupChannels
-from rabbit_chx.errors import AccessRefusedError
+from rabbit_chx.errors import AccessRefusedError, ConnectionLostError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from rabbit_chx import GroupMessage
     from rabbit_chx.consuming.seat_commands import DeliveredMessage
@@ -68,15 +69,28 @@ def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Managem
     assert nothing_was_skipped(stage)
 
 
-def nothing_was_skipped(stage: GroupStage) -> bool:
-    """Whether each message came after the one before it, once or again."""
-    for handled in stage.by_queue().values():
-        seen = -1
-        for one in handled:
-            if one.number > seen + 1:
-                return False
-            seen = max(seen, one.number)
-    return True
+def test_a_broker_that_does_not_come_back(stage: GroupStage, proxy: Callable[[], Any]) -> None:
+    """The waits grow, and the group gives up in time, also where it had handled messages."""
+    way = proxy()
+
+    async def handle(message: GroupMessage) -> None:
+        handled.append(message.body)
+
+    async def story() -> None:
+        url = through(stage.url, way.port)
+        async with ConsumerGroup(
+            url, stage.queues, member="a", pace=QUICK, reconnect_timeout_s=1.0, reconnect_backoff_s=0.1
+        ) as group:
+            running = asyncio.create_task(group.run(handle))
+            await eventually(lambda: len(handled) == 6, "it handles messages")
+            way.close()
+            with pytest.raises(ConnectionLostError, match=r"gave up after \d attempts"):
+                async with asyncio.timeout(30):
+                    await running
+
+    handled: list[bytes] = []
+    stage.publish(3)
+    asyncio.run(story())
 
 
 def has_queues(group: ConsumerGroup, count: int) -> bool:

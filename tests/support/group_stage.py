@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx import GroupMessage
 
-__all__ = ["QUICK", "GroupStage", "Handled", "eventually", "in_order"]
+__all__ = ["QUICK", "GroupStage", "Handled", "eventually", "in_order", "nothing_was_skipped"]
 
 #: A group that takes notice within a second.
 QUICK = GroupPace(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
@@ -134,6 +134,17 @@ def in_order(handled: list[Handled]) -> bool:
     """Whether no message came after a later one, and no generation after a higher one."""
     pairs = [(one.number, one.generation) for one in handled]
     return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(pairs))
+
+
+def nothing_was_skipped(stage: GroupStage) -> bool:
+    """Whether each message came after the one before it, once or again."""
+    for handled in stage.by_queue().values():
+        seen = -1
+        for one in handled:
+            if one.number > seen + 1:
+                return False
+            seen = max(seen, one.number)
+    return True
 
 
 async def eventually(condition: Callable[[], object], what: str, bound_s: float = _BOUND_S) -> None:

@@ -1,0 +1,86 @@
+"""A group whose broker goes away and comes back, and a queue that stands until it does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from group_members import consuming
+from group_stage import GroupStage, eventually, nothing_was_skipped
+
+from rabbit_chx.testing import skip_unless_ci
+
+if TYPE_CHECKING:
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.timeout(300)]
+
+#: A consumer that holds messages until it is killed: its URL, queue and priority follow.
+_HOLDER = """
+import sys
+from group_members import consuming
+with consuming(sys.argv[1], "dead", {sys.argv[2]: int(sys.argv[3])}) as connection:
+    connection.process_data_events(2)
+    print("holds", flush=True)
+    connection.process_data_events(60)
+"""
+
+
+@pytest.fixture
+def owned(broker: RunningBroker) -> RunningBroker:
+    if not broker.owned:
+        skip_unless_ci("restarts the broker, so it needs one that the tests started")
+    return broker
+
+
+def test_a_broker_that_restarts(owned: RunningBroker, vhost_url: str) -> None:
+    stage = GroupStage(vhost_url, ["q.0", "q.1", "q.2"])
+    stage.declare()
+
+    async def story() -> None:
+        stage.publish(200)
+        async with stage.member("a", pause_s=0.002) as a, stage.member("b", pause_s=0.002) as b:
+            await eventually(lambda: len(stage.handled) > 50, "they handle messages")
+            await asyncio.to_thread(owned.restart)
+            await eventually(lambda: a.reconnects and b.reconnects, "they connect again")
+            await asyncio.to_thread(stage.publish, 50)
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+
+
+def test_a_queue_that_stands_until_the_node_restarts(
+    owned: RunningBroker, vhost_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RabbitMQ 4.3.6 keeps a consumer that was outranked and killed while it held messages."""
+    stage = GroupStage(vhost_url, ["q.0"])
+    stage.declare()
+    stage.publish(20)
+    command = [sys.executable, "-c", _HOLDER, vhost_url, "q.0", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"holds\n"
+        with consuming(vhost_url, "above", {"q.0": 5}) as connection:
+            connection.process_data_events(1)
+            holder.kill()
+            holder.wait()
+            time.sleep(1)  # it takes its messages back, if it does
+
+    async def story() -> None:
+        async with stage.member("a") as group:
+            await eventually(
+                lambda: "restart the node that leads the queue" in caplog.text, "the cure is named"
+            )
+            assert not group.held
+            await asyncio.to_thread(owned.restart)
+            await eventually(stage.all_handled, "all is handled")
+
+    with caplog.at_level(logging.WARNING, "rabbit_chx"):
+        asyncio.run(story())
+    assert "q.0: 19 messages wait and none is delivered: consuming it anew" in caplog.text
