@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -100,21 +98,11 @@ def has_queues(group: ConsumerGroup, count: int) -> bool:
 def test_a_member_that_leaves_under_load_logs_no_error(
     stage: GroupStage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stop_publishing = threading.Event()
-
-    def publish() -> None:
-        while not stop_publishing.is_set():
-            stage.publish(500)
-
     async def story() -> None:
-        publishing = asyncio.create_task(asyncio.to_thread(publish))
-        try:
+        with stage.load(500):
             for _ in range(3):
                 async with stage.member("a", prefetch=1000) as group:
                     await eventually(partial(has_queues, group, 2), "it has both queues")
-        finally:
-            stop_publishing.set()
-            await publishing
 
     with caplog.at_level(logging.INFO):
         asyncio.run(story())
@@ -128,26 +116,16 @@ def test_many_queues_change_hands_at_once_under_load(
     """The end of a channel gets lost in aiormq 7.2.4 where much is written at that moment."""
     stage = GroupStage(vhost_url, [f"q.{number}" for number in range(40)])
     stage.declare()
-    stop_publishing = threading.Event()
-
-    def publish() -> None:
-        while not stop_publishing.is_set():
-            stage.publish(10)
-            time.sleep(0.05)
 
     async def story() -> None:
         async with stage.member("a", prefetch=100) as a:
-            publishing = asyncio.create_task(asyncio.to_thread(publish))
-            try:
+            with stage.load():
                 for name in ("b", "c", "d"):
                     async with stage.member(name, prefetch=100) as guest:
                         await eventually(partial(has_queues, a, 20), "a has let go of half of the queues")
                         await eventually(partial(has_queues, guest, 20), "the guest has them")
                         assert guest.reconnects == 0
                     await eventually(partial(has_queues, a, 40), "a has all queues again")
-            finally:
-                stop_publishing.set()
-                await publishing
             await eventually(stage.all_handled, "all is handled")
             assert a.reconnects == 0
 

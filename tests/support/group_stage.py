@@ -10,9 +10,10 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,10 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, GroupPace, Publisher
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.consuming.journal_entry import JOURNAL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
     from pathlib import Path
 
     from rabbit_chx import GroupMessage
@@ -56,11 +58,13 @@ class GroupStage:
         url: the URL of the vhost.
         queues: the queues.
         handled: what was handled, in its order.
+        journal: the stream of the members; None for none.
     """
 
     url: str
     queues: list[str]
     handled: list[Handled] = field(default_factory=list)
+    journal: str | None = JOURNAL
     _sent: int = 0
 
     def declare(self, **arguments: Any) -> None:
@@ -79,6 +83,24 @@ class GroupStage:
         with Publisher(self.url, "numbers", keep_order=True) as publisher:
             publisher.publish_many(keys, bodies)
         self._sent += count
+
+    @contextmanager
+    def load(self, count: int = 10) -> Iterator[None]:
+        """Publish so many messages to each queue again and again, until the block ends."""
+        stop = threading.Event()
+
+        def publish() -> None:
+            while not stop.is_set():
+                self.publish(count)
+                time.sleep(0.05)
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     @property
     def sent(self) -> int:
@@ -107,7 +129,7 @@ class GroupStage:
                 Handled(message.queue, int(message.body), message.generation or 0, name, message.redelivered)
             )
 
-        how = {"pace": QUICK, "reconnect_backoff_s": 0.1, **how}
+        how = {"pace": QUICK, "reconnect_backoff_s": 0.1, "journal": self.journal, **how}
         handle = how.pop("handle", handle)
         async with ConsumerGroup(self.url, self.queues, member=name, **how) as group:
             running = asyncio.create_task(group.run(handle))
@@ -120,7 +142,16 @@ class GroupStage:
     def process(self, name: str, file: Path, pause_s: float = 0.0) -> subprocess.Popen[bytes]:
         """Start a member in a process of its own; it writes what it handles into a file."""
         return subprocess.Popen(
-            [sys.executable, __file__, self.url, name, str(file), str(pause_s), *self.queues]
+            [
+                sys.executable,
+                __file__,
+                self.url,
+                name,
+                str(file),
+                str(pause_s),
+                self.journal or "",
+                *self.queues,
+            ]
         )
 
     def read(self, file: Path) -> None:
@@ -155,15 +186,15 @@ async def eventually(condition: Callable[[], object], what: str, bound_s: float 
         await asyncio.sleep(0.02)
 
 
-async def _in_process(url: str, name: str, file: str, pause_s: str, *queues: str) -> None:
+async def _in_process(url: str, name: str, file: str, pause_s: str, journal: str, *queues: str) -> None:
     out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def handle(message: GroupMessage) -> None:
         await asyncio.sleep(float(pause_s))
-        row = message.queue, message.body.decode(), message.generation, name, message.redelivered
+        row = message.queue, message.body.decode(), message.generation or 0, name, message.redelivered
         os.write(out, ("\t".join(map(str, row)) + "\n").encode())
 
-    async with ConsumerGroup(url, queues, member=name, pace=QUICK) as group:
+    async with ConsumerGroup(url, queues, member=name, pace=QUICK, journal=journal or None) as group:
         await group.run(handle)
 
 

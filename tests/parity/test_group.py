@@ -1,0 +1,108 @@
+"""A group on every release: members come, leave and are killed under load, and each queue keeps its order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from group_stage import GroupStage, eventually, in_order
+
+from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.testing import temporary_vhost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rabbit_chx import ConsumerGroup
+    from tests.parity.conftest import Rabbit
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
+
+QUEUES = [f"q.{number}" for number in range(8)]
+
+
+@pytest.fixture
+def stage(rabbit: Rabbit) -> Iterator[GroupStage]:
+    with temporary_vhost(rabbit.broker) as inside:
+        has_streams = rabbit.release.numbers >= (3, 9)
+        made = GroupStage(inside.url, QUEUES, journal=JOURNAL if has_streams else None)
+        made.declare()
+        yield made
+
+
+def regards_priorities(rabbit: Rabbit) -> bool:
+    return rabbit.release.numbers >= (4, 0)
+
+
+def has(group: ConsumerGroup, count: int) -> bool:
+    return len(group.held) == count
+
+
+def empty(stage: GroupStage) -> bool:
+    """Whether the heir has handled the last message of each queue, after which there is none."""
+    handled = stage.by_queue()
+    return all(handled[queue] and handled[queue][-1].number == stage.sent - 1 for queue in QUEUES)
+
+
+def test_members_come_and_leave(rabbit: Rabbit, stage: GroupStage) -> None:
+    """Nothing is lost, repeated or out of order. Before 4.0 the first member keeps the queues until it leaves."""
+
+    async def story() -> None:
+        async with AsyncExitStack() as stay, stage.member("b") as b:
+            with stage.load():
+                await eventually(partial(has, b, 8), "it has all queues")
+                c = await stay.enter_async_context(stage.member("c"))
+                if regards_priorities(rabbit) and stage.journal:
+                    await eventually(partial(has, c, 4), "the other one has its share")
+                    await eventually(partial(has, b, 4), "and so has the first one")
+                b.stop()
+                await eventually(partial(has, c, 8), "the other one has all queues")
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert len(stage.handled) == stage.sent * len(QUEUES), "nothing is repeated"
+    for handled in stage.by_queue().values():
+        assert in_order(handled)
+
+
+def test_a_member_is_killed(rabbit: Rabbit, stage: GroupStage, tmp_path: Path) -> None:
+    file = tmp_path / "handled"
+    killed = 0.0
+
+    async def story() -> None:
+        nonlocal killed
+        with stage.process("victim", file) as victim:
+            try:
+                with stage.load():
+                    await eventually(lambda: file.exists() and file.stat().st_size, "it handles messages")
+                async with stage.member("heir") as heir:
+                    with stage.load():
+                        if regards_priorities(rabbit):
+                            await eventually(lambda: heir.held, "the heir has a share")
+                        else:
+                            await asyncio.sleep(1)
+                        victim.kill()
+                        victim.wait()
+                        killed = time.monotonic()
+                        await eventually(partial(has, heir, 8), "the heir has every queue")
+                        killed = time.monotonic() - killed
+                    await eventually(partial(empty, stage), "all is handled")
+            finally:
+                victim.kill()
+
+    asyncio.run(story())
+    by_victim = GroupStage(stage.url, QUEUES)
+    by_victim.read(file)
+    mine, heirs = by_victim.by_queue(), stage.by_queue()
+    for queue in QUEUES:
+        assert in_order(heirs[queue])
+        numbers = {one.number for one in [*mine[queue], *heirs[queue]]}
+        assert numbers == set(range(stage.sent)), "nothing is lost"
+        repeated = {one.number for one in mine[queue]} & {one.number for one in heirs[queue]}
+        assert repeated <= {one.number for one in mine[queue][-32:]}, "only what the dead member held"
+    rabbit.note(f"the last queue of a member that was killed was handled again {killed:.1f} s later")
