@@ -26,7 +26,7 @@ PYTHONS ?= 3.11 3.12 3.13
 # And which tests it runs.
 PYTHON_TESTS ?= tests/unit
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity hand-over check generated bench build clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity hand-over churn check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -89,6 +89,9 @@ hand-over: $(STAMP) ## slots change hands hundreds of times under load, and move
 	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=4000 $(PYTEST) -n0 --log-cli-level=WARNING \
 	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py
 
+churn: $(STAMP) ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order
+	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
+
 check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -108,6 +111,7 @@ bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/check.py
 	$(BIN)/python bench/slot_plan.py
 	$(BIN)/python bench/slot_hop.py
+	$(BIN)/python bench/group_rate.py
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/spark_sizes.py
