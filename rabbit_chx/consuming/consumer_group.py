@@ -36,6 +36,7 @@ __all__ = ["ConsumerGroup"]
 
 _log = logging.getLogger(__name__)
 _PRIORITIES_FROM = (4, 0, 0)
+_STREAMS_FROM = (3, 9, 0)
 
 
 class ConsumerGroup:
@@ -136,6 +137,7 @@ class ConsumerGroup:
         """Connect, and check that the queues are fit for a group.
 
         Raises:
+            InputError: the broker has no streams, and a journal is asked for.
             NotFoundError: there is no such queue.
             MismatchError: a queue is no quorum queue, or has no single active consumer.
             BrokerRefusedError: the broker refuses the login or the vhost.
@@ -248,6 +250,11 @@ class ConsumerGroup:
     async def _check(self, channels: GroupChannels) -> None:
         """Look at the release and at each queue."""
         numbers = Release(channels.server_version).numbers
+        if numbers < _STREAMS_FROM and self._member.journal is not None:
+            raise InputError(
+                f"journal is {self._member.journal!r}, a stream, and RabbitMQ {channels.server_version} has none: give journal=None, with "
+                "which there are no generations, or upgrade to 3.9 or newer"
+            )
         if numbers < _PRIORITIES_FROM and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the member that comes first keeps every "

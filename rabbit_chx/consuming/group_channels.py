@@ -285,6 +285,7 @@ class GroupChannels:
 
         async with answered(self.where, journal):
             await channel.basic_qos(prefetch_count=200)
+            channel.on_consumer_cancel_callbacks.add(lambda _: channel.close())  # the stream was deleted
             await channel.basic_consume(
                 journal, taken, arguments={"x-stream-offset": datetime.fromtimestamp(since_s, UTC)}
             )

@@ -7,12 +7,14 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pika
 import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order, nothing_was_skipped
 from publishing_support import through
 
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming.group_channels import GroupChannels
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError
@@ -61,6 +63,25 @@ def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Managem
                 await asyncio.sleep(0.1)
             await eventually(lambda: group.reconnects == 1, "it connects again")
             await asyncio.to_thread(stage.publish, 50)
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+
+
+def test_a_journal_that_is_deleted(stage: GroupStage) -> None:
+    """The members make a new one, and go on."""
+
+    async def story() -> None:
+        async with stage.member("a") as a, stage.member("b") as b:
+            await eventually(lambda: len(a.members) == len(b.members) == 2, "both know of each other")
+            with pika.BlockingConnection(pika_parameters(stage.url)) as connection:
+                connection.channel().queue_delete("rabbit-chx.groups")
+            await eventually(lambda: a.reconnects and b.reconnects, "they connect again")
+            await eventually(lambda: len(a.members) == len(b.members) == 2, "both know of each other again")
+            with stage.load():
+                await eventually(partial(has_queues, a, 1), "a has its share")
+                await eventually(partial(has_queues, b, 1), "and so has b")
             await eventually(stage.all_handled, "all is handled")
 
     asyncio.run(story())

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 from group_stage import GroupStage, eventually, in_order
 
+from rabbit_chx import ConsumerGroup
 from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.errors import InputError
 from rabbit_chx.testing import temporary_vhost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from rabbit_chx import ConsumerGroup
     from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
@@ -68,6 +69,18 @@ def test_members_come_and_leave(rabbit: Rabbit, stage: GroupStage) -> None:
     assert len(stage.handled) == stage.sent * len(QUEUES), "nothing is repeated"
     for handled in stage.by_queue().values():
         assert in_order(handled)
+
+
+def test_the_journal_needs_streams(rabbit: Rabbit, stage: GroupStage) -> None:
+    async def enter() -> None:
+        async with ConsumerGroup(stage.url, QUEUES):
+            pass
+
+    if stage.journal:
+        asyncio.run(enter())
+        return
+    with pytest.raises(InputError, match=rf"RabbitMQ {rabbit.release.version} has none: give journal=None"):
+        asyncio.run(enter())
 
 
 def test_a_member_is_killed(rabbit: Rabbit, stage: GroupStage, tmp_path: Path) -> None:
