@@ -14,7 +14,7 @@ from rabbit_chx.cli.apply_report import ApplyReport
 from rabbit_chx.cli.live_options import LiveBroker, counted, live_options, unwound_by_signals
 from rabbit_chx.cli.live_plan import LivePlan, plan_on, whole_option
 from rabbit_chx.cli.notation import plural
-from rabbit_chx.cli.option_groups import TEXT, output_option
+from rabbit_chx.cli.option_groups import TEXT, Number, output_option
 from rabbit_chx.cli.outcome import DIFFERENCE, PARTLY, Outcome
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
@@ -83,7 +83,7 @@ class AskedApplication:
 )
 @click.option(
     "--allow-moved",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     metavar="SHARE",
     help="The share of keys that may move in each ring, 0 to 1.",
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.cli.input_files import file_name
 from rabbit_chx.cli.notation import place_json, plural
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE
 from rabbit_chx.rendering import Facts, Gauge, Line
@@ -89,7 +90,7 @@ class CheckReport:
         """Return what was checked, and each finding with its cure."""
         check = self.check
         rings = plural(len(check.exchanges), "ring")
-        against = "its own bindings and queues" if self.file is None else self.file
+        against = "its own bindings and queues" if self.file is None else file_name(self.file)
         found = "none: it is sound" if check.sound else f"{len(check.findings):,}"
         yield Facts(
             [

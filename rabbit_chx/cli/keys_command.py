@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["keys"]
 
 
+_MOST_KEYS = 1_000_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class KeysReport:
     """Keys that land on a destination.
@@ -91,7 +94,9 @@ class Search:
 )
 @click.argument("destination", type=TEXT, metavar="QUEUE")
 @ring_options(modulo=True)
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True, help="How many keys.")
+@click.option(
+    "--count", type=click.IntRange(1, _MOST_KEYS), default=1, show_default=True, help="How many keys."
+)
 @click.option(
     "--pattern",
     type=TEXT,

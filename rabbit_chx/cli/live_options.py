@@ -18,7 +18,7 @@ from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.broker.firehose import trace_exchange, trace_messages
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
-from rabbit_chx.cli.option_groups import TEXT, with_options
+from rabbit_chx.cli.option_groups import TEXT, Number, with_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.rendering import CountProgress
@@ -238,7 +238,7 @@ def trace_options(command: Command) -> Command:
         ),
         click.option(
             "--seconds",
-            type=click.FloatRange(0, 86_400, min_open=True),
+            type=Number(0, 86_400, min_open=True),
             default=60.0,
             show_default=True,
             help="With --passive: stop after this many seconds.",

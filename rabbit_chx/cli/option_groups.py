@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -31,6 +32,7 @@ __all__ = [
     "TEXT",
     "Command",
     "HashedKeys",
+    "Number",
     "given_release",
     "hashing_options",
     "output_option",
@@ -67,6 +69,17 @@ class Text(click.types.StringParamType):
 
 
 TEXT = Text()
+
+
+class Number(click.FloatRange):
+    """A number within bounds. NaN is within any bounds for click, as it compares with none."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail where it is none or out of bounds."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 @dataclass(frozen=True, slots=True)

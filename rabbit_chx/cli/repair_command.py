@@ -10,7 +10,7 @@ import click
 
 from rabbit_chx.cli.check_commands import need_rings
 from rabbit_chx.cli.live_options import LiveBroker, counted, live_options, unwound_by_signals
-from rabbit_chx.cli.option_groups import output_option
+from rabbit_chx.cli.option_groups import Number, output_option
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.repair_report import RepairReport
 from rabbit_chx.cli.stderr import say
@@ -39,7 +39,7 @@ __all__ = ["repair"]
 @click.option("--apply", "applies", is_flag=True, help="Do it. Without this nothing is changed.")
 @click.option(
     "--allow-moved",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     metavar="SHARE",
     help="The share of keys that may move, 0 to 1, in place of the file's max_share_moved.",
 )

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["PATTERN_KEYS", "AskedSample", "Sample", "sample_options"]
 
 PATTERN_KEYS = 100_000
+#: They are in memory all at once.
+_MOST_KEYS = 100_000_000
 _NUMBER = "{n}"
 _BATCH = 1 << 14
 
@@ -176,7 +178,7 @@ def sample_options(
             ),
             click.option(
                 "--count",
-                type=click.IntRange(1),
+                type=click.IntRange(1, _MOST_KEYS),
                 help=f"How many keys the pattern makes.  [default: {default_count:,}]",
             ),
         )

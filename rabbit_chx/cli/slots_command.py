@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from rabbit_chx.cli.check_commands import need_rings
@@ -13,10 +15,16 @@ from rabbit_chx.cli.slots_report import BalanceReport, SlotsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import LoadTarget
 from rabbit_chx.topology import balance as balanced
+from rabbit_chx.topology.objects import order_of_name
+from rabbit_chx.topology.slots.slot_names import SlotNames
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = ["slots"]
 
 _DEFAULT_TARGET = "1.2"
+_SHOWN = 10
 
 
 @click.group(
@@ -112,7 +120,9 @@ def balance(
     need_rings(broker)
     table = live_table(broker, exchange)
     sample = load.read(broker, table)
-    queues = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)} | given
+    there = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
+    _check_queues(exchange, given, there)
+    queues = there | given
     made = balanced(
         table.slots,
         sample.load,
@@ -121,6 +131,23 @@ def balance(
     )
     code = DONE if made.state == "balanced" else DIFFERENCE
     return Outcome(output, BalanceReport(table, sample, made), code=code)
+
+
+def _check_queues(exchange: str, given: Mapping[str, int], there: Mapping[str, int]) -> None:
+    """Raise an error for a weight of a queue that can have no slots, or that takes none away.
+
+    Raises:
+        InputError: there is such a weight.
+    """
+    park = SlotNames(exchange, 1).park
+    if park in given:
+        raise InputError(f"{park} is the parking queue of {exchange}, and has no slots: leave its weight out")
+    for queue, weight in given.items():
+        if not weight and queue not in there:
+            known = ", ".join(sorted(there, key=order_of_name)[:_SHOWN])
+            raise InputError(
+                f"{queue} has no slot of {exchange} that the weight 0 could take away: give one of {known}"
+            )
 
 
 def _parsed_weight(text: str) -> tuple[str, int]:

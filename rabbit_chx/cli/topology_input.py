@@ -46,7 +46,7 @@ def read_topology(path: str, vhost: str = "/") -> TopologyInput:
         vhost: the vhost to read, if the file is a definitions file with several.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or says nothing at all.
         TopologyError: it has mistakes; all of them are in the error.
     """
     if path == _STDIN:
@@ -56,6 +56,12 @@ def read_topology(path: str, vhost: str = "/") -> TopologyInput:
     is_definitions = text.lstrip("\ufeff \t\r\n").startswith("{")  # no TOML text does
     if not is_definitions:
         topology = Topology.from_toml(text, file=name)
+        if not any(
+            (topology.exchanges, topology.queues, topology.bindings, topology.policies, topology.owns)
+        ):
+            raise InputError(
+                f"{name} says nothing: give a file that has exchanges, queues, bindings or policies"
+            )
     else:
         topology = _from_definitions(text, name, vhost)
     for sentence in topology.misspellings:

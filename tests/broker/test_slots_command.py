@@ -161,6 +161,16 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
             2,
             "write QUEUE=WEIGHT",
         ),
+        (
+            ["balance", "e", "--keys", key_file, "--weight", "e.11=0", *shop.live, *shop.via],
+            2,
+            "e.11 has no slot of e that the weight 0 could take away: give one of e.1",
+        ),
+        (
+            ["balance", "e", "--keys", key_file, "--weight", "e.park=1", *shop.live, *shop.via],
+            2,
+            "e.park is the parking queue of e",
+        ),
     ):
         assert main(["slots", *arguments]) == code, capsys.readouterr()
         assert says in capsys.readouterr().err

@@ -60,3 +60,10 @@ def test_a_queue_that_is_not_bound_has_no_keys(capsys: pytest.CaptureFixture[str
     assert "q4 is not bound to offline; bound are q1, q2, q3" in capsys.readouterr().err
     assert main(["keys", *MODULUS, "q1", "--release", "4.0.5", "--store", "khepri"]) == 2
     assert "use 4.3 or x-consistent-hash" in capsys.readouterr().err
+
+
+def test_so_many_keys_that_nobody_waits_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "--bind", "a=1", "a", "--count", "9" * 20]) == 2
+    assert "is not in the range 1<=x<=1000000000" in capsys.readouterr().err
+    assert main(["simulate", "--bind", "a=1", "--pattern", "{n}", "--count", "9" * 20]) == 2
+    assert "is not in the range 1<=x<=100000000" in capsys.readouterr().err

@@ -106,6 +106,12 @@ def test_a_stored_plan_that_is_none(
         (("apply", "{file}"), 2, "there is nobody to ask: give --yes, or --checksum"),
         (("apply", "{file}", "--yes"), 69, "127.0.0.1:1"),
         (("apply", "{file}", "--allow-moved", "2"), 2, "0<=x<=1"),
+        (("apply", "{file}", "--allow-moved", "nan"), 2, "'nan' is not a number"),
+        (
+            ("plan", "{empty}"),
+            2,
+            "says nothing: give a file that has exchanges, queues, bindings or policies",
+        ),
         (("plan", "{file}"), 69, "127.0.0.1:1"),
         (("plan", "missing.toml"), 2, "the topology file missing.toml cannot be read"),
         (("plan", "{bad}"), 2, "line 1, qeues"),
@@ -121,7 +127,8 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
 ) -> None:
     (tmp_path / "file").write_text('[[queues]]\nname = "q"\n')
     (tmp_path / "bad").write_text("qeues = []\n")
-    files = {"{file}": str(tmp_path / "file"), "{bad}": str(tmp_path / "bad")}
+    (tmp_path / "empty").write_text("# nothing\nmax_share_moved = 0.5\n")
+    files = {f"{{{name}}}": str(tmp_path / name) for name in ("file", "bad", "empty")}
     found, out, errors = ran("topology", *(files.get(one, one) for one in arguments), *BROKER)
     assert (found, out) == (code, "")
     assert words in errors
