@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from rabbit_chx.consuming.order_report import OrderFault, OrderReport
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 __all__ = ["OrderChecker"]
 
@@ -59,8 +60,10 @@ class OrderChecker:
             redelivered: whether the broker marked it as redelivered.
 
         Raises:
-            InputError: the number is not an int.
+            InputError: the number is not an int, or the key is not text.
         """
+        if not isinstance(key, str):
+            raise InputError(f"the key {key!r:.60} is of type {type(key).__name__}: give text")
         if not isinstance(number, int) or isinstance(number, bool):
             raise InputError(f"the number of a message of key {key!r} is {number!r:.60}: give an int")
         with self._lock:
@@ -85,7 +88,12 @@ class OrderChecker:
         Args:
             sent: how many messages were sent of each key. With it the report knows of messages that are lost at the end of a
                 key, and of messages that nobody sent. None where that is not known.
+
+        Raises:
+            InputError: `sent` has no whole number from 0 for a key.
         """
+        if sent is not None:
+            _check_sent(sent)
         with self._lock:
             found = self._found.copy()
             for key in sorted({*self._keys, *(sent or ())}):
@@ -106,6 +114,16 @@ class OrderChecker:
                 unexpected=found.counts["unexpected"],
                 faults=tuple(found.samples),
             )
+
+
+def _check_sent(sent: object) -> None:
+    if not isinstance(sent, Mapping):
+        raise InputError(
+            f"sent is {sent!r:.60}: give a mapping of each key to how many messages were sent of it"
+        )
+    for key, count in sent.items():
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise InputError(f"sent has {count!r:.60} for key {key!r:.60}: give a whole number from 0")
 
 
 class _KeyHistory:

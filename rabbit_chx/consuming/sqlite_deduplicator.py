@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rabbit_chx.consuming.deduplicator_base import (
@@ -17,7 +18,6 @@ from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from os import PathLike
     from types import TracebackType
     from typing import Self
 
@@ -45,7 +45,7 @@ class SqliteDeduplicator(DeduplicatorBase):
         timeout_s: how long to wait for another handler of the same id, and for another writer of the file, in seconds.
 
     Raises:
-        InputError: a bound or the table's name cannot be used, or neither bound is given.
+        InputError: the path names no file, a bound or the table's name cannot be used, or neither bound is given.
         DeduplicationError: the file cannot be opened, or is no SQLite database.
 
     Example::
@@ -76,7 +76,7 @@ class SqliteDeduplicator(DeduplicatorBase):
         if max_ids is None and max_age_s is None:
             raise InputError("neither max_ids nor max_age_s is given: say when an id may be forgotten")
         self._table = IdTable(
-            path,
+            _checked_path(path),
             table,
             max_ids=None if max_ids is None else checked_count("max_ids", max_ids),
             max_age_s=None if max_age_s is None else checked_seconds("max_age_s", max_age_s),
@@ -146,3 +146,14 @@ class SqliteDeduplicator(DeduplicatorBase):
 
     def _kept(self) -> tuple[int, float | None]:
         return self._table.kept()
+
+
+def _checked_path(path: object) -> str | PathLike[str]:
+    """Return the path of a file.
+
+    Raises:
+        InputError: it names none. SQLite takes "" and ":memory:" for a database that goes with the process.
+    """
+    if not isinstance(path, (str, PathLike)) or str(path) in ("", ":memory:"):
+        raise InputError(f"the path {path!r:.60} names no file: give one; for ids in memory use Deduplicator")
+    return path

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -249,3 +249,10 @@ def test_a_closed_file(file: Path) -> None:
     seen.close()
     with pytest.raises(DeduplicationError, match="closed database"):
         seen.run_if_new("a", lambda: None)
+
+
+@pytest.mark.parametrize("path", ["", ":memory:", None, 5])
+def test_ids_are_not_kept_in_a_file_that_is_none(path: Any) -> None:
+    """SQLite takes the first two for a database that is gone with the process."""
+    with pytest.raises(InputError, match="names no file: give one; for ids in memory use Deduplicator"):
+        SqliteDeduplicator(path, max_ids=1)
