@@ -74,7 +74,7 @@ TEXT = Text()
 class Number(click.FloatRange):
     """A number within bounds. NaN is within any bounds for click, as it compares with none."""
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  # as click has it
         """Return the number, or fail where it is none or out of bounds."""
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
