@@ -14,6 +14,7 @@ from rabbit_chx.consuming.group_pace import GroupPace
 from rabbit_chx.consuming.group_session import GroupSession
 from rabbit_chx.consuming.handling import Handling
 from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.consuming.queue_check import queue_warnings
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
 from rabbit_chx.errors import HandlerError, InputError, MissingExtraError, RabbitChxError
@@ -261,23 +262,9 @@ class ConsumerGroup:
                 "queue until it leaves. The order is kept. To share the queues, give static=(index, count), or upgrade to 4.0",
                 channels.server_version,
             )
-        for queue in self.queues:
-            arguments = await channels.queue_arguments(queue)
-            if arguments is None:
-                _log.warning(
-                    "queue %s: whether it is a quorum queue with a single active consumer is not known, since the user may not "
-                    "declare it; without these the order is not kept",
-                    queue,
-                )
-            elif (
-                self._member.handling.on_failure == "dead-letter"
-                and "x-dead-letter-exchange" not in arguments
-            ):
-                _log.warning(
-                    "queue %s has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
-                    "cannot handle is lost",
-                    queue,
-                )
+        arguments = {queue: await channels.queue_arguments(queue) for queue in self.queues}
+        for warning in queue_warnings(arguments, numbers, self._member.handling.on_failure):
+            _log.warning("%s", warning)
 
 
 async def _opened(settings: ConnectionSettings) -> GroupChannels:

@@ -1,4 +1,4 @@
-"""Whether a queue keeps order: a quorum queue with a single active consumer. AMQP tells it only when a declaration is refused.
+"""Whether a queue is fit for a group: a quorum queue with a single active consumer. AMQP tells it only when a declaration is refused.
 
 A declaration of a queue that exists, with other arguments, changes nothing and is refused with the first argument that
 differs and its value (rabbitmq-server v4.3.6, rabbit_misc.erl, ``assert_args_equivalence1/4``). So the declarations go on
@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.errors import MismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator, Mapping
 
-__all__ = ["WANTED", "learned_arguments"]
+    from rabbit_chx.consuming.handling import OnFailure
+
+__all__ = ["WANTED", "learned_arguments", "queue_warnings"]
 
 #: What a queue needs so that a group keeps order.
 WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+#: Since 4.0 a quorum queue drops a message that was returned 20 times, unless an argument or a policy says otherwise.
+_LIMIT_SINCE = (4, 0, 0)
 _MOST_ARGUMENTS = 30
+_SHOWN = 5
 _REFUSAL = re.compile(
     r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
     r"(?:the value '(?P<value>.*)' of type '(?P<type>\w+)'|'(?P<bare>.*)'|(?P<none>none))",
@@ -63,6 +68,45 @@ def learned_arguments(queue: str) -> Generator[dict[str, Any], str | None, dict[
             return None
         arguments[name] = _value(found["value"], found["type"])
     return None
+
+
+def queue_warnings(
+    queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], on_failure: OnFailure
+) -> Iterator[str]:
+    """Return what a user of a group should know of its queues.
+
+    Args:
+        queues: the arguments of each queue; None where they are not known.
+        release: the numbers of the broker's release.
+        on_failure: what follows the last attempt to handle a message.
+    """
+    for queue, arguments in queues.items():
+        if arguments is None:
+            yield (
+                f"queue {queue}: whether it is a quorum queue with a single active consumer is not known, since the user may not "
+                "declare it; without these the order is not kept"
+            )
+        elif on_failure == "dead-letter" and "x-dead-letter-exchange" not in arguments:
+            yield (
+                f"queue {queue} has no argument x-dead-letter-exchange: unless a policy gives it one, a message that the handler "
+                "cannot handle is lost"
+            )
+    limited = [
+        queue
+        for queue, arguments in queues.items()
+        if arguments is not None
+        and "x-delivery-limit" not in arguments
+        and "x-dead-letter-exchange" not in arguments
+    ]
+    if limited and release >= _LIMIT_SINCE:
+        names = ", ".join(limited[:_SHOWN]) + (
+            f" and {len(limited) - _SHOWN:,} more" if limited[_SHOWN:] else ""
+        )
+        yield (
+            f"{names}: no argument x-delivery-limit. Unless a policy sets one, the broker drops a message that was returned 20 times, "
+            "and each change of hands returns those that were delivered ahead: declare the queues with x-delivery-limit = -1, or set a "
+            "policy with delivery-limit, which can be done at any time"
+        )
 
 
 def _value(text: str, kind: str) -> Any:  # noqa: ANN401  # as the type says

@@ -136,7 +136,7 @@ def test_many_queues_change_hands_at_once_under_load(
 ) -> None:
     """The end of a channel gets lost in aiormq 7.2.4 where much is written at that moment."""
     stage = GroupStage(vhost_url, [f"q.{number}" for number in range(40)])
-    stage.declare()
+    stage.declare(**{"x-delivery-limit": -1})
 
     async def story() -> None:
         async with stage.member("a", prefetch=100) as a:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.consuming.queue_check import learned_arguments
+from rabbit_chx.consuming.queue_check import WANTED, learned_arguments, queue_warnings
 from rabbit_chx.errors import MismatchError
 
 
@@ -53,3 +53,20 @@ def test_what_is_not_understood_is_not_known(text: str) -> None:
     with pytest.raises(StopIteration) as end:
         asking.send(text)
     assert end.value.value is None
+
+
+def test_a_queue_that_drops_what_is_returned_often() -> None:
+    plain = {f"q.{n}": WANTED for n in range(7)}
+    unlimited = {"u": {**WANTED, "x-delivery-limit": -1}, "d": {**WANTED, "x-dead-letter-exchange": ""}}
+    (warning,) = queue_warnings({**plain, **unlimited}, (4, 3, 6), "stop")
+    assert warning.startswith("q.0, q.1, q.2, q.3, q.4 and 2 more: no argument x-delivery-limit.")
+    assert "delivery-limit, which can be done at any time" in warning
+    assert list(queue_warnings(plain, (3, 13, 7), "stop")) == []
+    assert list(queue_warnings(unlimited, (4, 3, 6), "stop")) == []
+
+
+def test_a_queue_that_loses_what_cannot_be_handled() -> None:
+    queues = {"a": {**WANTED, "x-delivery-limit": -1}, "b": None}
+    missing, unknown = queue_warnings(queues, (4, 3, 6), "dead-letter")
+    assert missing.startswith("queue a has no argument x-dead-letter-exchange")
+    assert unknown.startswith("queue b: whether it is a quorum queue")
