@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -83,7 +84,9 @@ class RunningCluster:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            views = {name: running_nodes(node) for name, node in zip(self.names, self.nodes, strict=True)}
+            # At once: while a node is frozen, each of them answers only after seconds.
+            with ThreadPoolExecutor(len(self.nodes)) as pool:
+                views = dict(zip(self.names, pool.map(running_nodes, self.nodes), strict=True))
             if all(seen == set(self.names) for seen in views.values()):
                 return
             if time.monotonic() > deadline:
