@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 
-ROWS = 200_000
+ROWS = 100_000
 PARTITIONS = 8
 QUEUES = ("d1", "d2")
 
@@ -43,10 +43,10 @@ def slow_until(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.
         from pathlib import Path
 
         for batch in batches:
-            for start in range(0, batch.num_rows, 1_000):
+            for start in range(0, batch.num_rows, 500):
                 if not Path(marker).exists():
                     time.sleep(0.3)
-                yield batch.slice(start, 1_000)
+                yield batch.slice(start, 500)
 
     return step
 
