@@ -227,7 +227,8 @@ def _ring(entry: FileEntry) -> Iterator[_Finding]:
 def _no_ring(entry: FileEntry, policies: Sequence[PolicyDefinition]) -> Iterator[_Finding]:
     exchange: ExchangeDefinition = entry.value
     is_ours = exchange.type == HASH_EXCHANGE and exchange.owner == "ours"
-    if not is_ours or {"type", "owner"} & entry.bad or {"ring", "slots", "members"} & entry.written.keys():
+    said = {"ring", "slots", "members"} & (entry.written.keys() | entry.bad)  # bad: misspelled
+    if not is_ours or said or {"type", "owner"} & entry.bad:
         return
     policy = applying_policy(exchange, policies)
     if policy is None or SHARDS_PER_NODE not in policy.definition:

@@ -140,3 +140,8 @@ def test_a_policy_that_shards_a_hash_exchange_stands_in_for_its_ring() -> None:
     for other in (policy.replace("^x", "^y"), policy.replace("shards-per-node", "max-length")):
         (problem,) = problems_in(HASH + other)
         assert "exchanges[0].ring: an exchange of type x-consistent-hash needs its members" in str(problem)
+
+
+def test_a_misspelled_ring_is_told_once() -> None:
+    (problem,) = problems_in(f'{HASH}rnig = [{{ queue = "a" }}]')
+    assert "did you mean `ring`?" in str(problem)
