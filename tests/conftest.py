@@ -35,19 +35,22 @@ settings.load_profile("no deadline")
 TESTS = Path(__file__).resolve().parent
 # Those that took longest in a run of `make test`, the longest first.
 SLOW_FILES = (
-    "broker/test_repair_command.py",
     "broker/test_rehearse_command.py",
+    "broker/test_management_faults.py",
+    "spark/test_examples.py",
+    "spark/test_batch_write.py",
+    "broker/test_repair_command.py",
     "broker/test_cluster.py",
     "docs/test_cli_live.py",
-    "broker/test_running_broker.py",
-    "broker/test_management_faults.py",
-    "broker/test_topology_command.py",
-    "broker/test_slot_hand_over.py",
-    "spark/test_batch_write.py",
-    "broker/test_permissions.py",
-    "spark/test_examples.py",
     "spark/test_discovery.py",
+    "broker/test_slot_hand_over.py",
+    "broker/test_running_broker.py",
+    "broker/test_publisher_outages.py",
     "docs/test_testing.py",
+    "broker/test_topology_command.py",
+    "spark/test_placement.py",
+    "broker/test_permissions.py",
+    "spark/test_outages.py",
 )
 
 
