@@ -92,13 +92,14 @@ class ConsumerGroup:
         reconnect_timeout_s: float = Retries.reconnect_timeout_s,
         reconnect_backoff_s: float = Retries.backoff_s,
     ) -> None:
+        pace = pace or GroupPace()
         self._settings = group_settings(url)
         self.queues = static_share(queue_names(queues), static)
         self._member = GroupMember(
             default_member() if member is None else member,
             weight,
-            Handling(lanes, prefetch, retries, backoff_s, on_failure=on_failure),
-            pace or GroupPace(),
+            Handling(lanes, prefetch, retries, backoff_s, on_failure=on_failure, park_timeout_s=pace.park_s),
+            pace,
             {"gained": on_gained, "lost": on_lost},
             journal,
         )

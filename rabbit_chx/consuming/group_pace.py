@@ -23,6 +23,8 @@ class GroupPace:
         hook_s: the most seconds for a hook.
         stop_s: the most seconds for the messages in hand when the group stops. Then their handlers are cancelled.
         journal_s: the most seconds until a claim is read in the journal.
+        park_s: seconds without a parked message after which the end of a slot's hand-over is not awaited any more: whoever moved
+            the slot has died. The messages of the queue wait meanwhile.
     """
 
     settle_s: float = 5.0
@@ -32,6 +34,7 @@ class GroupPace:
     hook_s: float = 10.0
     stop_s: float = 30.0
     journal_s: float = 30.0
+    park_s: float = 30.0
 
     def __post_init__(self) -> None:
         for field in fields(self):

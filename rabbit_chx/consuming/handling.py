@@ -26,7 +26,7 @@ class Handling:
         longest_backoff_s: the most seconds between two attempts.
         on_failure: what follows the last attempt. ``stop`` leaves the message in its place and ends the group with
             an error. ``dead-letter`` rejects it, and the queue's dead-letter exchange gets it.
-        park_timeout_s: seconds for which the end of a slot's hand-over is awaited.
+        park_timeout_s: seconds without a parked message after which the end of a slot's hand-over is not awaited any more.
     """
 
     lanes: int = 1

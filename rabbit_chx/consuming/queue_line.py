@@ -43,6 +43,10 @@ class QueueLine:
         begin: the marker up to whose `end` the parking queue is read now.
         polling: whether the parking queue is being asked, or is asked again in a moment.
         fetching: whether the answer of the parking queue is on its way.
+        came: whether parked messages came lately. What comes after the parking queue was empty does not count: it is of another
+            hand-over, since the mover of this one has bound the slot.
+        emptied: whether the parking queue was empty since `begin`.
+        ended: the hand-overs whose `end` was read while another one was awaited, whose mover has died.
         failed: whether a message in it stops the group.
         late: whether it is to be opened again, since others come first.
     """
@@ -56,6 +60,9 @@ class QueueLine:
     begin: DeliveredMessage | None = None
     polling: bool = False
     fetching: bool = False
+    came: bool = False
+    emptied: bool = False
+    ended: set[str] = field(default_factory=set)
     failed: bool = False
     late: bool = False
 
@@ -109,22 +116,22 @@ class QueueLine:
         if self.state in ("retiring", "ended"):
             return []  # what came goes back when the line ends
         if delivery is None:
-            self.polling = True
+            self.polling = self.emptied = True
             return [AwaitTime(self.number, POLL, _POLL_S)]
+        self.came = not self.emptied
         if delivery.marker is None:
             self.working[0] = HandledMessage(delivery)
             return [Start(self.number, delivery, 1, self.generation)]
         begin = self.begin
-        if begin is None or delivery.marker.kind != "end" or delivery.marker.slot != _slot(begin):
-            return [Ack(self.number, delivery.tag)]  # of a hand-over that was given up
+        if delivery.marker.kind != "end" or begin is None or begin.marker != delivery.marker.as_kind("begin"):
+            self.ended.add(delivery.marker.id)
+            return [Ack(self.number, delivery.tag)]
         self.begin = None
-        replies: list[SeatCommand] = []
-        if begin.reply_to and begin.marker:
-            replies = [Reply(self.number, begin.reply_to, begin.marker.reply("taken"))]
-        return [Ack(self.number, begin.tag), Ack(self.number, delivery.tag), *replies]
+        # An end that came again after the reply would stay in the parking queue.
+        return [Ack(self.number, begin.tag), Ack(self.number, delivery.tag), *self._replies(begin, "taken")]
 
     def end_late(self, queue: str, reason: str, handling: Handling) -> list[SeatCommand]:
-        """Go on without the end of a hand-over, where it is still awaited.
+        """Go on without the end of a hand-over, where it is still awaited, and the parking queue is read no further.
 
         Args:
             queue: the queue of the line.
@@ -133,12 +140,15 @@ class QueueLine:
         """
         if self.begin is None or reason != f"{TAKING} {self.begin.tag}":
             return []
+        if self.came:
+            self.came = False
+            return [AwaitTime(self.number, reason, handling.park_timeout_s)]
         if self.fetching:  # its answer would be held by nobody
             return [AwaitTime(self.number, reason, _POLL_S)]
         slot, tag, self.begin = _slot(self.begin), self.begin.tag, None
         says = (
-            f"the hand-over of {slot} to {queue} did not end within {handling.park_timeout_s:g} s: what is parked is left to "
-            "whoever moves the slot"
+            f"the hand-over of {slot} to {queue} did not end, and the parking queue had no more of it for {handling.park_timeout_s:g} s: "
+            "what is parked is left to whoever moves the slot"
         )
         return [Note(says), Ack(self.number, tag)]
 
@@ -146,14 +156,19 @@ class QueueLine:
         """Do what a marker says. All that came before it is handled and acknowledged."""
         marker = delivery.marker
         assert marker is not None  # noqa: S101  # the caller has looked
-        if marker.kind == "begin":
-            self.begin = delivery
+        if marker.kind == "begin" and marker.id not in self.ended:
+            self.begin, self.came, self.emptied = delivery, False, False
             reason = f"{TAKING} {delivery.tag}"
             return [AwaitTime(self.number, reason, handling.park_timeout_s), *self.read_park()]
-        replies: list[SeatCommand] = []
-        if marker.kind == "flush" and delivery.reply_to:
-            replies = [Reply(self.number, delivery.reply_to, marker.reply("flushed"))]
-        return [Ack(self.number, delivery.tag), *replies]
+        kinds: dict[str, Literal["flushed", "taken"]] = {"flush": "flushed", "begin": "taken"}
+        replies = self._replies(delivery, kinds[marker.kind]) if marker.kind in kinds else []
+        return [*replies, Ack(self.number, delivery.tag)]  # a marker without a reply comes again
+
+    def _replies(self, asked: DeliveredMessage, kind: Literal["flushed", "taken"]) -> list[SeatCommand]:
+        """Return the reply to a marker, if anybody waits for it."""
+        if asked.marker is None or not asked.reply_to:
+            return []
+        return [Reply(self.number, asked.reply_to, asked.marker.reply(kind))]
 
 
 def _slot(begin: DeliveredMessage) -> str:

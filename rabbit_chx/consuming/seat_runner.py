@@ -167,8 +167,8 @@ class SeatRunner:
                     running.cancel()
             case AwaitTime(number, reason, seconds):
                 asyncio.get_running_loop().call_later(seconds, self._time_passed, number, reason)
-            case Reply():
-                self._spawn(self._reply(command))
+            case Reply():  # at once: the ack of the marker, and the end of the line, come behind it
+                await self._guarded(self._reply(command))
             case FetchParked(number, park):
                 self._spawn(self._fetch(number, park))
             case GiveUp(number, delivery):

@@ -215,8 +215,8 @@ def test_a_flush_is_answered_when_all_before_it_is_handled() -> None:
     assert seat.delivered(1, message(4, "other")) == []
     assert seat.handled(1, 2) == [
         Ack(1, 2),
-        Ack(1, 3),
         Reply(1, "mover", FLUSH.reply("flushed")),
+        Ack(1, 3),
         Start(1, message(4, "other"), 1, 40),
     ]
 
@@ -272,7 +272,45 @@ def test_the_end_is_awaited_until_the_answer_of_the_parking_queue_is_here() -> N
     seat.delivered(1, marker(2, BEGIN))
     assert seat.time_passed(1, "taking 2") == [AwaitTime(1, "taking 2", 0.05)]
     assert seat.fetched(1, message(3)) == [Start(1, message(3), 1, 40)]
+    assert seat.time_passed(1, "taking 2") == [AwaitTime(1, "taking 2", 30.0)]
     assert seat.time_passed(1, "taking 2")[1:] == [Ack(1, 2)]
+
+
+def test_the_end_is_awaited_as_long_as_parked_messages_come() -> None:
+    seat = active()
+    seat.delivered(1, marker(2, BEGIN))
+    for tag in range(3, 6):
+        assert seat.fetched(1, message(tag)) == [Start(1, message(tag), 1, 40)]
+        assert seat.time_passed(1, "taking 2") == [AwaitTime(1, "taking 2", 30.0)]
+        assert seat.handled(1, tag) == [Ack(1, tag), FetchParked(1, "e.park")]
+    assert seat.fetched(1, None) == [AwaitTime(1, "poll", 0.05)]
+    assert isinstance(seat.time_passed(1, "taking 2")[0], Note)
+
+
+def test_what_is_parked_later_does_not_keep_a_dead_mover_awaited() -> None:
+    seat = active()
+    seat.delivered(1, marker(2, BEGIN))
+    seat.fetched(1, None)
+    assert seat.time_passed(1, "poll") == [FetchParked(1, "e.park")]
+    assert seat.fetched(1, message(3)) == [Start(1, message(3), 1, 40)]
+    assert isinstance(seat.time_passed(1, "taking 2")[0], Note)
+
+
+@pytest.mark.parametrize("slot", ["e.slot.00", "e.slot.01"])
+def test_the_end_of_a_later_hand_over_is_known_when_its_begin_comes(slot: str) -> None:
+    """A mover has died between `begin` and `end`, and the next one hands over the same slot, or another one."""
+    begin, end = (HandOverMarker(kind, slot, "2", "e.park") for kind in ("begin", "end"))
+    seat = active()
+    seat.delivered(1, marker(2, BEGIN))
+    seat.delivered(1, marker(3, begin))
+    assert seat.fetched(1, marker(4, end)) == [Ack(1, 4), FetchParked(1, "e.park")]
+    assert seat.fetched(1, None) == [AwaitTime(1, "poll", 0.05)]
+    assert seat.time_passed(1, "taking 2") == [AwaitTime(1, "taking 2", 30.0)]
+    assert seat.time_passed(1, "taking 2")[1:] == [
+        Ack(1, 2),
+        Reply(1, "mover", begin.reply("taken")),
+        Ack(1, 3),
+    ]
 
 
 def test_markers_that_come_too_late_are_dropped() -> None:
