@@ -58,19 +58,19 @@ def never_confirming() -> Iterator[ConnectionSettings]:
     over.set()
     thread.join()
     listener.close()
-    assert heartbeats >= 4, "whoever waits must show that it lives"
+    assert heartbeats >= 4, "whoever waits for four seconds must show in each that it lives"
 
 
 def test_heartbeats_are_no_progress(never_confirming: ConnectionSettings) -> None:
-    publisher = Publisher(never_confirming, "x", confirm_timeout_s=3, max_reconnects=0)
+    publisher = Publisher(never_confirming, "x", confirm_timeout_s=4, max_reconnects=0)
     with contextlib.closing(publisher):
         publisher.send(["k"], ["b"])
         started = time.monotonic()
         with pytest.raises(
-            PublishError, match="answered nothing for 3 s, and 1 messages are unconfirmed"
+            PublishError, match="answered nothing for 4 s, and 1 messages are unconfirmed"
         ) as caught:
             publisher.flush()
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < 20  # and not for as long as there are heartbeats
     assert isinstance(caught.value.__cause__, BrokerTimeoutError)
 
 
