@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import group_members
 import pytest
 from group_members import consuming
 from group_stage import GroupStage, eventually, nothing_was_skipped
@@ -19,16 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.timeout(300)]
-
-#: A consumer that holds messages until it is killed: its URL, queue and priority follow.
-_HOLDER = """
-import sys
-from group_members import consuming
-with consuming(sys.argv[1], "dead", {sys.argv[2]: int(sys.argv[3])}) as connection:
-    connection.process_data_events(2)
-    print("holds", flush=True)
-    connection.process_data_events(60)
-"""
 
 
 @pytest.fixture
@@ -62,8 +53,9 @@ def test_a_queue_that_stands_until_the_node_restarts(
     stage = GroupStage(vhost_url, ["q.0"])
     stage.declare()
     stage.publish(20)
-    command = [sys.executable, "-c", _HOLDER, vhost_url, "q.0", "1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, group_members.__file__, vhost_url, "dead", "q.0", "1"], stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"holds\n"
         with consuming(vhost_url, "above", {"q.0": 5}) as connection:

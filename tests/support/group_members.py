@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -48,3 +49,15 @@ def wait_for_figures(management: Management, vhost: str, *, active: int, message
     ) != (active, messages):
         assert time.monotonic() < deadline, "the management API does not tell what is there"
         time.sleep(0.2)
+
+
+def _hold(url: str, member: str, queue: str, priority: str) -> None:
+    """Hold a message until this process is killed, or for a minute."""
+    with consuming(url, member, {queue: int(priority)}) as connection:
+        connection.process_data_events(2)
+        print("holds", flush=True)  # noqa: T201  # for the test that started it
+        connection.process_data_events(60)
+
+
+if __name__ == "__main__":
+    _hold(*sys.argv[1:])
