@@ -89,7 +89,7 @@ class Churn:
             channel.exchange_declare(_EXCHANGE, ExchangeType("direct"), durable=True)
             for queue in self.queues:
                 channel.queue_delete(queue)
-                fit = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+                fit = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
                 channel.queue_declare(queue, durable=True, arguments=fit)
                 channel.queue_bind(queue, _EXCHANGE, queue)
 

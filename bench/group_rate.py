@@ -110,7 +110,7 @@ def fill(url: str, queues: list[str], messages: int) -> None:
         channel.exchange_declare(_EXCHANGE, ExchangeType("direct"))
         for queue in queues:
             channel.queue_delete(queue)
-            fit = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+            fit = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
             channel.queue_declare(queue, durable=True, arguments=fit)
             channel.queue_bind(queue, _EXCHANGE, queue)
     keys = [queues[number % len(queues)] for number in range(messages)]
