@@ -63,7 +63,7 @@ class ConsumerGroup:
         on_lost: an async function of the queue's name, called when this member no longer has a queue.
         pace: the times of the group.
         journal: the stream in which the members tell of each other and which gives the generations. None for no journal.
-        static: (index, count): this member consumes each count-th queue only. For releases before 4.0, which ignore priorities.
+        static: (index, count): this member consumes each count-th queue only. For releases before 4.0 where there is no journal.
         reconnect_timeout_s: for how long to connect again after a loss, in seconds; 0 does not.
         reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 5 s.
 
@@ -257,10 +257,10 @@ class ConsumerGroup:
                 f"journal is {self._member.journal!r}, a stream, and RabbitMQ {channels.server_version} has none: give journal=None, with "
                 "which there are no generations, or upgrade to 3.9 or newer"
             )
-        if numbers < _PRIORITIES_FROM and self._static is None:
+        if numbers < _PRIORITIES_FROM and self._member.journal is None and self._static is None:
             _log.warning(
                 "RabbitMQ %s ignores the priority of consumers under a single active consumer: the member that comes first keeps every "
-                "queue until it leaves. The order is kept. To share the queues, give static=(index, count), or upgrade to 4.0",
+                "queue until it leaves. The order is kept. To share the queues, give static=(index, count), a journal, or upgrade to 4.0",
                 channels.server_version,
             )
         arguments = {queue: await channels.queue_arguments(queue) for queue in self.queues}

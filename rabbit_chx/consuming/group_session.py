@@ -71,9 +71,7 @@ class GroupSession:
         self._ownership = Ownership(self._token)
         self._watch = QueueWatch()
         self._offset = -1  # of the last entry that was read
-        self._is_known = (
-            asyncio.Event()
-        )  # whether the journal was read up to the first sign of life of this member
+        self._is_known = asyncio.Event()  # our first sign of life was read
         self._is_settled = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: RabbitChxError | None = None

@@ -127,7 +127,7 @@ def _priorities(status: GroupStatus, release: Release) -> Iterator[GroupFinding]
         yield _finding(
             "priority-ignored",
             ignoring,
-            f"{{}} consumers of different priority. {why}. So the first one stays active until it leaves",
+            f"{{}} consumers of different priority. {why}. Without a journal, the first one stays active until it leaves",
             "give each member its own queues (static), or upgrade and use quorum queues",
         )
 
