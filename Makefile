@@ -25,8 +25,10 @@ SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py
 PYTHONS ?= 3.11 3.12 3.13
 # And which tests it runs.
 PYTHON_TESTS ?= tests/unit
+# Which faults `make fire` makes; FIRE_TESTS=tests/fire/test_broker_faults.py makes some, and keeps the others' records.
+FIRE_TESTS ?= tests/fire
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity hand-over churn check generated bench build clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire hand-over churn check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -39,7 +41,7 @@ test-unit: $(STAMP) ## the first half of `make test`
 	$(PYTEST) -n auto --dist worksteal tests/unit
 
 test-live: java $(SPARK_CLASSES) ## the second half
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/spark tests/docs
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/fire tests/spark tests/docs
 
 test-spark-matrix: java ## the Spark tests on every PySpark of SPARKS; what one cannot do is skipped by name
 	@failed=; for version in $(SPARKS); do \
@@ -83,6 +85,11 @@ test-python-%: .venv-python-%/.ready
 
 parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASES, each where the mirror says
 	RELEASES="$(RELEASES)" $(PYTEST) -n $(WORKERS) --no-loadscope-reorder tests/parity
+
+fire: java $(SPARK_CLASSES) ## every fault on 4.3 and 3.10, and docs/guarantees.md from what came of it
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --fire --fire-results docs/figures/guarantees.jsonl \
+	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
+	$(BIN)/python tools/update.py
 
 hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times at each step, on 4.3 and 3.10
 	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/sequences/test_slot_hand_over.py

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import select
-import socket
-import ssl
-import struct
-import threading
-import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pika
 import pytest
@@ -19,6 +11,7 @@ from both_brokers import BOTH_BROKERS
 from checked_orders import ORDERS_FILE, declare_orders, shop_of
 from quick_rings import quick_prefix
 from shop import Shop, declare
+from tcp_proxy import Proxy
 from topology_commands import Topologies
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -27,82 +20,11 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from rabbit_chx.testing import RunningBroker
-
-_CHUNK = 65_536
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-
-
-class Proxy:
-    """Forwards one address of 127.0.0.1 to a broker, connection by connection, over real sockets."""
-
-    def __init__(self, url: str, tls: ssl.SSLContext | None, bytes_per_s: int) -> None:
-        parts = urlsplit(url)
-        self._target = (parts.hostname or "", parts.port or 5672)
-        self._tls = tls
-        self._pause_s = _CHUNK / bytes_per_s if bytes_per_s else 0.0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        if bytes_per_s:  # a slow line holds little
-            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _CHUNK)
-        self._sockets: list[socket.socket] = []
-        self._frozen = threading.Event()
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
-    def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # a socket that `cut` has closed has no number any more
-            if self._tls:
-                client = self._tls.wrap_socket(client, server_side=True)
-            server = socket.create_connection(self._target)
-            self._sockets += [client, server]
-            with client, server:
-                while self._forwarded(client, server):
-                    pass
-
-    def _forwarded(self, client: socket.socket, server: socket.socket) -> bool:
-        """Pass on what has come; False once a side is closed. One thread, since TLS is not for two at a time."""
-        decoded = isinstance(client, ssl.SSLSocket) and client.pending()
-        readable = [client] if decoded else select.select([client, server], [], [])[0]
-        for source in readable:
-            data = source.recv(_CHUNK)
-            if source is client:
-                time.sleep(self._pause_s)
-            if not self._frozen.is_set():
-                sink = server if source is client else client
-                sink.sendall(data)
-            if not data:
-                return False
-        return True
-
-    def cut(self) -> None:
-        """Reset every connection, as a crash or a firewall does."""
-        for one in self._sockets:
-            with contextlib.suppress(OSError):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
-
-    def freeze(self) -> None:
-        """Let nothing through any more, and say nothing of it."""
-        self._frozen.set()
-
-    def close(self) -> None:
-        """Accept nobody any more, and cut who is there."""
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or the accept that waits would still take one
-        self._listener.close()
-        self.cut()
 
 
 @pytest.fixture

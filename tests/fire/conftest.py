@@ -1,0 +1,165 @@
+"""Faults on real brokers and a real Spark, and the records that docs/guarantees.md is made from."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from delivery_checker import Verdict, check
+from fire_record import FireRecord, replace_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from delivery_checker import History
+
+    from rabbit_chx.testing import RunningBroker
+
+_HERE = Path(__file__).resolve().parent
+_began = pytest.StashKey[float]()
+_passed = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--fire`` and ``--fire-results``."""
+    group = parser.getgroup("fire", "faults on real brokers")
+    group.addoption(
+        "--fire", action="store_true", help="run all of tests/fire, not only what is representative"
+    )
+    group.addoption(
+        "--fire-results",
+        type=Path,
+        metavar="FILE",
+        help="put what each test of tests/fire came to into this file; a failed test's older record is removed",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep only the representative tests, unless all are wanted."""
+    if config.getoption("--fire", default=False):
+        return
+    left_out = [
+        item
+        for item in items
+        if _HERE in item.path.parents and item.get_closest_marker("representative") is None
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep for `record` whether the test passed."""
+    report = yield
+    if report.when == "call":
+        item.stash[_passed] = report.passed
+    return report
+
+
+class Recorder:
+    """Checks a run and keeps its record, until the test has passed."""
+
+    def __init__(self, item: pytest.Item, release: str) -> None:
+        self._test = _name(item)
+        self._release = release
+        self._began = time.monotonic()
+        self.records: list[FireRecord] = []
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What there is one record of: the test's name and the release."""
+        return self._test, self._release
+
+    def __call__(
+        self,
+        history: History,
+        *,
+        path: str,
+        fault: str,
+        promise: str,
+        recover_s: float | None = None,
+        outcome: str = "complete",
+    ) -> Verdict:
+        """Check a run with the one checker, and record it.
+
+        Args:
+            history: what was handed over, confirmed and found.
+            path: what published: ``"Publisher"``, ``"Spark batch"``, ...
+            fault: what happened, in words for users.
+            promise: what is promised under it, in words for users.
+            recover_s: seconds from the end of the fault until the next confirm; None where that makes no sense.
+            outcome: ``"complete"``, or the error's first words.
+        """
+        verdict = check(history)
+        assert verdict.passed, str(verdict)
+        assert not self.records, "a test makes one record"
+        self.records.append(
+            FireRecord(
+                path=path,
+                fault=fault,
+                promise=promise,
+                release=self._release,
+                test=self._test,
+                rows=verdict.attempted,
+                confirmed=verdict.acked,
+                lost=verdict.lost,
+                repeated=verdict.duplicated,
+                out_of_order=verdict.out_of_order if history.ordered else None,
+                wrong_queue=None if history.queue_for is None else verdict.wrong_queue,
+                recover_s=None if recover_s is None else round(recover_s, 1),
+                outcome=outcome,
+                seconds=round(time.monotonic() - self._began, 1),
+                date=datetime.now(UTC).date().isoformat(),
+                machine=_machine(),
+            )
+        )
+        return verdict
+
+
+@pytest.fixture
+def record_on(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Recorder]]:
+    """Makes the `record` of a test whose broker is not the fixture `broker`: ``record_on(version)``."""
+    made: list[Recorder] = []
+
+    def make(release: str) -> Recorder:
+        made.append(Recorder(request.node, release))
+        return made[-1]
+
+    yield make
+    passed = request.node.stash.get(_passed, False)
+    assert not passed or (made and all(one.records for one in made)), "this test has recorded nothing"
+    results: Path | None = request.config.getoption("--fire-results", default=None)
+    if results is not None:
+        for one in made:
+            if passed:
+                replace_records(results, one.records)
+            else:
+                replace_records(results, (), gone=[one.place])
+
+
+@pytest.fixture
+def record(record_on: Callable[[str], Recorder], broker: RunningBroker) -> Recorder:
+    """Checks the test's run and records it; what a failed test has recorded is not kept."""
+    return record_on(broker.version)
+
+
+def _name(item: pytest.Item) -> str:
+    """Return the node id without the release, which the record has apart."""
+    bare, bracket, _ = item.nodeid.partition("[")
+    call: Any = getattr(item, "callspec", None)
+    if not bracket or call is None:
+        return bare
+    series = call.params.get("_chx_series")
+    parameters = [one for one in call._idlist if one != series]
+    return f"{bare}[{'-'.join(parameters)}]" if parameters else bare
+
+
+def _machine() -> str:
+    """Return what the machine has: its cores and its memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{os.cpu_count()} cores, {memory / 2**30:.0f} GiB"
