@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
+    from rabbit_chx.broker.management_url import ManagementUrl
     from rabbit_chx.broker.pika_connection import PikaConnection
     from rabbit_chx.broker.ring_source import RingSource
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
@@ -45,7 +46,7 @@ class BrokerBase:
     def __init__(
         self,
         url: str,
-        management_url: str | None = None,
+        management_url: str | ManagementUrl | None = None,
         ring_source: RingSource | str | Sequence[str] | None = None,
     ) -> None:
         self._settings = ConnectionSettings.from_uri(url)

@@ -11,14 +11,16 @@ import io
 import json
 import time
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from rabbit_chx.amqp import Secret
+from rabbit_chx.broker.management_url import ManagementUrl
+from rabbit_chx.connection.failures import refused_certificate
+from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
     BrokerTimeoutError,
-    InputError,
     NotFoundError,
     UnreachableError,
 )
@@ -26,6 +28,7 @@ from rabbit_chx.topology.sequences.steps import ApiRequest, carried_out
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Mapping
 
     from rabbit_chx.topology.sequences.steps import ApiSequence
@@ -63,28 +66,22 @@ class Management:
     """Requests to one broker's HTTP API.
 
     Args:
-        url: ``http[s]://user:password@host:port``, with a path prefix where there is one.
+        url: ``http[s]://user:password@host:port``, with a path prefix where there is one. ``https`` takes the parameters
+            of TLS that an AMQP URI takes, such as ``?cacertfile=ca.pem&certfile=me.pem&keyfile=me.key``; or what
+            `ManagementUrl.of` made of it.
         timeout_s: seconds for connecting, and for each piece of an answer; six times as many for the whole answer.
 
     Raises:
-        InputError: the URL cannot be read. The message shows no password.
+        InputError: the URL cannot be followed, or the TLS files cannot be used. The message shows no password.
     """
 
-    def __init__(self, url: str, *, timeout_s: float = 10.0) -> None:
-        try:
-            parts = urlsplit(url)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host, port, parts = None, None, urlsplit("")
-        if not host or parts.scheme not in ("http", "https"):
-            raise InputError("this is not a management URL: give http://user:password@host:15672")
-        self._scheme = parts.scheme
-        self._host, self._port, self._timeout_s = host, port, timeout_s
-        self._prefix = parts.path.rstrip("/")
-        user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
-        self._login = Secret(base64.b64encode(f"{user}:{password}".encode()).decode())
-        shown_host = f"[{host}]" if ":" in host else host
-        self.masked_url = f"{parts.scheme}://{quote(user)}:***@{shown_host}" + (f":{port}" if port else "")
+    def __init__(self, url: str | ManagementUrl, *, timeout_s: float = 10.0) -> None:
+        self._url = ManagementUrl.of(url) if isinstance(url, str) else url
+        self._tls_context = None if self._url.tls is None else tls_context(self._url.tls)
+        self._timeout_s = timeout_s
+        user, password = self._url.username or "guest", self._url.password or Secret("guest")
+        self._login = Secret(base64.b64encode(f"{user}:{password.reveal() or 'guest'}".encode()).decode())
+        self.masked_url = self._url.masked
 
     def request(
         self, method: str, *path: str, query: Mapping[str, str] | None = None, body: object = None
@@ -104,7 +101,7 @@ class Management:
             BrokerTimeoutError: the whole answer is not there in time.
             UnreachableError: nothing answers at the address.
         """
-        target = f"{self._prefix}/api/" + "/".join(quote(segment, safe="") for segment in path)
+        target = f"{self._url.prefix}/api/" + "/".join(quote(segment, safe="") for segment in path)
         asked = f"{method} {target}"
         if query:
             target += f"?{urlencode(query)}"
@@ -120,6 +117,9 @@ class Management:
                 "look at the load of the broker"
             ) from None
         except (http.client.HTTPException, OSError) as cause:
+            refused = refused_certificate(self.masked_url, cause)
+            if refused is not None:
+                raise refused from None
             said = " ".join(str(cause).split())[:_LONGEST_REASON] or type(cause).__name__
             kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
             raise kind(
@@ -187,10 +187,18 @@ class Management:
                 super().__init__(sock, debuglevel, method, url)
                 self.fp = io.BufferedReader(_ReadUntil(sock, self.fp, deadline))
 
-        kind = http.client.HTTPSConnection if self._scheme == "https" else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=self._timeout_s)
+        connection = self._new_connection()
         connection.response_class = Response
         return connection
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        url = self._url
+        if url.tls is None or self._tls_context is None:
+            return http.client.HTTPConnection(url.host, url.port, timeout=self._timeout_s)
+        name = server_name(url.host, url.tls)
+        return _Https(
+            url.host, url.port, timeout=self._timeout_s, context=self._tls_context, server_name=name
+        )
 
     def _read(self, answer: http.client.HTTPResponse, asked: str) -> bytes:
         """Read an answer to its end."""
@@ -214,6 +222,20 @@ class Management:
             return ""
         # Nobody who answers can have us show the password.
         return "" if self._login.reveal() in reason else f" ({' '.join(reason.split())[:_LONGEST_REASON]})"
+
+
+class _Https(http.client.HTTPSConnection):
+    """HTTPS which asks for a name of our choice; that of http.client asks for the host, always."""
+
+    def __init__(
+        self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, server_name: str | None
+    ) -> None:
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._given_context, self._server_name = context, server_name
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._given_context.wrap_socket(self.sock, server_hostname=self._server_name)
 
 
 class _OutOfTimeError(Exception):

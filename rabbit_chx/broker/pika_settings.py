@@ -10,7 +10,7 @@ from pika import exceptions as pika_errors
 from pika.adapters.utils import connection_workflow
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.failures import unreachable
+from rabbit_chx.connection.failures import refused_certificate, unreachable
 from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -80,7 +80,9 @@ def pika_parameters(target: str | ConnectionSettings) -> pika.ConnectionParamete
     )
 
 
-def opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
+def opening_error(  # noqa: PLR0911  # one for each fault
+    settings: ConnectionSettings, cause: BaseException
+) -> RabbitChxError:
     """Return our error for pika's failure to open a connection.
 
     Args:
@@ -88,6 +90,9 @@ def opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitC
         cause: the error that pika raised.
     """
     said = said_by(cause)
+    refused = refused_certificate(settings.masked_url, cause, said)
+    if refused is not None:
+        return refused
     if isinstance(cause, pika_errors.AuthenticationError):
         return AccessRefusedError(
             f"{settings.masked_url}: the broker offers none of the mechanisms "

@@ -15,7 +15,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
@@ -40,13 +40,27 @@ _KEYS = (
     "username",
     "password",
     "virtual_host",
+    "ca_certificate_bundle_path",
+    "client_certificate_file_path",
+    "client_private_key_file_path",
 )
-_OTHER_NAMES = {"ssl": "tls", "vhost": "virtual_host"}
+_OTHER_NAMES = {
+    "ssl": "tls",
+    "vhost": "virtual_host",
+    "ssl_ca_cert_file": "ca_certificate_bundle_path",
+    "ssl_cert_file": "client_certificate_file_path",
+    "ssl_key_file": "client_private_key_file_path",
+}
 _OURS = ("amqp_url", "amqp_port", "ring_via")
 #: The section of those beside section NAME: [NAME.rabbit_chx], which in TOML is a table within it.
 _BESIDE = "rabbit_chx"
 _SECRET = ("base_uri", "password", "amqp_url")
-_AUTHORITIES = ("ca_certificate_bundle_path", "ssl_ca_cert_file")
+#: The files of TLS, and the parameters of a URL that name them.
+_TLS_FILES = {
+    "ca_certificate_bundle_path": "cacertfile",
+    "client_certificate_file_path": "certfile",
+    "client_private_key_file_path": "keyfile",
+}
 _SWITCH = {"true": True, "false": False}
 _AT = re.compile(r"\(?at (line \d+|end of document)")
 
@@ -183,15 +197,12 @@ class _Section:
         vhost = quote(self._text("virtual_host", "/"), safe="")
         port = base.port or self._port("port", 15671 if tls else 15672)
         amqp_port = self._port("amqp_port", 5671 if tls else 5672)
-        if tls and any(key in self.given for key in _AUTHORITIES) and "SSL_CERT_FILE" not in os.environ:
-            say(
-                f"{self.where}: the management API is verified by the system's authorities; for others set SSL_CERT_FILE"
-            )
+        files = self._tls_files() if tls else ""
         return NodeSettings(
             self.where,
             self._amqp_url(login, vhost)
-            or f"{'amqps' if tls else 'amqp'}://{login}@{shown_host}:{amqp_port}/{vhost}",
-            f"{'https' if tls else 'http'}://{login}@{shown_host}:{port}{self._prefix()}",
+            or f"{'amqps' if tls else 'amqp'}://{login}@{shown_host}:{amqp_port}/{vhost}{files}",
+            f"{'https' if tls else 'http'}://{login}@{shown_host}:{port}{self._prefix()}{files}",
             self._text("ring_via", None),
         )
 
@@ -219,6 +230,15 @@ class _Section:
         if "@" not in host:
             host = f"{login}@{host}"
         return f"{scheme}://{host}/{path or vhost}{query}{parameters}"
+
+    def _tls_files(self) -> str:
+        """Return the parameters of a URL that name the files."""
+        files = {
+            parameter: file
+            for key, parameter in _TLS_FILES.items()
+            if (file := self._text(key, None)) is not None
+        }
+        return f"?{urlencode(files, quote_via=quote)}" if files else ""
 
     def _prefix(self) -> str:
         """Return what is before ``/api``. The prefix of rabbitmqadmin 2 ends in ``/api``, that of 1 does not."""

@@ -17,6 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.broker.firehose import trace_exchange, trace_messages
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
 from rabbit_chx.cli.option_groups import TEXT, Number, with_options
 from rabbit_chx.cli.stderr import say
@@ -80,9 +81,9 @@ class LiveBroker:
         Raises:
             InputError: its URL was not given, or is malformed.
         """
-        if self._management_url is None:
+        if self.management_url is None:
             raise InputError(f"{why}: give --management-url http://user:password@host:15672")
-        return Management(self._management_url)
+        return Management(self._management_address(self.management_url))
 
     def broker(self) -> Broker:
         """Return a `Broker` with all that the options tell; it is not yet open.
@@ -90,18 +91,12 @@ class LiveBroker:
         Raises:
             InputError: the management URL is malformed.
         """
-        return Broker(self.url, self._management_url, self.ring_source)
+        address = None if self.management_url is None else self._management_address(self.management_url)
+        return Broker(self.url, address, self.ring_source)
 
-    @property
-    def _management_url(self) -> str | None:
-        """The URL of the HTTP API, with the login of the AMQP URI where it has none of its own."""
-        if self.management_url is None:
-            return None
-        scheme, separator, rest = self.management_url.partition("://")
-        if not separator or "@" in rest:
-            return self.management_url
-        login = f"{quote(self.settings.username, safe='')}:{quote(self.settings.password.reveal(), safe='')}"
-        return f"{scheme}://{login}@{rest}"
+    def _management_address(self, url: str) -> ManagementUrl:
+        """Return the URL of the HTTP API, with the login of the AMQP URI where it has none of its own."""
+        return ManagementUrl.of(url).with_login_of(self.settings)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -191,7 +186,8 @@ def broker_options(command: Command) -> Command:
             "--management-url",
             envvar="RABBIT_CHX_MANAGEMENT_URL",
             metavar="URL",
-            help="The management API: http://user:password@host:15672. Without a user it has the login of --url.  "
+            help="The management API: http://user:password@host:15672, or https:// with the TLS parameters of an AMQP URI, "
+            "such as ?cacertfile=FILE. Without a user it has the login of --url.  "
             "[default: $RABBIT_CHX_MANAGEMENT_URL]",
         ),
         click.option(

@@ -10,7 +10,7 @@ from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
-from rabbit_chx.connection.failures import unreachable
+from rabbit_chx.connection.failures import refused_certificate, unreachable
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, BrokerTimeoutError, UnreachableError
 
 if TYPE_CHECKING:
@@ -90,6 +90,9 @@ def _opening_error(  # noqa: PLR0911  # one for each fault
 ) -> RabbitChxError:
     """Return our error for aio-pika's failure to open a connection."""
     said = said_by(cause)
+    refused = refused_certificate(settings.masked_url, cause, said)
+    if refused is not None:
+        return refused
     if isinstance(cause.__cause__, OSError):  # aiormq keeps the words of an error of the system, not its type
         return unreachable(settings, cause.__cause__, said)
     if isinstance(cause, aiormq_errors.InvalidFrameError) and "Connection.Close" in said:

@@ -99,7 +99,7 @@ class AsyncConnection(asyncio.Protocol, Link):
     async def _connect(self, settings: ConnectionSettings) -> None:
         secure: dict[str, Any] = {}
         if settings.tls:
-            name = server_name(settings, settings.tls)
+            name = server_name(settings.host, settings.tls)
             secure = {"ssl": tls_context(settings.tls), "server_hostname": name or ""}
         loop = asyncio.get_running_loop()
         try:

@@ -6,6 +6,7 @@ the same functions, so that one fault has one wording.
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 from typing import TYPE_CHECKING
@@ -26,9 +27,16 @@ __all__ = [
     "lost_connection",
     "missing_reply",
     "nonsense",
+    "refused_certificate",
     "silence",
     "unreachable",
 ]
+
+
+#: What the peer says of our certificate, in the words of OpenSSL. It says so behind the handshake, where TLS is 1.3.
+_OUR_CERTIFICATE = re.compile(
+    "alert (certificate (required|unknown|expired|revoked)|unknown ca|bad certificate|unsupported certificate)"
+)
 
 
 class StallError(BrokerTimeoutError):
@@ -37,6 +45,10 @@ class StallError(BrokerTimeoutError):
 
 class InterruptedLinkError(ConnectionLostError):
     """Ctrl-C or the like came while the connection was at work."""
+
+
+class RefusedCertificateError(ConnectionLostError):
+    """The broker wants a certificate of ours, or another one."""
 
 
 # -- while it is opened
@@ -79,16 +91,38 @@ def failed_tls(
         said: the words of the cause; None for those that it prints.
     """
     where = settings.masked_url
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return UnreachableError(
-            f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
-            "give its CA with cacertfile, or its name with server_name_indication"
-        )
+    refused = refused_certificate(where, cause, said)
+    if refused is not None:
+        return refused
     if isinstance(cause, TimeoutError):
         return BrokerTimeoutError(
             f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
         )
     return UnreachableError(f"{where}: TLS cannot be agreed on ({said or cause}): is it a TLS port?")
+
+
+def refused_certificate(where: str, cause: BaseException, said: str | None = None) -> UnreachableError | None:
+    """Return the error where one side refuses the certificate of the other, or its absence; else None.
+
+    Args:
+        where: the address without its password.
+        cause: what the TLS library or a client raised.
+        said: the words of the cause; None for those that it prints.
+    """
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return UnreachableError(
+            f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
+            "give its CA with cacertfile, or its name with server_name_indication"
+        )
+    alert = _OUR_CERTIFICATE.search(said or str(cause))
+    return None if alert is None else UnreachableError(_our_certificate(where, alert))
+
+
+def _our_certificate(where: str, alert: re.Match[str]) -> str:
+    return (
+        f"{where}: the broker does not accept our certificate, or that there is none ({alert[0]}): "
+        "give one of an authority that it trusts with certfile and keyfile"
+    )
 
 
 def late_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
@@ -101,6 +135,8 @@ def late_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
 
 def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
     """Return the error for a connection that ended during the AMQP handshake."""
+    if isinstance(cause, RefusedCertificateError):
+        return UnreachableError(str(cause))
     tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
     return UnreachableError(f"{cause}; is AMQP 0-9-1 spoken there? Check the port{tls}")
 
@@ -115,6 +151,9 @@ def lost_connection(where: str, cause: Exception | None = None) -> ConnectionLos
         where: the broker's address without its password.
         cause: what the system raised; None where the broker's side closed the connection.
     """
+    alert = _OUR_CERTIFICATE.search(str(cause))
+    if alert is not None:
+        return RefusedCertificateError(_our_certificate(where, alert))
     why = cause or "the broker's side closed it; look at its log"
     return ConnectionLostError(f"{where}: the connection was lost: {why}")
 

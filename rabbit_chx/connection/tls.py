@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings, TlsSettings
+    from rabbit_chx.amqp import TlsSettings
 
 __all__ = ["server_name", "tls_context"]
 
@@ -38,6 +38,6 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
     return context
 
 
-def server_name(settings: ConnectionSettings, tls: TlsSettings) -> str | None:
+def server_name(host: str, tls: TlsSettings) -> str | None:
     """Return the name to ask the broker for and to find in its certificate; None for neither."""
-    return (tls.server_name or settings.host) if tls.check_server_name else None
+    return (tls.server_name or host) if tls.check_server_name else None

@@ -175,6 +175,6 @@ def _wrap(
 ) -> ssl.SSLSocket:
     sock.settimeout(max(deadline - time.monotonic(), 0.001))
     try:
-        return context.wrap_socket(sock, server_hostname=server_name(settings, tls))
+        return context.wrap_socket(sock, server_hostname=server_name(settings.host, tls))
     except OSError as cause:
         raise failed_tls(settings, cause) from None

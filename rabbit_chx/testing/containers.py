@@ -16,7 +16,7 @@ from rabbit_chx.testing.reaper import Reaper
 from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, masked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = [
     "SERVE",
@@ -109,15 +109,19 @@ class _ContainerServer:
         self._reaper = Reaper("container", name)
         self._removed = False
 
-    def create(self, image: str, script: str = SERVE) -> None:
-        """Start the container, whose program is a shell script; `broker` waits for it."""
+    def create(self, image: str, script: str = SERVE, *, more_ports: Sequence[int] = ()) -> None:
+        """Start the container, whose program is a shell script; `broker` waits for it.
+
+        `ports` tells where the ports of the container are on 127.0.0.1: those of AMQP, the HTTP API, streams, and
+        `more_ports`.
+        """
         settings = {"network": self._network, "hostname": self._name} if self._network else {}
         for attempt in range(1, _ATTEMPTS + 1):
-            amqp, management, stream = free_ports(3)
-            self.url, self.management_url = guest_urls(amqp, management)
-            ports = {5672: amqp, 15672: management, 5552: stream}
+            inside = (5672, 15672, 5552, *more_ports)
+            self.ports = dict(zip(inside, free_ports(len(inside)), strict=True))
+            self.url, self.management_url = guest_urls(self.ports[5672], self.ports[15672])
             try:
-                _start_without_ryuk(image, self._name, script, ports, settings)
+                _start_without_ryuk(image, self._name, script, self.ports, settings)
             except Exception as error:
                 self._force_removal()  # a container that did not start is there all the same
                 if attempt < _ATTEMPTS and any(words in str(error) for words in _PORT_TAKEN):

@@ -203,11 +203,9 @@ def test_what_comes_slowly_over_tls_ends() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as listener, authority.cert_pem.tempfile() as file:
         threading.Thread(target=drip, args=(listener,), daemon=True).start()
-        management = Management(f"https://127.0.0.1:{listener.getsockname()[1]}", timeout_s=0.3)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("SSL_CERT_FILE", file)
-            with pytest.raises(BrokerTimeoutError, match=r"is not complete after|timed out"):
-                management.request("GET", "overview")
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}?cacertfile={file}"
+        with pytest.raises(BrokerTimeoutError, match=r"is not complete after|timed out"):
+            Management(url, timeout_s=0.3).request("GET", "overview")
         over.set()
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rabbit_chx.amqp import ConnectionSettings, TlsSettings
+from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.cli.config_file import NodeSettings, read_node
 from rabbit_chx.errors import InputError
 
@@ -232,13 +234,15 @@ def test_a_password_that_others_may_read_is_said(
     assert capsys.readouterr().err == ""
 
 
-def test_authorities_of_the_file_are_not_used_in_silence(
-    file: Callable[..., str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    path = file('[default]\ntls = true\nca_certificate_bundle_path = "/ca.pem"')
-    read_node(path, None)
-    assert "verified by the system's authorities; for others set SSL_CERT_FILE" in capsys.readouterr().err
-    monkeypatch.setenv("SSL_CERT_FILE", "/ca.pem")
-    read_node(path, None)
-    assert capsys.readouterr().err == ""
+def test_the_files_of_tls_are_those_of_both_urls(file: Callable[..., str]) -> None:
+    new = "ca_certificate_bundle_path = '/c a.pem'\nclient_certificate_file_path = '/me.pem'\nclient_private_key_file_path = '/k'"
+    old = "ssl_ca_cert_file = /c a.pem\nssl_cert_file = /me.pem\nssl_key_file = /k"
+    for text in (f"[default]\ntls = true\n{new}", f"[default]\nssl = True\n{old}"):
+        node = read_node(file(text), None)
+        assert node is not None
+        files = TlsSettings(ca_file="/c a.pem", cert_file="/me.pem", key_file="/k")
+        assert ConnectionSettings.from_uri(node.url).tls == files
+        assert ManagementUrl.of(node.management_url).tls == files
+    plain = read_node(file(f"[default]\n{new}"), None)
+    assert plain is not None
+    assert "?" not in plain.url + plain.management_url

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 import trustme
 
-from rabbit_chx.amqp import ConnectionSettings, TlsSettings
+from rabbit_chx.amqp import TlsSettings
 from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-HOST = ConnectionSettings(host="broker.example")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +49,7 @@ def test_only_verify_switches_the_verification_of_the_chain_off(
     ],
 )
 def test_the_name_that_is_asked_for(tls: TlsSettings, name: str | None) -> None:
-    assert server_name(HOST, tls) == name
+    assert server_name("broker.example", tls) == name
 
 
 def test_the_given_authority_is_the_only_one(tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+"""The parameters behind the question mark of a URL. Each is followed or refused; none is passed over.
+
+An AMQP URI and the URL of the management API share those of TLS.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import unquote_to_bytes
+
+from rabbit_chx.amqp.secret import Secret
+from rabbit_chx.amqp.settings import TlsSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+__all__ = [
+    "BAD_PERCENT",
+    "NOT_IN_URIS",
+    "TLS_PARAMETERS",
+    "UriProblem",
+    "decoded",
+    "fail",
+    "given_parameters",
+    "tls_settings",
+]
+
+BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+NOT_IN_URIS = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class UriProblem(Exception):
+    """Why a URL cannot be followed. Who reads the whole URL says which it is; no part of a password is in here."""
+
+
+def fail(problem: str) -> NoReturn:
+    """Raise a `UriProblem`."""
+    raise UriProblem(problem)
+
+
+def given_parameters(
+    query: str, known: Collection[str], *, repeatable: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Return the parameters of a query, in order, with their decoded values.
+
+    Args:
+        query: what is behind the question mark.
+        known: the names that are possible.
+        repeatable: those of them that may be given more than once.
+
+    Raises:
+        UriProblem: a name is unknown or given twice, or has no value.
+    """
+    seen: set[str] = set()
+    for pair in filter(None, query.split("&")):
+        name, equals, raw = pair.partition("=")
+        if name not in known:
+            _fail_unknown(name, known, after_password="password" in seen)
+        if name in seen and name not in repeatable:
+            fail(f"{name} is given twice")
+        seen.add(name)
+        if not (equals and raw):
+            fail(f"{name} has no value: write {name}=...")
+        yield name, decoded(f"value of {name}", raw)
+
+
+def _fail_unknown(name: str, known: Collection[str], *, after_password: bool) -> NoReturn:
+    if after_password:
+        fail("an unknown parameter after password=...: an '&' inside that password is written %26")
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    fail(f"unknown parameter {name!r}: {hint}")
+
+
+def decoded(what: str, text: str) -> str:
+    """Return percent-encoded text, decoded as UTF-8.
+
+    Args:
+        what: what it is, for the message.
+        text: the text.
+
+    Raises:
+        UriProblem: it is not UTF-8.
+    """
+    found = _utf8(unquote_to_bytes(text))
+    if found is None:
+        fail(f"the {what} is not UTF-8 after percent-decoding")
+    return found
+
+
+def _utf8(raw: bytes) -> str | None:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def tls_settings(parameters: dict[str, str]) -> TlsSettings:
+    """Return what parameters of TLS say.
+
+    Args:
+        parameters: their names, which are among those of `TLS_PARAMETERS`, and their values.
+
+    Raises:
+        UriProblem: a value is not possible, or a key is given without its certificate.
+    """
+    values: dict[str, Any] = {}
+    for name, value in parameters.items():
+        values |= TLS_PARAMETERS[name](name, value)
+    if "key_file" in values and "cert_file" not in values:
+        fail("keyfile without certfile: give both")
+    return TlsSettings(**values)
+
+
+def _text(field: str) -> Callable[[str, str], dict[str, Any]]:
+    return lambda _name, value: {field: value}
+
+
+def _choice(field: str | None, meaning: dict[str, bool]) -> Callable[[str, str], dict[str, Any]]:
+    def read(name: str, value: str) -> dict[str, Any]:
+        if value not in meaning:
+            fail(f"{name}={value!r}: {' or '.join(meaning)} is possible")
+        return {field: meaning[value]} if field else {}
+
+    return read
+
+
+def _server_name(_name: str, value: str) -> dict[str, Any]:
+    return {"check_server_name": False} if value == "disable" else {"server_name": value}
+
+
+def _depth(_name: str, _value: str) -> NoReturn:
+    fail("depth is not supported, Python cannot bound the length of a certificate chain: leave it out")
+
+
+def _key_password(_name: str, value: str) -> dict[str, Any]:
+    return {"key_password": Secret(value)}
+
+
+TLS_PARAMETERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "cacertfile": _text("ca_file"),
+    "certfile": _text("cert_file"),
+    "keyfile": _text("key_file"),
+    "password": _key_password,
+    "verify": _choice("verify", {"verify_peer": True, "verify_none": False}),
+    "server_name_indication": _server_name,
+    "fail_if_no_peer_cert": _choice(None, {"true": True, "false": False}),
+    "customize_hostname_check": _choice(None, {"https": True}),
+    "depth": _depth,
+}
+"""The names of the parameters of TLS, and what reads each."""

@@ -1,0 +1,185 @@
+"""TLS with a private authority, one-way and mutual, by every way to a broker, against the broker's own listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from both_publishers import Awaited
+from tls_broker import OTHER_NAME, TlsBroker, tls_broker
+
+from rabbit_chx import AsyncBroker, Broker, ConsumerGroup
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli import main
+from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
+from rabbit_chx.publishing import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Way = Callable[[str], object]
+
+pytestmark = [pytest.mark.broker, pytest.mark.docker]
+
+
+@pytest.fixture(scope="module")
+def one_way(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    """A broker that takes clients without a certificate."""
+    with tls_broker(tmp_path_factory.mktemp("one-way"), mutual=False) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    """A broker that wants a certificate of its authority from each client."""
+    with tls_broker(tmp_path_factory.mktemp("mutual"), mutual=True) as found:
+        yield found
+
+
+def by_pika(url: str) -> object:
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        return connection.channel().queue_declare("q", passive=True)
+
+
+def by_broker(url: str) -> object:
+    with Broker(url) as broker:
+        return broker.release
+
+
+def by_async_broker(url: str) -> object:
+    async def release() -> object:
+        async with AsyncBroker(url) as broker:
+            return broker.release
+
+    return asyncio.run(asyncio.wait_for(release(), 60))
+
+
+def by_group(url: str) -> object:
+    async def opened() -> object:
+        async with ConsumerGroup(url, ["q"], member="one") as group:
+            return group
+
+    return asyncio.run(asyncio.wait_for(opened(), 60))
+
+
+def by_publisher(url: str) -> object:
+    with Publisher(url, "x") as publisher:
+        return publisher.publish_many(["k"], ["b"])
+
+
+def by_async_publisher(url: str) -> object:
+    with Awaited(url, "x") as publisher:
+        return publisher.publish_many(["k"], ["b"])
+
+
+def by_http(url: str) -> object:
+    return Management(url).request("GET", "overview")
+
+
+BY_AMQP: tuple[Way, ...] = (by_pika, by_broker, by_async_broker, by_group, by_publisher, by_async_publisher)
+WAYS = pytest.mark.parametrize("way", [*BY_AMQP, by_http])
+
+
+def url_for(way: Way, broker: TlsBroker, parameters: dict[str, str], host: str = "127.0.0.1") -> str:
+    return (broker.https if way is by_http else broker.amqps)(parameters, host)
+
+
+def refusal(way: Way, url: str) -> str:
+    """The error of a way that is refused. pika itself has errors of its own."""
+    kinds: Any = (pika.exceptions.AMQPError, ssl.SSLError) if way is by_pika else UnreachableError
+    with pytest.raises(kinds) as caught:
+        way(url)
+    return str(caught.value) + repr(caught.value)
+
+
+@WAYS
+def test_the_right_authority_is_enough(one_way: TlsBroker, way: Way) -> None:
+    assert way(url_for(way, one_way, one_way.trusted))
+    assert way(url_for(way, one_way, one_way.certified))
+
+
+@WAYS
+def test_verification_is_what_is_done_where_nothing_is_said(one_way: TlsBroker, way: Way) -> None:
+    for parameters in ({}, {"cacertfile": one_way.file("other-ca.pem")}, {"verify": "verify_peer"}):
+        said = refusal(way, url_for(way, one_way, parameters))
+        assert way is by_pika or "the broker's certificate is not accepted" in said
+        assert "certificate verify failed" in said or "cacertfile" in said
+    assert way(url_for(way, one_way, {"verify": "verify_none"}))
+
+
+@WAYS
+def test_a_certificate_for_another_name(one_way: TlsBroker, way: Way) -> None:
+    said = refusal(way, url_for(way, one_way, one_way.trusted, "localhost"))
+    assert way is by_pika or "server_name_indication" in said
+    unnamed = one_way.trusted | {"server_name_indication": "disable"}
+    assert way(url_for(way, one_way, unnamed, "localhost"))
+
+
+@pytest.mark.parametrize("way", [by_pika, by_broker, by_publisher, by_async_publisher, by_http])
+def test_the_name_to_look_for(one_way: TlsBroker, way: Way) -> None:
+    assert way(url_for(way, one_way, one_way.trusted | {"server_name_indication": OTHER_NAME}, "localhost"))
+    refusal(way, url_for(way, one_way, one_way.trusted | {"server_name_indication": "other.test"}))
+
+
+@WAYS
+def test_a_client_is_asked_for_its_certificate(mutual: TlsBroker, way: Way) -> None:
+    assert way(url_for(way, mutual, mutual.certified))
+    for parameters in (mutual.trusted, mutual.strange):
+        refusal(way, url_for(way, mutual, parameters))
+
+
+def test_what_is_said_where_the_certificate_of_the_client_is_missing(mutual: TlsBroker) -> None:
+    with pytest.raises(UnreachableError, match=r"does not accept our certificate.*certfile and keyfile"):
+        by_publisher(mutual.amqps(mutual.trusted))
+
+
+@pytest.mark.parametrize("way", BY_AMQP)
+def test_the_certificate_is_the_login(mutual: TlsBroker, way: Way) -> None:
+    url = mutual.amqps(mutual.certified | {"auth_mechanism": "external"})
+    assert way(url.replace("guest:guest@", "nobody:wrong@"))
+    with pytest.raises((pika.exceptions.AMQPError, RabbitChxError)):
+        way(mutual.amqps(mutual.certified).replace("guest:guest@", "nobody:wrong@"))
+
+
+def test_the_commands(mutual: TlsBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    live = ("--url", mutual.amqps(mutual.certified), "--management-url")
+    address = mutual.https(mutual.certified)
+    for url in (address, address.replace("guest:guest@", "")):
+        assert main(["ring", "show", "x", *live, url]) == 0, capsys.readouterr()
+    assert main(["ring", "show", "x", *live, mutual.https(mutual.trusted)]) != 0
+    capsys.readouterr()
+    assert main(["ring", "show", "x", *live, address.replace("cacertfile", "cacertfiel")]) == 2
+    assert "unknown parameter 'cacertfiel': did you mean cacertfile?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("verfy=verify_none", "unknown parameter 'verfy': did you mean verify"),
+        ("cacertfiel=/ca.pem", "unknown parameter 'cacertfiel': did you mean cacertfile"),
+        ("ssl_options=%7B%7D", "unknown parameter 'ssl_options'"),
+        ("verify=none", "verify_peer or verify_none is possible"),
+        ("verify=verify_none&verify=verify_peer", "verify is given twice"),
+        ("VERIFY=verify_peer", "unknown parameter 'VERIFY'"),
+        ("cacertfile=", "cacertfile has no value"),
+        ("keyfile=/me.key", "keyfile without certfile"),
+        ("depth=1", "depth is not supported"),
+    ],
+)
+@pytest.mark.parametrize("way", [*BY_AMQP, by_http])
+def test_no_parameter_is_passed_over(way: Way, query: str, says: str) -> None:
+    scheme = "https" if way is by_http else "amqps"
+    with pytest.raises(InputError, match=says) as caught:
+        way(f"{scheme}://guest:hush@127.0.0.1:1?{query}")
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("way", [*BY_AMQP, by_http])
+def test_parameters_of_tls_without_tls_are_refused(way: Way) -> None:
+    scheme = "http" if way is by_http else "amqp"
+    with pytest.raises(InputError, match=f"verify is for TLS: write {scheme}s:// instead of {scheme}://"):
+        way(f"{scheme}://guest:hush@127.0.0.1:1?verify=verify_peer")

@@ -1,0 +1,94 @@
+"""Spark's options of TLS, against a broker that wants a certificate from each client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tls_broker import TlsBroker, tls_broker
+
+from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
+from spark_connector import publish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.docker]
+
+
+@pytest.fixture(scope="module")
+def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
+    """A broker that wants a certificate of its authority from each client."""
+    with tls_broker(tmp_path_factory.mktemp("mutual"), mutual=True) as found:
+        yield found
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> DataFrame:
+    return spark.range(0, 100, 1, 2).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
+
+
+def options(mutual: TlsBroker, certificate: str, authority: str = "ca.pem") -> dict[str, object]:
+    return {
+        "host": "127.0.0.1",
+        "port": mutual.amqps_port,
+        "username": "guest",
+        "password": "guest",
+        "exchange": "x",
+        "tls": True,
+        "tlsCaFile": mutual.file(authority),
+        "tlsCertFile": mutual.file(f"{certificate}.pem"),
+        "tlsKeyFile": mutual.file(f"{certificate}.key"),
+    }
+
+
+def test_the_options_of_tls(mutual: TlsBroker, frame: DataFrame) -> None:
+    assert publish(frame, options(mutual, "client")).confirmed == 100
+    url = {"url": mutual.amqps({}), "exchange": "x"}
+    files = {name: value for name, value in options(mutual, "client").items() if name.endswith("File")}
+    assert publish(frame, url | files).confirmed == 100
+
+
+def test_the_certificate_is_the_login(mutual: TlsBroker, frame: DataFrame) -> None:
+    url = mutual.amqps(mutual.certified | {"auth_mechanism": "external"}).replace("guest:guest@", "x:y@")
+    assert publish(frame, {"url": url, "exchange": "x"}).confirmed == 100
+    with pytest.raises(AccessRefusedError):
+        publish(
+            frame, {"url": url.replace("auth_mechanism=external", "auth_mechanism=plain"), "exchange": "x"}
+        )
+
+
+@pytest.mark.parametrize(
+    ("certificate", "authority", "says"),
+    [
+        ("client", "other-ca.pem", "the broker's certificate is not accepted"),
+        ("stranger", "ca.pem", "unknown ca|lost"),
+    ],
+)
+def test_what_is_refused(
+    mutual: TlsBroker, frame: DataFrame, certificate: str, authority: str, says: str
+) -> None:
+    with pytest.raises(UnreachableError, match=says):
+        publish(frame, options(mutual, certificate, authority))
+
+
+def test_another_name_and_no_certificate(mutual: TlsBroker, frame: DataFrame) -> None:
+    with pytest.raises(UnreachableError, match="the broker's certificate is not accepted"):
+        publish(frame, {**options(mutual, "client"), "host": "localhost"})
+    bare = {k: v for k, v in options(mutual, "client").items() if k not in {"tlsCertFile", "tlsKeyFile"}}
+    with pytest.raises(RabbitChxError, match=r"certfile|lost"):
+        publish(frame, bare)
+
+
+def test_nothing_is_passed_over(mutual: TlsBroker, frame: DataFrame) -> None:
+    for wrong, says in (
+        ({"tlsVerfy": "false"}, "tlsVerify"),
+        ({"tlsVerify": "no"}, "tlsVerify"),
+        ({"tls": False}, "is for TLS"),
+    ):
+        with pytest.raises(InputError, match=says):
+            publish(frame, {**options(mutual, "client"), **wrong})
+    with pytest.raises(InputError, match="unknown parameter 'verfy': did you mean verify"):
+        publish(frame, {"url": mutual.amqps({"verfy": "verify_none"}), "exchange": "x"})
