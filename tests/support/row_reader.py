@@ -1,0 +1,116 @@
+"""Reads numbered rows out of queues, for the delivery checker: a row's number is the first word of its body."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pika
+from pika.exceptions import ChannelClosedByBroker
+
+from rabbit_chx.broker import pika_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+
+__all__ = ["Reading", "drained", "reading", "rows_waiting"]
+
+_IDLE_S = 1.0
+_STEP_S = 0.2
+
+
+class Reading:
+    """Queues that are being read. What was read is acknowledged, so it is read once.
+
+    Attributes:
+        found: the numbers of the rows of each queue, in the order in which they came.
+        unread: the queues that still held something after `to_end`.
+    """
+
+    def __init__(self, connection: BlockingConnection, found: dict[str, list[int]]) -> None:
+        self._connection = connection
+        self._channels: dict[str, BlockingChannel] = {}
+        self.found = found
+        self.unread: tuple[str, ...] = ()
+
+    def begin(self, queues: Iterable[str]) -> None:
+        """Consume queues; one that does not exist is left out."""
+        for queue in queues:
+            channel = self._connection.channel()
+            rows = self.found.setdefault(queue, [])
+            try:
+                channel.queue_declare(queue, passive=True)
+            except ChannelClosedByBroker:
+                continue
+            channel.basic_consume(queue, lambda *got, rows=rows: rows.append(_number(got[3])), auto_ack=True)
+            self._channels[queue] = channel
+
+    def read(self, seconds: float) -> None:
+        """Read for so long."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self._connection.process_data_events(min(left, _STEP_S))  # type: ignore[arg-type]  # its stub wants int
+
+    def to_end(self, within_s: float) -> None:
+        """Read until nothing comes for a second and the queues are empty, or until the time is over."""
+        deadline = time.monotonic() + within_s
+        while True:
+            before = self.count
+            self.read(_IDLE_S)
+            self.unread = tuple(
+                queue for queue, channel in self._channels.items() if _waiting(channel, queue)
+            )
+            if (self.count == before and not self.unread) or time.monotonic() > deadline:
+                return
+
+    def end(self) -> None:
+        """Read what is under way, and no more."""
+        for queue, channel in self._channels.items():
+            for tag in channel.consumer_tags:
+                self.found[queue] += [_number(body) for *_, body in channel.basic_cancel(tag)]
+
+    @property
+    def count(self) -> int:
+        """How many copies were read."""
+        return sum(map(len, self.found.values()))
+
+
+@contextmanager
+def reading(url: str, queues: Iterable[str], found: dict[str, list[int]] | None = None) -> Iterator[Reading]:
+    """Read queues during a block.
+
+    Args:
+        url: the broker.
+        queues: their names.
+        found: what was read before, to go on with.
+    """
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        one = Reading(connection, {} if found is None else found)
+        one.begin(queues)
+        yield one
+        one.end()
+
+
+def drained(url: str, queues: Iterable[str], within_s: float = 120.0) -> Reading:
+    """Read queues to their end."""
+    with reading(url, queues) as one:
+        one.to_end(within_s)
+    return one
+
+
+def rows_waiting(url: str, queues: Iterable[str]) -> int:
+    """Return how many messages wait in queues that all exist."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        return sum(_waiting(channel, queue) for queue in queues)
+
+
+def _waiting(channel: BlockingChannel, queue: str) -> int:
+    return channel.queue_declare(queue, passive=True).method.message_count or 0
+
+
+def _number(body: Any) -> int:
+    return int(body.split(b" ", 1)[0])
