@@ -37,6 +37,7 @@ TESTS = Path(__file__).resolve().parent
 SLOW_FILES = (
     "broker/test_rehearse_command.py",
     "broker/test_management_faults.py",
+    "spark/test_standalone.py",
     "spark/test_examples.py",
     "spark/test_batch_write.py",
     "broker/test_repair_command.py",

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 import pytest
+from bare_python import bare_python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,6 @@ OTHER_PYTHON = pytest.mark.pyspark(
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE_PACKAGES = Path(pyspark.__file__).resolve().parents[1]
 
 JOB = """
 import os
@@ -59,17 +58,9 @@ spark.stop()
 
 
 @pytest.fixture(scope="module")
-def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has what our packages need, but not our packages."""
-    return make_python(tmp_path_factory.mktemp("bare"))
-
-
-def make_python(folder: Path) -> Path:
-    """A virtual environment that borrows the installed libraries: a .pth file within those is not followed."""
-    venv.create(folder, with_pip=False, symlinks=True)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "borrowed.pth").write_text(f"{SITE_PACKAGES}\n")
-    return folder / "bin" / "python"
+def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python without our packages."""
+    return bare_python(tmp_path_factory.mktemp("bare"))
 
 
 def run_job(python: Path, folder: Path, *arguments: str, executors: Path | None = None) -> str:
@@ -95,7 +86,7 @@ def run_job(python: Path, folder: Path, *arguments: str, executors: Path | None 
 
 
 def test_found_in_the_wheel(vhost_url: str, consumed: Consumed, tmp_path: Path) -> None:
-    python = make_python(tmp_path / "venv")
+    python = bare_python(tmp_path / "venv")
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
     (wheel,) = tmp_path.glob("*.whl")
@@ -114,9 +105,9 @@ def test_found_in_the_wheel(vhost_url: str, consumed: Consumed, tmp_path: Path) 
 
 
 @OTHER_PYTHON
-def test_a_planner_without_our_packages(vhost_url: str, bare_python: Path, tmp_path: Path) -> None:
-    said = run_job(Path(sys.executable), tmp_path, "local[1]", vhost_url, "register", executors=bare_python)
-    assert f"the Python that plans for Spark, {bare_python}, cannot load rabbit-chx" in said
+def test_a_planner_without_our_packages(vhost_url: str, other_python: Path, tmp_path: Path) -> None:
+    said = run_job(Path(sys.executable), tmp_path, "local[1]", vhost_url, "register", executors=other_python)
+    assert f"the Python that plans for Spark, {other_python}, cannot load rabbit-chx" in said
     assert "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it" in said
 
 
@@ -134,15 +125,15 @@ def _work_of_a_local_cluster() -> Iterator[None]:
 
 @OTHER_PYTHON
 @pytest.mark.usefixtures("_work_of_a_local_cluster", "channel")
-def test_an_executor_without_our_packages(vhost_url: str, bare_python: Path, tmp_path: Path) -> None:
+def test_an_executor_without_our_packages(vhost_url: str, other_python: Path, tmp_path: Path) -> None:
     either = tmp_path / "python"
     either.write_text(
         "#!/bin/sh\n"
-        f'if grep -aq CoarseGrainedExecutorBackend /proc/$PPID/cmdline; then exec {bare_python} "$@"; fi\n'
+        f'if grep -aq CoarseGrainedExecutorBackend /proc/$PPID/cmdline; then exec {other_python} "$@"; fi\n'
         f'exec {sys.executable} "$@"\n'
     )
     either.chmod(0o755)
     said = run_job(
         Path(sys.executable), tmp_path, "local-cluster[1,1,512]", vhost_url, "register", executors=either
     )
-    assert f"the Python of this Spark executor, {bare_python}, cannot load rabbit-chx" in said
+    assert f"the Python of this Spark executor, {other_python}, cannot load rabbit-chx" in said

@@ -1,0 +1,132 @@
+"""A standalone Spark cluster whose executors get our packages with the job, in the ways and words of docs/spark.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+from bare_python import bare_python
+from blocks import ROOT, page, python_blocks
+from installed_wheels import installed_wheels
+from standalone_spark import SPARK_HOME, StandaloneSpark, standalone_spark
+
+from rabbit_chx import Broker
+from rabbit_chx.broker import pika_parameters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.pyspark("4.0", "format('rabbitmq')"),
+    pytest.mark.timeout(400),
+]
+
+PAGE = "docs/spark.md"
+QUEUES = ("orders.1", "orders.2")
+ROWS = 10_000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]:
+    with standalone_spark(tmp_path_factory.mktemp("spark") / "cluster") as running:
+        yield running
+        (left, *others) = sorted(running.processes().values(), key=lambda line: "Worker" in line)
+        assert "Master" in left
+        assert all("Worker" in line for line in others), "an executor outlives its job"
+    assert running.processes() == {}
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with wheels of our packages and of what executors need, in place of the package index."""
+    folder = tmp_path_factory.mktemp("wheels")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    installed_wheels(folder, "numpy", "pamqp", "pika", "pandas", "pyarrow")
+    return folder
+
+
+@pytest.fixture
+def orders(vhost: RunningBroker) -> str:
+    """The URL of a vhost with the exchange and the queues of the job."""
+    with Broker(vhost.url) as broker:
+        broker.declare("orders", [(queue, 1) for queue in QUEUES])
+    return vhost.url
+
+
+@pytest.fixture
+def job_folder(tmp_path: Path, orders: str) -> Path:
+    """A folder with the page's job."""
+    (job,) = [block for block in python_blocks(PAGE) if block.startswith("# job.py\n")]
+    address = "amqp://guest:guest@localhost"
+    assert address in job
+    (tmp_path / "job.py").write_text(job.replace(address, orders))
+    return tmp_path
+
+
+def commands(heading: str) -> str:
+    """The commands of a section of the page."""
+    section = page(PAGE).partition(f"### {heading}\n")[2].partition("\n##")[0]
+    (found,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert "spark://master:7077" in found
+    return str(found)
+
+
+def run_as_written(
+    heading: str, cluster: StandaloneSpark, folder: Path, wheels: Path, python: str = "python3"
+) -> None:
+    """Run the commands of a section; only the addresses of the master and of the package index are others."""
+    done = cluster.submit(
+        "set -e\n" + commands(heading).replace("spark://master:7077", cluster.master),
+        cwd=folder,
+        PIP_NO_INDEX="1",
+        PIP_NO_COMPILE="1",
+        PIP_FIND_LINKS=str(wheels),
+        PATH=f"{SPARK_HOME / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        PYSPARK_PYTHON=python,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:] + cluster.executor_logs()[-4000:]
+
+
+def rows_in_queues(url: str) -> int:
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        return sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
+
+
+def executors(cluster: StandaloneSpark) -> list[str]:
+    """The executors of the last job, by the numbers that Spark gave them."""
+    last = max(cluster.folder.glob("work/app-*"))
+    return sorted(path.name for path in last.iterdir())
+
+
+def test_as_a_zip(cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str) -> None:
+    python = bare_python(job_folder / "bare")
+    lacking = subprocess.run(
+        [python, "-I", "-c", "import pyarrow, pamqp, rabbit_chx"], capture_output=True, text=True, check=False
+    )
+    assert lacking.stderr.endswith("No module named 'rabbit_chx'\n")
+    run_as_written("As a zip", cluster, job_folder, wheels, str(python))
+    assert rows_in_queues(orders) == ROWS
+    assert executors(cluster) == ["0", "1"]
+
+
+def test_as_an_archive(cluster: StandaloneSpark, wheels: Path, job_folder: Path, orders: str) -> None:
+    run_as_written("As an archive", cluster, job_folder, wheels)
+    assert rows_in_queues(orders) == ROWS
+    assert executors(cluster) == ["0", "1"]
+    last = max(cluster.folder.glob("work/app-*"))
+    unpacked = [executor / "environment" / "bin" / "python" for executor in last.iterdir()]
+    assert all(python.exists() for python in unpacked)
+    installed = list(last.glob("*/environment/lib/python*/site-packages/rabbit_chx/__init__.py"))
+    assert len(installed) == len(unpacked)
