@@ -6,7 +6,8 @@ from rabbit_chx.amqp.amqp10_values import Amqp10Type, Amqp10Value
 from rabbit_chx.amqp.client_fields import Client, Sender, field_for
 from rabbit_chx.amqp.fields import AmqpField, FieldType
 from rabbit_chx.amqp.secret import Secret
-from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSettings
+from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings
+from rabbit_chx.amqp.tls_settings import TlsSettings
 
 __all__ = [
     "Amqp10Type",

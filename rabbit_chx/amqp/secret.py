@@ -11,7 +11,7 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Secret"]
+__all__ = ["Secret", "require_secret"]
 
 _MASK = "***"
 
@@ -52,3 +52,17 @@ class Secret:
 
 def _unpickled(covered: bytes) -> Secret:
     return Secret(base64.b85decode(covered).decode("utf-8", "surrogatepass"))
+
+
+def require_secret(name: str, value: object) -> None:
+    """Check that a value is a `Secret`.
+
+    Args:
+        name: what it is for.
+        value: the value.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(value, Secret):
+        raise InputError(f"{name} must be a Secret, so that it is never shown: wrap it as Secret(...)")

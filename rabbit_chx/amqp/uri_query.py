@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
 from rabbit_chx.amqp.secret import Secret
-from rabbit_chx.amqp.settings import TlsSettings
+from rabbit_chx.amqp.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
