@@ -27,8 +27,10 @@ PYTHONS ?= 3.11 3.12 3.13
 PYTHON_TESTS ?= tests/unit
 # Which faults `make fire` makes; FIRE_TESTS=tests/fire/test_broker_faults.py makes some, and keeps the others' records.
 FIRE_TESTS ?= tests/fire
+# How many minutes `make soak` takes.
+MINUTES ?= 30
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire hand-over churn check generated bench build clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak hand-over churn check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -89,6 +91,11 @@ parity: $(STAMP) $(AMQP10) ## a million real messages on every broker of RELEASE
 fire: java $(SPARK_CLASSES) ## every fault on 4.3 and 3.10, and docs/guarantees.md from what came of it
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --fire --fire-results docs/figures/guarantees.jsonl \
 	  --chx-broker 4.3 --chx-broker 3.10 $(FIRE_TESTS)
+	$(BIN)/python tools/update.py
+
+soak: java $(SPARK_CLASSES) ## a stream for MINUTES while its broker is killed again and again: memory, files, connections, rows
+	$(PYTEST) -n 0 --soak-minutes $(MINUTES) --soak-results docs/figures/soak.json --fire-results docs/figures/guarantees.jsonl \
+	  --chx-broker 4.3 tests/fire/test_stream_soak.py
 	$(BIN)/python tools/update.py
 
 hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times at each step, on 4.3 and 3.10

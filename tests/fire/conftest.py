@@ -25,7 +25,7 @@ _passed = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--fire`` and ``--fire-results``."""
+    """Add ``--fire``, ``--soak-minutes`` and the files of their results."""
     group = parser.getgroup("fire", "faults on real brokers")
     group.addoption(
         "--fire", action="store_true", help="run all of tests/fire, not only what is representative"
@@ -36,20 +36,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="put what each test of tests/fire came to into this file; a failed test's older record is removed",
     )
+    group.addoption(
+        "--soak-minutes",
+        type=float,
+        default=0.0,
+        metavar="N",
+        help="run the soak for so long; else it does not run",
+    )
+    group.addoption(
+        "--soak-results", type=Path, metavar="FILE", help="put what the soak measured into this file"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep only the representative tests, unless all are wanted."""
-    if config.getoption("--fire", default=False):
-        return
-    left_out = [
-        item
-        for item in items
-        if _HERE in item.path.parents and item.get_closest_marker("representative") is None
-    ]
+    """Keep only the representative tests, unless all are wanted; and the soak only where its time is given."""
+    left_out = [item for item in items if _HERE in item.path.parents and not _is_wanted(item, config)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def _is_wanted(item: pytest.Item, config: pytest.Config) -> bool:
+    if item.get_closest_marker("soak") is not None:
+        return bool(config.getoption("--soak-minutes", default=0.0))
+    return config.getoption("--fire", default=False) or item.get_closest_marker("representative") is not None
 
 
 @pytest.hookimpl(wrapper=True)

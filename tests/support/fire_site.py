@@ -1,0 +1,145 @@
+"""An exchange with queues on a broker that faults happen to, and the user who publishes to it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pika
+from canary import CANARY, canary_user
+from declared import with_login
+from fire_queues import BINDINGS, EXCHANGE, QUEUES, declare_fire
+from row_reader import rows_waiting
+from tcp_proxy import Proxy
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rabbit_chx.testing import RunningBroker
+
+__all__ = ["Site", "site_on"]
+
+_POLL_S = 0.05
+_LISTING_S = 30.0  # the management plugin shows a connection a few seconds after it was opened
+
+
+@dataclass
+class Site:
+    """A vhost with the exchange and the queues of `fire_queues`.
+
+    Attributes:
+        broker: the broker, with the vhost in its URL, as a user who may do everything.
+        management: its HTTP API.
+        vhost: the vhost.
+        user: who publishes; the password is the canary.
+        queues: the queues that are there.
+    """
+
+    broker: RunningBroker
+    management: Management
+    vhost: str
+    user: str
+    queues: tuple[str, ...] = QUEUES
+    _proxies: list[Proxy] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """The URL of the user who publishes."""
+        return with_login(self.broker.url, self.user, CANARY)
+
+    @property
+    def proxy(self) -> Proxy:
+        """A line to the broker that can be cut."""
+        if not self._proxies:
+            self._proxies.append(Proxy(self.broker.url))
+        return self._proxies[0]
+
+    @property
+    def url_by_proxy(self) -> str:
+        """The URL of the user who publishes, through the proxy."""
+        parts = urlsplit(self.url)
+        return self.url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{self.proxy.port}", 1)
+
+    def declare(self) -> None:
+        """Declare the exchange, its queues and their bindings, as far as they are not there."""
+        declare_fire(self.broker.url)
+        time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue with all that it holds."""
+        with self.channel() as channel:
+            channel.queue_delete(name)
+        self.queues = tuple(queue for queue in self.queues if queue != name)
+
+    def unbind(self) -> None:
+        """Remove all bindings of the exchange."""
+        with self.channel() as channel:
+            for queue, weight in BINDINGS:
+                channel.queue_unbind(queue, EXCHANGE, str(weight))
+
+    @contextmanager
+    def channel(self) -> Iterator[Any]:
+        """A channel of a user who may do everything."""
+        with pika.BlockingConnection(pika_parameters(self.broker.url)) as connection:
+            yield connection.channel()
+
+    def wait_for_rows(self, least: int, within_s: float, running: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the queues hold so many rows."""
+        deadline = time.monotonic() + within_s
+        while (waiting := rows_waiting(self.broker.url, self.queues)) < least:
+            assert time.monotonic() < deadline, f"{waiting:,} rows after {within_s:g} s"
+            assert running(), f"it ended with {waiting:,} rows"
+            time.sleep(_POLL_S)
+
+    def connections(self) -> list[dict[str, Any]]:
+        """The connections of the user who publishes."""
+        listed = self.management.request("GET", "vhosts", self.vhost, "connections")
+        return [one for one in listed if one.get("user") == self.user]
+
+    def close_connections(self) -> int:
+        """Close all connections of the user who publishes by the management API; return how many there were."""
+        deadline = time.monotonic() + _LISTING_S
+        while not (listed := self.connections()):
+            assert time.monotonic() < deadline, "the management API shows no connection"
+            time.sleep(_POLL_S)
+        for one in listed:
+            with suppress(NotFoundError):  # it has ended meanwhile
+                self.management.request("DELETE", "connections", one["name"])
+        return len(listed)
+
+    def wait_for_no_connection(self, within_s: float) -> None:
+        """Wait until the user who publishes has no connection."""
+        deadline = time.monotonic() + within_s
+        while left := self.connections():
+            assert time.monotonic() < deadline, [one["name"] for one in left]
+            time.sleep(0.5)
+
+    def close(self) -> None:
+        """Close the proxy."""
+        for one in self._proxies:
+            one.close()
+
+
+@contextmanager
+def site_on(broker: RunningBroker) -> Iterator[Site]:
+    """Make a user and a site on a vhost that has neither.
+
+    Args:
+        broker: the broker, with the vhost in its URL.
+    """
+    assert broker.management_url is not None
+    management = Management(broker.management_url)
+    vhost = unquote(broker.url.rpartition("/")[2])
+    with canary_user(management, vhost) as user:
+        site = Site(broker, management, vhost, user)
+        try:
+            yield site
+        finally:
+            site.close()

@@ -1,0 +1,206 @@
+"""What happens to a site while rows are written to it, each as a context manager: the fault lasts as long as the block and longer."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from canary import CANARY
+from fire_queues import EXCHANGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+
+    from fire_site import Site
+
+__all__ = ["FAULTS", "SiteFault"]
+
+_DOWN_S = 2.0
+_PAUSE_S = 20.0
+_ALARM_S = 8.0
+_HOLE_S = 8.0
+_BETWEEN_CUTS_S = 1.0
+_CUTS = 3
+_POLICY_S = 1.0
+_FULL = "full"
+#: The queue that is deleted or full.
+_LOSER = "n2"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteFault:
+    """A fault, and what is promised under it.
+
+    Attributes:
+        name: for the test.
+        words: what happens, for users.
+        happen: begins it, and ends it after the block.
+        options: the options of the connector under it.
+        by_proxy: whether the rows go through the site's proxy.
+        restarts: whether the broker is started again, which changes the ring on releases that keep it in Mnesia.
+        loses: the queue that is gone with what it held; None where none is.
+        fails_with: what the write that it breaks says; None where it breaks none.
+        mend: puts things right after a write that failed; None where nothing is to do.
+    """
+
+    name: str
+    words: str
+    happen: Callable[[Site], AbstractContextManager[None]]
+    options: Mapping[str, str] = field(default_factory=dict)
+    by_proxy: bool = False
+    restarts: bool = False
+    loses: str | None = None
+    fails_with: str | None = None
+    mend: Callable[[Site], None] | None = None
+
+
+@contextmanager
+def killed(site: Site) -> Iterator[None]:
+    site.broker.kill()
+    yield
+    time.sleep(_DOWN_S)
+    site.broker.start()
+
+
+@contextmanager
+def paused(site: Site) -> Iterator[None]:
+    with site.broker.paused():
+        yield
+        time.sleep(_PAUSE_S)
+
+
+@contextmanager
+def memory_alarm(site: Site) -> Iterator[None]:
+    site.broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "absolute", "1")
+    try:
+        yield
+        time.sleep(_ALARM_S)
+    finally:
+        site.broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.4")
+
+
+@contextmanager
+def connections_closed(site: Site) -> Iterator[None]:
+    site.close_connections()
+    yield
+
+
+@contextmanager
+def queue_deleted(site: Site) -> Iterator[None]:
+    site.delete_queue(_LOSER)
+    yield
+
+
+@contextmanager
+def exchange_deleted(site: Site) -> Iterator[None]:
+    with site.channel() as channel:
+        channel.exchange_delete(EXCHANGE)
+    yield
+
+
+@contextmanager
+def user_deleted(site: Site) -> Iterator[None]:
+    site.management.request("DELETE", "users", site.user)
+    yield
+
+
+def user_made_again(site: Site) -> None:
+    site.management.request("PUT", "users", site.user, body={"password": CANARY, "tags": ""})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    site.management.request("PUT", "permissions", site.vhost, site.user, body=everything)
+
+
+@contextmanager
+def queue_full(site: Site) -> Iterator[None]:
+    full = {"max-length": 1, "overflow": "reject-publish"}
+    body = {"pattern": f"^{_LOSER}$", "apply-to": "queues", "definition": full}
+    site.management.request("PUT", "policies", site.vhost, _FULL, body=body)
+    time.sleep(_POLICY_S)  # the queue hears of it a moment later
+    yield
+
+
+def limit_lifted(site: Site) -> None:
+    site.management.request("DELETE", "policies", site.vhost, _FULL)
+
+
+@contextmanager
+def unbound(site: Site) -> Iterator[None]:
+    site.unbind()
+    yield
+
+
+@contextmanager
+def line_reset(site: Site) -> Iterator[None]:
+    yield
+    for _ in range(_CUTS):
+        site.proxy.cut()
+        time.sleep(_BETWEEN_CUTS_S)
+
+
+@contextmanager
+def black_hole(site: Site) -> Iterator[None]:
+    site.proxy.freeze()
+    yield
+    time.sleep(_HOLE_S)
+    site.proxy.to_broker.held = site.proxy.to_client.held = False
+
+
+FAULTS = (
+    SiteFault(
+        name="killed", words="broker killed by SIGKILL, started 2 s later", happen=killed, restarts=True
+    ),
+    SiteFault(
+        name="paused",
+        words="broker frozen for 20 s, heartbeat 5 s",
+        happen=paused,
+        options={"heartbeat": "5s"},
+    ),
+    SiteFault(name="memory_alarm", words="memory alarm for 8 s", happen=memory_alarm),
+    SiteFault(
+        name="connections_closed",
+        words="all connections closed by the management API",
+        happen=connections_closed,
+    ),
+    SiteFault(name="line_reset", words="TCP connections reset three times", happen=line_reset, by_proxy=True),
+    SiteFault(
+        name="black_hole",
+        words="no byte comes through for 8 s, confirmTimeout 5 s",
+        happen=black_hole,
+        options={"confirmTimeout": "5s", "connectTimeout": "3s"},
+        by_proxy=True,
+    ),
+    SiteFault(
+        name="queue_deleted", words="a queue deleted, with what it held", happen=queue_deleted, loses=_LOSER
+    ),
+    SiteFault(
+        name="exchange_deleted",
+        words="exchange deleted",
+        happen=exchange_deleted,
+        fails_with="NOT_FOUND - no exchange 'fire'",
+        mend=lambda site: site.declare(),
+    ),
+    SiteFault(
+        name="user_deleted",
+        words="user deleted",
+        happen=user_deleted,
+        fails_with="refused",
+        mend=user_made_again,
+    ),
+    SiteFault(
+        name="queue_full",
+        words="a queue full, which rejects",
+        happen=queue_full,
+        fails_with="a queue is full",
+        mend=limit_lifted,
+    ),
+    SiteFault(
+        name="unbound",
+        words="all bindings removed",
+        happen=unbound,
+        fails_with="no queue took",
+        mend=lambda site: site.declare(),
+    ),
+)

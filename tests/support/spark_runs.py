@@ -1,0 +1,195 @@
+"""Writes by Spark that a fault happens to: the rows, the report, and what is judged of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import spark_jobs
+from canary import traces_of_canary
+from delivery_checker import Attempt, History
+from fire_queues import EXCHANGE, ring_of
+from row_reader import drained, rows_waiting
+from spark_driver import JobFailedError
+
+from rabbit_chx.routing import Release
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from fire_site import Site
+    from spark_driver import SparkDriver
+
+__all__ = ["Ended", "SparkRun", "first_words", "history_of", "keeps_its_ring", "reports_in"]
+
+_START_S = 120.0
+_END_S = 240.0
+_MORE_S = 90.0
+_POLL_S = 0.05
+_WORDS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended.
+
+    Attributes:
+        error: what it raised; None if it succeeded.
+        recover_s: seconds from the end of the fault until more rows were in the queues; None where none came.
+    """
+
+    error: str | None
+    recover_s: float | None
+
+    @property
+    def outcome(self) -> str:
+        """What the record says."""
+        return "complete" if self.error is None else first_words(self.error)
+
+
+class SparkRun:
+    """A job of a driver on a site, whose rows trickle until a fault has begun.
+
+    Args:
+        driver: the driver.
+        site: the site.
+        folder: it gets the report, or the folder `reports` of a stream's batches.
+        options: options of the connector, beside the usual ones.
+        by_proxy: whether the rows go through the site's proxy.
+    """
+
+    def __init__(
+        self,
+        driver: SparkDriver,
+        site: Site,
+        folder: Path,
+        options: Mapping[str, str],
+        *,
+        by_proxy: bool = False,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.driver = driver
+        self.site = site
+        self.folder = folder
+        self.begun = folder / "the fault has begun"
+        self.report_path = folder / "report.json"
+        self.options = {
+            "url": site.url_by_proxy if by_proxy else site.url,
+            "exchange": EXCHANGE,
+            "reportPath": str(self.report_path),
+            **options,
+        }
+        self._job = 0
+        self._done = False
+
+    def begin(self, function: Callable[..., None], **arguments: Any) -> None:
+        """Start a function of `spark_jobs`."""
+        arguments.setdefault("step", spark_jobs.Trickle(self.begun))
+        self._job = self.driver.begin(function, options=self.options, **arguments)
+
+    def meet(self, fault: AbstractContextManager[Any], at_row: int) -> float:
+        """Let the fault happen when so many rows are in the queues; return when it was over."""
+        self.site.wait_for_rows(at_row, _START_S, lambda: not self.driver.has_answered(self._job))
+        with fault:
+            self.begun.touch()
+        return time.monotonic()
+
+    def end(self, over_at: float, within_s: float = _END_S) -> Ended:
+        """Wait for the end of the job, and watch for rows after the end of the fault.
+
+        Args:
+            over_at: when the fault was over.
+            within_s: how long it may take from now.
+        """
+        recover_s = self._until_more(over_at)
+        try:
+            self.driver.answer(self._job, within_s)
+        except JobFailedError as cause:
+            return Ended(str(cause), None)
+        return Ended(None, recover_s)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The report of a batch write."""
+        found: dict[str, Any] = json.loads(self.report_path.read_text())
+        return found
+
+    def search_for_the_password(self) -> None:
+        """Look for it in all that the driver and this run have written."""
+        for folder in (self.driver.folder, self.folder):
+            found = traces_of_canary(folder)
+            assert not found, f"the password is in {found}"
+
+    def _until_more(self, over_at: float) -> float | None:
+        before = rows_waiting(self.site.broker.url, self.site.queues)
+        while not self.driver.has_answered(self._job) and time.monotonic() < over_at + _MORE_S:
+            if rows_waiting(self.site.broker.url, self.site.queues) > before:
+                return time.monotonic() - over_at
+            time.sleep(_POLL_S)
+        return None
+
+
+def history_of(
+    site: Site,
+    rows: int,
+    confirmed: Collection[int] | int,
+    *,
+    ordered: bool,
+    placed: bool = True,
+    republished: int | None = None,
+    loses: str | None = None,
+) -> History:
+    """Read the queues to their end, and return what is judged.
+
+    Args:
+        site: the site.
+        rows: how many rows there are.
+        confirmed: the rows that a report calls confirmed, or their number.
+        ordered: whether a key's rows are promised to come in order.
+        placed: whether each row is promised to be where the ring said at the beginning.
+        republished: how many copies the reports count; None where whole tasks were repeated.
+        loses: the queue that was deleted with its rows.
+    """
+    read = drained(site.broker.url, site.queues)
+    ring = ring_of(site.broker.version)
+    gone = (
+        ()
+        if loses is None
+        else {row for row in range(rows) if ring.destination_for(spark_jobs.key_of(row)) == loses}
+    )
+    return History(
+        attempted=[Attempt(row, spark_jobs.key_of(row)) for row in range(rows)],
+        acked=confirmed,
+        found=read.found,
+        unread=read.unread,
+        queue_for=(lambda key: str(ring.destination_for(key))) if placed and loses is None else None,
+        ordered=ordered and loses is None,
+        republished=republished,
+        elsewhere=gone,
+    )
+
+
+def reports_in(folder: Path) -> list[dict[str, Any]]:
+    """Return the reports of the batches that were written, in their order."""
+    paths = sorted(folder.glob("batch-*.json"), key=lambda path: int(re.findall(r"\d+", path.name)[0]))
+    reports = [json.loads(path.read_text()) for path in paths]
+    return [report for report in reports if not report["failed"]]
+
+
+def first_words(error: str) -> str:
+    """Return what an error says, without what Spark puts around it."""
+    ours = re.search(r"(?:Error|Exception): (partition \d+: .*)", error) or re.search(
+        r"(\[?[A-Z_]{6,}.*)", error
+    )
+    words = (ours[1] if ours else error).splitlines()[0]
+    return words if len(words) <= _WORDS else words[: words.rindex(" ", 0, _WORDS)] + " ..."
+
+
+def keeps_its_ring(release: str) -> bool:
+    """Whether a broker has the same ring after it was started again."""
+    return Release(release).store == "khepri"
