@@ -25,7 +25,7 @@
     │   └── PlanOutdatedError                         the broker is another one than when the plan was made
     ├── ApplyError                                    a plan was done in part; carries what was done
     ├── HandlerError                                  the handler of a group failed with a message at each attempt
-    ├── PublishError                                  some rows were not confirmed; carries the report
+    ├── PublishError                                  rows were not confirmed, or the ring changed; carries the report
     ├── DeduplicationError                            the ids of handled messages cannot be read or stored
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
@@ -235,7 +235,7 @@ class ApplyError(RabbitChxError):
 
 
 class PublishError(RabbitChxError):
-    """Some rows were not confirmed. `report` says how many, and why.
+    """Some rows were not confirmed, or the ring that the client routes by has changed. `report` has the counts.
 
     Attributes:
         report: the :class:`~rabbit_chx.publishing.publish_report.PublishReport` up to the error.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import inspect
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
@@ -35,6 +37,12 @@ class AsyncPublisher(PublisherBase):
     Args:
         url: the broker's AMQP URI, or settings. Several are tried in order, the next one after each loss.
         exchange: the exchange to publish to; it must exist.
+        routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the
+            default exchange: several times as fast, and without the exchange's alternate exchange and permissions. The
+            consumer then sees the queue's name as the routing key. docs/publishing.md says what else changes.
+        ring: with ``routing="client"`` the exchange's ring as it was read from the broker, or a function that reads it, such as
+            ``lambda: broker.ring("orders")``; that of an `AsyncBroker` for an `AsyncPublisher`. A function is called again by
+            each flush, and a ring that differs is an error.
         max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
             network use messages per second times seconds of a round trip.
         max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
@@ -73,9 +81,11 @@ class AsyncPublisher(PublisherBase):
 
     def _start(self) -> None:
         self._driver = AsyncDriver()
+        self._reading = asyncio.Lock()  # the first task reads the ring, for all
 
     async def __aenter__(self) -> Self:
         try:
+            await self._take_ring()
             await self._driver.run(self._delivery.opening())
         except BaseException:
             await self.close()
@@ -120,7 +130,7 @@ class AsyncPublisher(PublisherBase):
         report = await self.flush()
         for tally in tallies:  # another task may have flushed these rows, and met what became of them
             error, report = tally.error, tally.final or report
-            if error is not None and not self._is_success(report):
+            if error is not None and (self._ring_changed is not None or not self._is_success(report)):
                 raise PublishError(str(error), report, exchange=self.exchange) from error
         return report
 
@@ -159,6 +169,7 @@ class AsyncPublisher(PublisherBase):
         """
         tallies: list[Tally] = []
         try:
+            await self._take_ring()
             columns = Columns.of(keys, bodies, properties, exchanges)
             coming = columns.async_batches(self._defaults, self._batch_rows, self._delivery.tally.rows)
             async with contextlib.aclosing(coming) as batches:
@@ -182,9 +193,27 @@ class AsyncPublisher(PublisherBase):
         """
         try:
             await self._driver.run(self._delivery.draining())
+            if self._read_ring is not None and self.report.rows:
+                self._compare(await self._ring_now())
         except RabbitChxError as cause:
             raise self._error(cause) from cause
         return self._finished()
+
+    async def _take_ring(self) -> None:
+        """Read the ring, if it is to be read and nobody has.
+
+        Raises:
+            RabbitChxError: it cannot be read, or rows cannot be routed by it.
+        """
+        if self._read_ring is not None:
+            async with self._reading:
+                if self._defaults.routing is None:
+                    self._take(await self._ring_now())
+
+    async def _ring_now(self) -> object:
+        assert self._read_ring is not None  # noqa: S101  # its callers know
+        found = await asyncio.to_thread(self._read_ring)  # it may take a second
+        return await found if inspect.isawaitable(found) else found
 
     async def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived."""

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing.client_routing import check_for_copies
 from rabbit_chx.publishing.properties import check_name
 from rabbit_chx.publishing.rows import Rows, as_bytes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
+    from rabbit_chx.publishing.client_routing import ClientRouting
     from rabbit_chx.publishing.properties import Properties
 
 __all__ = [
@@ -63,10 +65,12 @@ class RowDefaults:
     Attributes:
         exchange: the publisher's exchange.
         properties: the publisher's properties.
+        routing: what routes the rows in the client; None where the exchange does.
     """
 
     exchange: str
     properties: Properties
+    routing: ClientRouting | None = None
 
     def rows(self, columns: Mapping[str, Sequence[Any]], first_row: int) -> Rows:
         """Return rows that AMQP can carry.
@@ -77,9 +81,18 @@ class RowDefaults:
 
         Raises:
             RowError: AMQP cannot carry a value.
+            InputError: rows name exchanges, and the client routes.
         """
         keys = as_bytes(columns["keys"], "routing key", first_row, MAX_SHORTSTR)
         bodies = as_bytes(columns["bodies"], "body", first_row)
+        if self.routing is not None:
+            if "exchanges" in columns:
+                raise InputError(
+                    "exchanges are given row by row, and routing='client' goes past all of them: leave them out, or let "
+                    "the exchange route"
+                )
+            check_for_copies(columns.get("headers", ()), first_row)
+            keys = self.routing.queues(keys)
         if len(columns) == 2:
             return Rows(keys, bodies)
         exchanges = columns.get("exchanges")

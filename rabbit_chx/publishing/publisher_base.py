@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
+from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
@@ -20,8 +21,9 @@ from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from rabbit_chx.publishing.client_routing import ClientRing
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.tally import Tally
 
@@ -44,6 +46,8 @@ class PublisherBase:
         url: Target | Sequence[Target],
         exchange: str,
         *,
+        routing: Literal["exchange", "client"] = "exchange",
+        ring: ClientRing | Callable[[], ClientRing | Awaitable[ClientRing]] | None = None,
         max_in_flight: int = Limits.max_in_flight,
         max_in_flight_bytes: int = Limits.max_in_flight_bytes,
         mandatory: bool = True,
@@ -70,6 +74,11 @@ class PublisherBase:
             )
         limits = Limits(max_in_flight, max_in_flight_bytes, confirm_timeout_s, blocked_timeout_s)
         name = exchange_name(exchange)
+        self._read_ring = ring if callable(ring) else None
+        self._ring_changed: MismatchError | None = None
+        if _in_client(routing, ring):
+            name = DEFAULT_EXCHANGE
+            check_for_copies([(properties or {}).get("headers")])
         self.exchange = exchange
         self._on_unroutable = on_unroutable
         self._progress = progress
@@ -83,6 +92,8 @@ class PublisherBase:
             }
         )
         self._defaults = RowDefaults(exchange, shared)
+        if routing == "client" and self._read_ring is None:
+            self._take(ring)
         self._delivery = Delivery(
             _targets(url, connection_name),
             lambda frame_max: Encoder(name, shared.constant, mandatory=mandatory, frame_max=frame_max),
@@ -103,6 +114,28 @@ class PublisherBase:
 
     def _start(self) -> None:
         """Make the driver, and connect where the constructor does; all arguments are checked."""
+
+    def _take(self, ring: object) -> None:
+        """Route by this ring.
+
+        Raises:
+            InputError: rows cannot be routed by it.
+        """
+        self._defaults = replace(self._defaults, routing=ClientRouting(self.exchange, ring))
+
+    def _compare(self, ring: object) -> None:
+        """Compare the ring by which rows were routed with the ring as it was read again.
+
+        Raises:
+            MismatchError: it is another one. Every later operation raises this, too.
+            InputError: rows could not be routed by the ring as it is now.
+        """
+        assert self._defaults.routing is not None  # noqa: S101  # it was read before the first row
+        problem = self._defaults.routing.compare(ring)
+        if problem is not None:
+            self._ring_changed = MismatchError(problem, exchange=self.exchange)
+            self._delivery.failure = self._delivery.failure or self._ring_changed
+            raise self._ring_changed
 
     @property
     def report(self) -> PublishReport:
@@ -151,6 +184,21 @@ class PublisherBase:
     def _is_success(self, report: PublishReport) -> bool:
         fine = report.confirmed + (report.returned if self._on_unroutable == "report" else 0)
         return fine == report.rows
+
+
+def _in_client(routing: object, ring: object) -> bool:
+    """Return whether the client routes.
+
+    Raises:
+        InputError: the arguments contradict each other.
+    """
+    if routing not in ("exchange", "client"):
+        raise InputError(f"routing is {routing!r:.60}: give 'exchange' or 'client'")
+    if routing == "exchange" and ring is not None:
+        raise InputError(
+            "a ring is given, and routing is 'exchange': say routing='client', or leave the ring out"
+        )
+    return routing == "client"
 
 
 def _targets(url: Target | Sequence[Target], connection_name: str | None) -> tuple[ConnectionSettings, ...]:

@@ -1,0 +1,169 @@
+"""Routing in the client: rows go straight to the queue that the ring names, through the default exchange.
+
+The broker then decides nothing by the ring, so it is several times as fast per message, and a wrong ring is a wrong queue.
+Only a ring that was read from the broker is accepted, and where the caller gives the function that reads it, it is read
+again after the rows are answered. What the exchange does beside hashing the routing key does not happen: its alternate
+exchange, its permissions, and routing keys of CC and BCC headers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from rabbit_chx.amqp.names import short_string
+from rabbit_chx.errors import EmptyRingError, InputError, RowError
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+__all__ = ["DEFAULT_EXCHANGE", "ClientRing", "ClientRouting", "check_for_copies"]
+
+#: What a publisher takes as a ring: the ring itself, or the exchange as `Broker.exchange` returns it.
+ClientRing: TypeAlias = HashRing | ConsistentHashExchange
+
+#: It takes each message to the queue of the name that is its routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
+DEFAULT_EXCHANGE = b""
+_COPIES = ("CC", "BCC")
+_SHOWN_MOVES = 3
+
+
+class ClientRouting:
+    """A ring by which rows are routed, and how many went to each queue since the last `compare`.
+
+    Args:
+        exchange: the name of the exchange whose ring it is.
+        given: the ring, or the exchange.
+
+    Attributes:
+        ring: the ring.
+
+    Raises:
+        InputError: rows cannot be routed by it: it was not read, it has a hole or an exchange among its destinations, or the
+            exchange does not hash the routing key.
+    """
+
+    def __init__(self, exchange: str, given: object) -> None:
+        self.ring = _checked(exchange, given)
+        self._exchange = exchange
+        self._names = [short_string(str(queue), "the queue name") for queue in self.ring.destinations]
+        self._sent = [0] * len(self._names)
+
+    def queues(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Return the queue of each key, and count them."""
+        import numpy as np
+
+        indices = self.ring.indices(keys)
+        self._sent = (np.bincount(indices, minlength=len(self._names)) + self._sent).tolist()
+        return list(map(self._names.__getitem__, indices.tolist()))
+
+    def compare(self, given: object) -> str | None:
+        """Compare with the ring as it is now, and count from here.
+
+        Args:
+            given: the ring, or the exchange, read again.
+
+        Returns:
+            What has changed, and which rows may have gone to a queue that has their keys no more; None where nothing has.
+
+        Raises:
+            InputError: rows could not be routed by the ring as it is now.
+        """
+        sent, self._sent = self._sent, [0] * len(self._names)
+        now = _checked(self._exchange, given)
+        if now.buckets == self.ring.buckets:
+            return None
+        rows = dict(zip(self.ring.destinations, sent, strict=True))
+        return changed_ring(self.ring, now, rows)
+
+
+def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> str:
+    """Return what has changed between two rings, and which rows may have gone to the wrong queue.
+
+    Args:
+        before: the ring by which rows were routed.
+        now: the ring as it was read afterwards.
+        rows: how many rows went to each destination.
+    """
+    from rabbit_chx.analysis.matrix import movement_matrix
+
+    matrix = movement_matrix(before, now)
+    had = matrix.before_totals()
+    moves = [
+        f"{amount / had[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
+        f"and {rows.get(source, 0):,} rows went to {source}"
+        for source, target, amount in matrix.moves()
+    ]
+    more = [f"{len(moves) - _SHOWN_MOVES} more such moves"] if len(moves) > _SHOWN_MOVES else []
+    return (
+        f"the ring has changed during the write, and {matrix.moved:.1%} of all keys have another queue now. Rows with such keys "
+        f"may have gone to the old queue: {'; '.join([*moves[:_SHOWN_MOVES], *more])}. Compare destination_for of the rings "
+        "before and after for each key, and publish those rows again"
+    )
+
+
+def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> None:
+    """Raise an error where headers ask for copies: the default exchange would take them for names of queues.
+
+    Args:
+        headers: the headers of each message: a mapping, pairs, or None.
+        first_row: the number of the first of these rows, for errors; None for the headers of all messages.
+
+    Raises:
+        InputError: there is a header CC or BCC; for rows a `RowError`.
+    """
+    for row, of_row in enumerate(headers):
+        for name in _COPIES:
+            if of_row and name in dict(of_row):
+                problem = (
+                    f"the header {name!r} names further routing keys, which with routing='client' would be queues: "
+                    "leave it out, or publish to the exchange"
+                )
+                raise (
+                    InputError(problem)
+                    if first_row is None
+                    else RowError(f"row {first_row + row}: {problem}")
+                )
+
+
+def _checked(exchange: str, given: object) -> HashRing:
+    """Return the ring by which rows can be routed.
+
+    Raises:
+        InputError: they cannot.
+    """
+    where = f"exchange {exchange!r}: routing='client'"
+    if isinstance(given, ConsistentHashExchange):
+        if given.hashed_on.kind != "routing-key":
+            raise InputError(
+                f"{where} hashes the routing key, and this exchange hashes {given.hashed_on}: publish to the exchange",
+                exchange=exchange,
+            )
+        given = given.ring if given.slots is None else given.slots
+    if isinstance(given, SlotTable):
+        raise InputError(
+            f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
+            exchange=exchange,
+        )
+    if not isinstance(given, HashRing):
+        raise InputError(
+            f"{where} needs ring=, a HashRing that was read, such as Broker(url, ring_source='docker exec NAME').ring({exchange!r}), "
+            f"or a function that reads it; {given!r:.60} is none",
+            exchange=exchange,
+        )
+    if given.provenance != "read":
+        raise InputError(
+            f"{where} needs a ring that was read from the broker, and this one is {given.provenance}: give Broker a "
+            "ring_source, which reads the true one",
+            exchange=exchange,
+        )
+    if not given.destinations:
+        raise EmptyRingError(f"{where}: the ring has no buckets: bind queues first", exchange=exchange)
+    for bucket, place in enumerate(given.buckets):
+        if not isinstance(place, str):
+            what = "has no destination" if place is None else f"belongs to {place}, not to a queue"
+            raise InputError(
+                f"{where}: bucket {bucket} of the ring {what}: publish to the exchange", exchange=exchange
+            )
+    return given
