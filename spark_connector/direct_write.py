@@ -43,13 +43,14 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
         ring: the ring of the exchange or the table of its slots, or the JSON of either, instead of the option `ring`; the
             report then counts rows by predicted queue. A function that reads it (``lambda: broker.ring("orders")``, or
             ``broker.slots``) is called before the write. It is called once more after the write if connections were lost,
-            and always for slots: a note then says whether keys have changed queue.
+            and always for slots: a note then says whether keys have changed queue. With ``routing=client`` it is called after
+            every write, and a ring that differs is an error.
 
     Raises:
         InputError: an option or a column cannot be used, or AMQP cannot carry a row (`RowError`).
         BrokerRefusedError: the broker refuses the user, or the exchange has another type.
         UnreachableError: no address answers.
-        PublishError: not every row was confirmed. Its report has the rows of the finished tasks and of the
+        PublishError: not every row was confirmed, or the ring changed that rows were routed by. Its report has the rows of the finished tasks and of the
             failed one (over Spark Connect those of the failed one alone). Rows of other tasks may be in the
             queues.
     """
@@ -59,7 +60,11 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
         )
     watched = WatchedRing(ring)
     plan = WritePlan.checked(
-        texts(options, watched.ring), df.schema, overwrite=False, speculation=speculation_of(df.sparkSession)
+        texts(options, watched.ring),
+        df.schema,
+        overwrite=False,
+        speculation=speculation_of(df.sparkSession),
+        ring=watched,
     )
     return _publish(df, plan, FinishedTasks.of(df.sparkSession), watched)
 
@@ -77,7 +82,7 @@ def batch_publisher(
     Args:
         options: as for `publish`; `reportPath` must be a folder.
         ring: as for `publish`; a function is called once, and again after each batch in which connections
-            were lost, of slots too.
+            were lost, of slots too. With ``routing=client`` it is called before and after each batch.
         on_report: called with the report of each batch, which has its `batch_id`. If it raises, the query
             fails and the batch is repeated. With Spark Connect it runs on the server, so it must be
             picklable.
@@ -90,12 +95,16 @@ def batch_publisher(
         stream.writeStream.foreachBatch(batch_publisher(options, on_report=print)).start()
     """
     watched = WatchedRing(ring)
-    WriteOptions.parse(texts(options, watched.ring))  # before the query starts
+    in_client = WriteOptions.parse(
+        texts(options, watched.ring)
+    ).client_routing  # checked before the query starts
     answer = PreflightAnswer()
     finished: FinishedTasks | None = None
 
     def publish_batch(batch: DataFrame, batch_id: int) -> None:
         nonlocal finished
+        if in_client and watched.can_be_read:
+            watched.read_again()
         plan = WritePlan.checked(
             texts(options, watched.ring),
             batch.schema,
@@ -103,6 +112,7 @@ def batch_publisher(
             streaming=True,
             speculation=speculation_of(batch.sparkSession),
             answer=answer,
+            ring=watched,
         )
         finished = finished or FinishedTasks.of(batch.sparkSession)
         report = _publish(batch, plan, finished, watched, batch_id)

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Destination
 
-__all__ = ["Buckets", "eval_expression", "eval_of_all", "read_eval", "read_eval_of_all", "read_saved"]
+__all__ = [
+    "Buckets",
+    "eval_expression",
+    "eval_of_all",
+    "eval_of_exchange",
+    "read_eval",
+    "read_eval_of_all",
+    "read_eval_of_exchange",
+    "read_saved",
+]
 
 _NAME = r"[0-9]{1,620}"  # 256 bytes
 _ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
@@ -31,6 +40,7 @@ _TERM = re.compile(
 _NOT_FOUND = re.compile(r"\s*\{\s*error\s*,\s*not_found\s*\}\s*")
 _ABSENT = re.compile(r"\{error,not_found\}")
 _RINGS = "{rings,["
+_EXCHANGE = re.compile(rf"\{{exchange,\[((?:\{{{_NAME},{_NAME}\}},?)*)\],(.*)\}}")
 _LINE = re.compile(r"Ring index: ([0-9]{1,7}), queue: '(.*)'")
 _BANNER = "Inspecting consistent hashing ring state for exchange "
 _NO_RING = "Exchange does not exist or is of a different type"
@@ -123,6 +133,44 @@ def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[st
             if start == len(plain) - 1:
                 return found
     raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
+
+
+def eval_of_exchange(vhost: str, exchange: str) -> str:
+    """Return an Erlang expression that prints a ring as `eval_expression` does, and what the exchange hashes.
+
+    Mirrors the record ``exchange`` of rabbitmq-server v3.8.0 to v4.3.6, rabbit.hrl, whose seventh element are the arguments.
+
+    Args:
+        vhost: the exchange's vhost.
+        exchange: the exchange's name.
+    """
+    name = f"rabbit_misc:r({_binary(vhost)}, exchange, {_binary(exchange)})"
+    ring = eval_expression(vhost, exchange).removesuffix(".")
+    return (
+        f"case rabbit_exchange:lookup({name}) of {{ok, X}} -> "
+        "Digits = fun(Text) -> binary:decode_unsigned(<<1, Text/binary>>) end, {exchange, "
+        '[{Digits(Name), Digits(Value)} || {<<"hash-", _/binary>> = Name, longstr, Value} <- element(7, X)], '
+        f"{ring}}}; Missing -> Missing end."
+    )
+
+
+def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
+    """Read the ring, and the arguments that say what is hashed, from the output of `eval_of_exchange`.
+
+    Args:
+        text: the output.
+        vhost: the vhost that was asked for.
+        exchange: the exchange that was asked for.
+
+    Raises:
+        NotFoundError: there was no x-consistent-hash exchange of that name.
+        RingSourceError: the text is not such output, or is of another exchange.
+    """
+    found = _EXCHANGE.fullmatch("".join(text.split()))
+    if found is None:
+        return read_eval(text, vhost, exchange), {}
+    pairs = re.findall(rf"\{{({_NAME}),({_NAME})\}}", found[1])
+    return read_eval(found[2], vhost, exchange), {_name(name): _name(value) for name, value in pairs}
 
 
 def read_eval(text: str, vhost: str, exchange: str) -> Buckets:

@@ -12,28 +12,32 @@ import contextlib
 import os
 import shlex
 import subprocess
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
 
 from rabbit_chx.broker.ring_output import (
     Buckets,
     eval_expression,
     eval_of_all,
+    eval_of_exchange,
     read_eval,
     read_eval_of_all,
+    read_eval_of_exchange,
     read_saved,
 )
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import HashRing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rabbit_chx.routing import Destination, Release
 
 __all__ = ["Buckets", "DiagnosticsRing", "RingSource", "SavedRing", "eval_expression", "ring_by", "rings_by"]
 
 
+_Said = TypeVar("_Said")
 #: Names of exchanges are a part of the command line, whose length is limited.
 _RINGS_AT_ONCE = 100
 
@@ -127,14 +131,24 @@ class DiagnosticsRing:
             NotFoundError: there is no x-consistent-hash exchange of that name.
             RingSourceError: the command cannot be run or fails, or its output is not a ring.
         """
-        done = self._run("rabbitmqctl", "-q", "eval", eval_expression(vhost, exchange))
-        if done.returncode != 0:
-            self._fail(done)
-        try:
-            return read_eval(done.stdout, vhost, exchange)
-        except RingSourceError as error:
-            problem = str(error)
-        raise RingSourceError(f"{self._named('rabbitmqctl')}: {problem}: {self._remedy}")
+        return self._evaluated(
+            eval_expression(vhost, exchange), lambda said: read_eval(said, vhost, exchange)
+        )
+
+    def read_exchange(self, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
+        """Return the ring as it is now, and the arguments of the exchange that say what it hashes.
+
+        Args:
+            vhost: the exchange's vhost.
+            exchange: the exchange's name.
+
+        Raises:
+            NotFoundError: there is no x-consistent-hash exchange of that name.
+            RingSourceError: the command cannot be run or fails, or its output is not a ring.
+        """
+        return self._evaluated(
+            eval_of_exchange(vhost, exchange), lambda said: read_eval_of_exchange(said, vhost, exchange)
+        )
 
     def read_all(self, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
         """Return the rings of several exchanges, by name. An exchange that is not there, or of another type, is left out.
@@ -151,17 +165,25 @@ class DiagnosticsRing:
         found: dict[str, Buckets] = {}
         for start in range(0, len(exchanges), _RINGS_AT_ONCE):
             some = exchanges[start : start + _RINGS_AT_ONCE]
-            done = self._run("rabbitmqctl", "-q", "eval", eval_of_all(vhost, some))
-            if done.returncode != 0:
-                self._fail(done)
-            try:
-                found |= read_eval_of_all(done.stdout, vhost, some)
-            except RingSourceError as error:
-                problem = str(error)
-            else:
-                continue
-            raise RingSourceError(f"{self._named('rabbitmqctl')}: {problem}: {self._remedy}")
+            found |= self._evaluated(
+                eval_of_all(vhost, some), partial(read_eval_of_all, vhost=vhost, exchanges=some)
+            )
         return found
+
+    def _evaluated(self, expression: str, read: Callable[[str], _Said]) -> _Said:
+        """Return what the broker's answer to an Erlang expression says.
+
+        Raises:
+            RingSourceError: the command cannot be run or fails, or its output cannot be read.
+        """
+        done = self._run("rabbitmqctl", "-q", "eval", expression)
+        if done.returncode != 0:
+            self._fail(done)
+        try:
+            return read(done.stdout)
+        except RingSourceError as error:
+            problem = str(error)
+        raise RingSourceError(f"{self._named('rabbitmqctl')}: {problem}: {self._remedy}")
 
     def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         if self._prefix and Path(self._prefix[0]).name == "ssh":

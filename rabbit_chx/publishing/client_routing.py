@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-__all__ = ["DEFAULT_EXCHANGE", "ClientRing", "ClientRouting", "check_for_copies"]
+__all__ = ["DEFAULT_EXCHANGE", "ClientRing", "ClientRouting", "changed_ring", "check_for_copies"]
 
 #: What a publisher takes as a ring: the ring itself, or the exchange as `Broker.exchange` returns it.
 ClientRing: TypeAlias = HashRing | ConsistentHashExchange
@@ -95,7 +95,7 @@ def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> st
         f"and {rows.get(source, 0):,} rows went to {source}"
         for source, target, amount in matrix.moves()
     ]
-    more = [f"{len(moves) - _SHOWN_MOVES} more such moves"] if len(moves) > _SHOWN_MOVES else []
+    more = [f"and {len(moves) - _SHOWN_MOVES} more"] if len(moves) > _SHOWN_MOVES else []
     return (
         f"the ring has changed during the write, and {matrix.moved:.1%} of all keys have another queue now. Rows with such keys "
         f"may have gone to the old queue: {'; '.join([*moves[:_SHOWN_MOVES], *more])}. Compare destination_for of the rings "

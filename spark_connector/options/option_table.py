@@ -251,6 +251,22 @@ OPTIONS: tuple[Option, ...] = (
         _PLACE,
     ),
     Option(
+        "ringVia",
+        TEXT,
+        None,
+        "instead of `ring`: the command prefix by which the driver reads the ring with `rabbitmqctl`, before and after the "
+        "write: `docker exec NAME`, `kubectl exec POD --`; `env` on the broker's own machine",
+        _PLACE,
+    ),
+    Option(
+        "routing",
+        one_of("exchange", "client"),
+        "exchange",
+        "`client`: straight to the queue that the ring names, through the default exchange; needs `ringVia`. See below what "
+        "that gives up",
+        _PLACE,
+    ),
+    Option(
         "localityMap",
         JSON_OBJECT,
         None,
@@ -316,6 +332,8 @@ class OptionValues(TypedDict):
     preflight: bool
     onSpeculation: str
     ring: str | None
+    ringVia: str | None
+    routing: str
     localityMap: dict[str, Any] | None
     connectionName: str
     reportPath: str | None

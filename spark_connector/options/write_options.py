@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rabbit_chx.routing import KeyMap
+    from spark_connector.options.option_table import OptionValues
 
 __all__ = ["MAX_HEADERS_BYTES", "WriteOptions"]
 
@@ -44,7 +45,8 @@ class WriteOptions:
         skip_unroutable: whether ``onUnroutable`` is skip.
         keep_order: whether ``ordering`` is per-key.
         headers: the headers of ``headersConst``.
-        ring: predicts the queue of a row, for counting only; None to count no queues.
+        ring: predicts the queue of a row, for counting, and for `client_routing`; None to count no queues.
+        client_routing: whether ``routing`` is client.
         locality: host and port by queue.
     """
 
@@ -73,6 +75,8 @@ class WriteOptions:
     preflight: bool
     on_speculation: str
     ring: KeyMap | None
+    ring_via: str | None
+    client_routing: bool
     locality: Mapping[str, tuple[str, int]]
     connection_name: str
     report_path: str | None
@@ -96,6 +100,7 @@ class WriteOptions:
         if not values["confirmTimeout"]:
             raise InputError("option 'confirmTimeout' is 0: give more than 0 seconds")
         ring = _ring(values["ring"])
+        _check_routing(values)
         return cls(
             brokers=brokers,
             exchange=values["exchange"] or "",
@@ -122,6 +127,8 @@ class WriteOptions:
             preflight=values["preflight"],
             on_speculation=values["onSpeculation"],
             ring=ring,
+            ring_via=values["ringVia"],
+            client_routing=values["routing"] == "client",
             locality=_locality(values["localityMap"], ring),
             connection_name=_name_pattern(values["connectionName"]),
             report_path=_report_path(values["reportPath"]),
@@ -189,6 +196,18 @@ def _ring(text: str | None) -> KeyMap | None:
             "option 'ring' has no buckets, or its slots no queue, so it predicts nothing: bind queues first, or leave it out"
         )
     return ring
+
+
+def _check_routing(values: OptionValues) -> None:
+    if values["ring"] is not None and values["ringVia"] is not None:
+        raise InputError("options 'ring' and 'ringVia' are both given: give one of them")
+    if values["ringVia"] is not None and values["exchange"] is None:
+        raise InputError("option 'ringVia' needs the option 'exchange', which says whose ring is read")
+    if values["routing"] == "client" and values["allowExchangeColumn"]:
+        raise InputError(
+            "options 'routing' and 'allowExchangeColumn' contradict each other: routing=client goes past all exchanges; "
+            "leave one of them out"
+        )
 
 
 def _locality(given: Mapping[str, Any] | None, ring: KeyMap | None) -> dict[str, tuple[str, int]]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rabbit_chx.routing import SlotTable, ring_beneath, share_between
+from rabbit_chx.errors import InputError
+from rabbit_chx.publishing.client_routing import changed_ring
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable, ring_beneath, share_between
 from spark_connector.placing.prediction import as_ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from typing import Self
 
     from rabbit_chx.routing import KeyMap
 
 __all__ = ["GivenRing", "WatchedRing"]
 
-#: A ring or a table of slots, its JSON, or a function that reads it.
-GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap]"
+#: A ring or a table of slots, its JSON, or a function that reads it. A function may return the exchange as well.
+GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap | ConsistentHashExchange]"
 
 
 class WatchedRing:
@@ -28,17 +31,44 @@ class WatchedRing:
         ring: the ring or the table as it was read last; None if none was given.
 
     Raises:
-        InputError: the argument is not a ring, or the ring has no buckets.
+        InputError: the argument is not a ring, the ring has no buckets, or the exchange does not hash the routing key.
     """
 
     def __init__(self, given: GivenRing | None) -> None:
         self._read = given if callable(given) else None
-        self.ring = None if given is None else as_ring(given() if callable(given) else given)
+        self.ring = None if given is None else _ring_of(given() if callable(given) else given)
+
+    @classmethod
+    def since(cls, ring: KeyMap | None, read: Callable[[], Any]) -> Self:
+        """Return a ring that was read before, perhaps in another process.
+
+        Args:
+            ring: the ring as it was read.
+            read: reads it again.
+        """
+        watched = cls(ring)
+        watched._read = read
+        return watched
+
+    @property
+    def can_be_read(self) -> bool:
+        """Whether there is a function that reads the ring."""
+        return self._read is not None
 
     @property
     def may_change_unseen(self) -> bool:
         """Whether keys may change queue while all connections live: slots change hands so."""
         return isinstance(self.ring, SlotTable)
+
+    def read_again(self) -> KeyMap:
+        """Take the ring as it is now, and return it. There is a function that reads it.
+
+        Raises:
+            RabbitChxError: it cannot be read, or predicts nothing.
+        """
+        assert self._read is not None  # noqa: S101  # `can_be_read`
+        self.ring = now = _ring_of(self._read())
+        return now
 
     def look_again(self, *, say_same: bool = True) -> str | None:
         """Read the ring again, and return a note on whether it changed.
@@ -52,19 +82,49 @@ class WatchedRing:
         if self._read is None or before is None:
             return None
         try:
-            self.ring = as_ring(self._read())
+            now = self.read_again()
         except Exception as cause:  # noqa: BLE001  # the messages are out: this must not fail the write
             return f"the ring could not be read again, so it may have changed: {cause}"
-        moved = share_between(before, self.ring)
-        if _same(before, self.ring):
+        if _same(before, now):
             return "the ring is the same as before" if say_same else None
         what = "the slots or the ring have" if self.may_change_unseen else "the ring has"
         return (
-            f"{what} changed, and {moved:.1%} of all keys changed queue during the write: rows by predicted "
+            f"{what} changed, and {share_between(before, now):.1%} of all keys changed queue during the write: rows by predicted "
             "queue are wrong"
         )
 
+    def change(self, rows: Mapping[str, int]) -> str | None:
+        """Read the ring again, and return why rows that were routed by it may be in the wrong queue; None if none is.
 
-def _same(before: KeyMap, now: KeyMap) -> bool:
+        Args:
+            rows: how many rows went to each queue.
+        """
+        before = self.ring
+        try:
+            now = self.read_again()
+        except Exception as cause:  # noqa: BLE001  # whatever it is, nobody knows whether the rows are right
+            return (
+                "the ring could not be read again, so rows may have gone to a queue that has their keys no more: "
+                f"{cause}"
+            )
+        if _same(before, now):
+            return None
+        if isinstance(before, HashRing) and isinstance(now, HashRing):
+            return changed_ring(before, now, rows)
+        return "the exchange has slots now, and rows may have gone to a queue that has their keys no more"
+
+
+def _ring_of(given: KeyMap | ConsistentHashExchange | str) -> KeyMap:
+    if isinstance(given, ConsistentHashExchange):
+        if given.hashed_on.kind != "routing-key":
+            raise InputError(
+                f"exchange {given.name!r} hashes {given.hashed_on}, and what is predicted here is by routing key: leave the "
+                "ring out, and let the exchange route"
+            )
+        given = given.ring if given.slots is None else given.slots
+    return as_ring(given)
+
+
+def _same(before: Any, now: Any) -> bool:  # noqa: ANN401  # rings or tables of slots
     owners = [one.owners if isinstance(one, SlotTable) else None for one in (before, now)]
     return ring_beneath(before).buckets == ring_beneath(now).buckets and owners[0] == owners[1]

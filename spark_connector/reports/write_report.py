@@ -14,6 +14,7 @@ from spark_connector.reports.text_table import text_table_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rabbit_chx.routing import KeyMap
     from spark_connector.reports.task_report import RowSample, TaskReport
 
 __all__ = ["WriteReport"]
@@ -49,6 +50,7 @@ class WriteReport(PublishedCounts):
         failed: whether the write failed. The counts are then those of the finished tasks, and rows of the
             other tasks may be in the queues as well.
         unfinished: number of tasks that did not finish; None if Spark does not say how many there are.
+        changed_ring: the ring by which rows were routed in the client and the ring after the write, if they differ; else None.
         publish_report: the sums over the tasks.
     """
 
@@ -61,6 +63,7 @@ class WriteReport(PublishedCounts):
     notes: tuple[str, ...] = ()
     failed: bool = False
     unfinished: int | None = 0
+    changed_ring: tuple[KeyMap, KeyMap] | None = None
     publish_report: PublishReport = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -98,7 +101,15 @@ class WriteReport(PublishedCounts):
         if not write_id:
             write_id = next((task.write_id for task in ordered if task.write_id), "")
         return cls(
-            exchange, ordered, ring_provenance, write_id, batch_id, seconds, tuple(notes), failed, unfinished
+            exchange,
+            ordered,
+            ring_provenance,
+            write_id,
+            batch_id,
+            seconds,
+            tuple(notes),
+            failed,
+            unfinished,
         )
 
     @property
@@ -143,6 +154,8 @@ class WriteReport(PublishedCounts):
                         "notes",
                     )
                 },
+                "changed_ring": self.changed_ring
+                and [json.loads(one.to_json()) for one in self.changed_ring],
                 "samples": [asdict(sample) for sample in self.samples],
                 "tasks": [task.to_dict() for task in self.tasks],
             },

@@ -62,7 +62,7 @@ def check_broker(
             _log.warning("%s", cause)
             problem = cause
         else:
-            notes = _notes(options.exchange, alternate_exchange=facts.alternate_exchange)
+            notes = _notes(options, alternate_exchange=facts.alternate_exchange)
             if answer is not None:
                 answer.keep(notes)
             return notes
@@ -71,11 +71,15 @@ def check_broker(
     raise problem
 
 
-def _notes(exchange: str, *, alternate_exchange: bool) -> tuple[str, ...]:
+def _notes(options: WriteOptions, *, alternate_exchange: bool) -> tuple[str, ...]:
     if not alternate_exchange:
         return ()
+    if options.client_routing:
+        return (
+            f"exchange {options.exchange!r} has an alternate exchange, and routing=client goes past both",
+        )
     return (
-        f"exchange {exchange!r} has an alternate exchange: what no queue takes goes there, and counts as confirmed",
+        f"exchange {options.exchange!r} has an alternate exchange: what no queue takes goes there, and counts as confirmed",
     )
 
 

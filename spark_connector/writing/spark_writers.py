@@ -34,13 +34,14 @@ __all__ = ["BatchWriter", "StreamArrowWriter", "StreamRowWriter", "stream_writer
 class _TaskDone(WriterCommitMessage):
     """What a task tells the driver: its report, and what the planner knew.
 
-    Spark commits a micro-batch with a plan that it makes again, which does not know the start and the notes.
+    Spark commits a micro-batch with a plan that it makes again, which does not know the start, the notes and the ring.
     """
 
     def __init__(self, report: TaskReport, plan: WritePlan) -> None:
         self.report = report
         self.started = plan.started
         self.notes = plan.notes
+        self.ring = plan.options.ring if plan.options.ring_via else None  # else the options have it
 
 
 class _SparkWriter:
@@ -59,11 +60,17 @@ class _SparkWriter:
 
     def _abort(self, messages: list[WriterCommitMessage | None], batch_id: int | None = None) -> None:
         plan, done = self._planned(messages)
+        if plan.options.client_routing and len(done) == len(messages):
+            return  # the commit has failed, and has saved the report that says why
         plan.abort(done, len(messages), batch_id)
 
     def _planned(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
         done = [message for message in messages if isinstance(message, _TaskDone)]
-        plan = replace(self._plan, started=done[0].started, notes=done[0].notes) if done else self._plan
+        plan = self._plan
+        if done:
+            first = done[0]
+            options = replace(plan.options, ring=first.ring or plan.options.ring)
+            plan = replace(plan, options=options, started=first.started, notes=first.notes)
         return plan, [message.report for message in done]
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:

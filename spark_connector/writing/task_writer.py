@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Publisher, PublishReport
 from rabbit_chx.publishing.publish_report import NACK
+from rabbit_chx.routing import ring_beneath
 from spark_connector.placing.key_sample import KeySample, KeySampler
 from spark_connector.placing.prediction import rows_by_queue
 from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.routing import KeyMap
+    from rabbit_chx.publishing import Returned
+    from spark_connector.options.write_options import WriteOptions
     from spark_connector.writing.messages import Messages
     from spark_connector.writing.task import Task
     from spark_connector.writing.write_plan import WritePlan
@@ -88,7 +90,7 @@ class TaskWriter:
                 self._check(begun_before=earlier)
                 return self._publish(batches)
         except PublishError as cause:
-            where += _refusing_queue(cause.report, self._options.ring)
+            where += _refusing_queue(cause.report, self._options)
             error: RabbitChxError = PublishError(f"{where}: {cause}", cause.report)
         except Exception as cause:  # noqa: BLE001  # it is raised below
             bare = without_traceback(cause)
@@ -155,6 +157,8 @@ class TaskWriter:
         return Publisher(
             self._addresses(),
             options.exchange,
+            routing="client" if options.client_routing else "exchange",
+            ring=ring_beneath(options.ring) if options.client_routing and options.ring else None,
             max_in_flight=options.max_in_flight,
             max_in_flight_bytes=options.max_in_flight_bytes,
             mandatory=options.mandatory,
@@ -220,10 +224,7 @@ class TaskWriter:
 
     def _report(self, report: PublishReport) -> TaskReport:
         task = self._task
-        returned = (
-            RowSample(task.partition, None, f"{sample.code} {sample.text}", hash_of_key(sample.key.encode()))
-            for sample in report.samples
-        )
+        returned = (_returned(task.partition, sample, self._options) for sample in report.samples)
         return TaskReport(
             task.partition,
             task.attempt,
@@ -240,9 +241,18 @@ class TaskWriter:
         )
 
 
-def _refusing_queue(report: PublishReport, ring: KeyMap | None) -> str:
+def _returned(partition: int, sample: Returned, options: WriteOptions) -> RowSample:
+    reason = f"{sample.code} {sample.text}"
+    if options.client_routing:  # the routing key is the queue's name, and no secret
+        return RowSample(partition, None, f"{reason}: no queue {sample.key!r}", None)
+    return RowSample(partition, None, reason, hash_of_key(sample.key.encode()))
+
+
+def _refusing_queue(report: PublishReport, options: WriteOptions) -> str:
     """Name the queue that refuses, by the ring: the broker does not say."""
     refused = next((sample for sample in report.samples if sample.code == NACK), None)
-    if refused is None or ring is None:
+    if refused is None or options.ring is None:
         return ""
-    return f" (queue {ring.destination_for(refused.key)!r} by the ring)"
+    # The client's own routing has made the queue's name the routing key.
+    queue = refused.key if options.client_routing else options.ring.destination_for(refused.key)
+    return f" (queue {queue!r} by the ring)"

@@ -6,11 +6,16 @@ import logging
 import sys
 import time
 import uuid
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.publishing import PublishReport
+from rabbit_chx.publishing.client_routing import ClientRouting
 from spark_connector.options.write_options import WriteOptions
+from spark_connector.placing.ring_reading import RingReading
+from spark_connector.placing.watched_ring import WatchedRing
 from spark_connector.reports.notes import notes_on
 from spark_connector.reports.report_file import check_report_path, save_report
 from spark_connector.reports.write_report import WriteReport
@@ -25,7 +30,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from spark_connector.placing.watched_ring import WatchedRing
+    from rabbit_chx.routing import KeyMap
     from spark_connector.reports.task_report import TaskReport
 
 __all__ = ["WritePlan"]
@@ -68,6 +73,7 @@ class WritePlan:
         streaming: bool = False,
         speculation: bool | None = None,
         answer: PreflightAnswer | None = None,
+        ring: WatchedRing | None = None,
     ) -> WritePlan:
         """Return a plan after everything is checked that can be checked before the first task.
 
@@ -78,6 +84,7 @@ class WritePlan:
             streaming: whether the write is that of a stream.
             speculation: whether ``spark.speculation`` is on; None if only the tasks know.
             answer: the remembered answer of the broker, if the caller keeps it for a streaming query.
+            ring: the ring that the caller has given and reads again after the write, if it does.
 
         Raises:
             InputError: an option or a column cannot be used.
@@ -93,6 +100,7 @@ class WritePlan:
                 streaming=streaming,
                 speculation=speculation,
                 answer=answer,
+                ring=ring,
             )
         except Exception as cause:  # noqa: BLE001  # it is raised below
             error = without_traceback(cause, show_text=isinstance(cause, ImportError))
@@ -109,6 +117,7 @@ class WritePlan:
         streaming: bool,
         speculation: bool | None,
         answer: PreflightAnswer | None,
+        ring: WatchedRing | None,
     ) -> WritePlan:
         if overwrite:
             mode = "outputMode('complete')" if streaming else "mode('overwrite')"
@@ -132,6 +141,7 @@ class WritePlan:
             if streaming and answer is None:
                 answer = PreflightAnswer.of_query(parsed, options)
             notes += check_broker(parsed, patient=streaming, answer=answer)
+            parsed = _with_ring(parsed, ring)
             for note in notes:
                 _log.warning("%s", note)
         write_id = None if streaming else uuid.uuid4().hex
@@ -142,14 +152,22 @@ class WritePlan:
     ) -> WriteReport:
         """Return, log and save the report of a write whose tasks are all done.
 
-        Runs on the driver's machine, and never raises: the messages are out.
+        Runs on the driver's machine. The messages are out.
 
         Args:
             tasks: the reports of the tasks.
             batch_id: number of the micro-batch; None outside a stream.
-            ring: the ring to read again if connections were lost, or if it has slots and this is no stream.
+            ring: the ring to read again if connections were lost, or if it has slots and this is no stream; None for
+                that of ``ringVia``.
+
+        Raises:
+            PublishError: rows were routed by the ring, and it has changed.
         """
         done = tuple(tasks)
+        if reading := RingReading.of(self.options):
+            ring = WatchedRing.since(self.options.ring, reading)
+        if ring is not None and self.options.client_routing:
+            self._compare(done, batch_id, ring)
         lost = any(task.reconnects for task in done)
         ring_now = None
         if ring is not None and (lost or (batch_id is None and ring.may_change_unseen)):
@@ -162,12 +180,34 @@ class WritePlan:
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
 
+    def _compare(self, done: tuple[TaskReport, ...], batch_id: int | None, ring: WatchedRing) -> None:
+        """Check that the ring is as it was before the write.
+
+        Raises:
+            PublishError: it is not.
+        """
+        rows: Counter[str] = Counter()
+        for task in done:
+            rows.update(task.predicted)
+        before = ring.ring
+        change = ring.change(rows)
+        if change is None:
+            return
+        now = ring.ring
+        report = sum((task.publish_report for task in done), PublishReport())
+        exchange = self.options.exchange
+        error = PublishError(f"exchange {exchange!r}: {change}; {report}", report, exchange=exchange)
+        changed = (before, now) if before is not None and now is not None else None
+        self.abort(done, len(done), batch_id, error, changed)
+        raise error
+
     def abort(
         self,
         tasks: Iterable[TaskReport],
         expected: int | None = None,
         batch_id: int | None = None,
         cause: Exception | None = None,
+        changed_ring: tuple[KeyMap, KeyMap] | None = None,
     ) -> WriteReport:
         """Return, log and save the report of a write that failed.
 
@@ -179,18 +219,20 @@ class WritePlan:
             expected: number of tasks of the write; None if Spark does not say.
             batch_id: number of the micro-batch; None outside a stream.
             cause: why the write failed, if it is known.
+            changed_ring: the rings before and after the write, if that is why.
         """
         done = tuple(tasks)
         unfinished = None if expected is None else expected - len(done)
         notes = () if cause is None else (f"the write failed: {cause}",)
-        report = self._report(done, batch_id, notes, failed=True, unfinished=unfinished)
+        report = replace(
+            self._report(done, batch_id, notes, failed=True, unfinished=unfinished), changed_ring=changed_ring
+        )
         _log.warning(
-            "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there; "
-            "rows of %s may be in the queues as well",
+            "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there%s",
             self.options.exchange,
             report.confirmed,
             len(done),
-            "the other tasks" if unfinished is None else f"{unfinished} other tasks",
+            "" if unfinished == 0 else f"; rows of {_others(unfinished)} may be in the queues as well",
         )
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
@@ -216,3 +258,26 @@ class WritePlan:
             failed=failed,
             unfinished=unfinished,
         )
+
+
+def _others(unfinished: int | None) -> str:
+    return "the other tasks" if unfinished is None else f"{unfinished} other tasks"
+
+
+def _with_ring(options: WriteOptions, given: WatchedRing | None) -> WriteOptions:
+    """Return the options with the ring that ``ringVia`` reads.
+
+    Raises:
+        RabbitChxError: it cannot be read, or rows cannot be routed by the ring.
+    """
+    reading = RingReading.of(options)
+    if reading is not None:
+        options = replace(options, ring=WatchedRing(reading).ring)
+    elif options.client_routing and not (given is not None and given.can_be_read):
+        raise InputError(
+            "option 'routing' is 'client', and nothing reads the ring before and after the write: give ringVia, such as "
+            "'docker exec NAME', or for publish and batch_publisher a function: ring=lambda: broker.ring(exchange)"
+        )
+    if options.client_routing:
+        ClientRouting(options.exchange, options.ring)
+    return options
