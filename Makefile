@@ -128,6 +128,7 @@ bench: java $(STAMP) ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/group_rate.py
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/spark_write.py
+	$(BIN)/python bench/client_routing.py
 	$(BIN)/python bench/spark_sizes.py
 	$(BIN)/python bench/spark_memory.py
 	$(BIN)/python bench/spark_ids.py

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_EXCHANGE", "ClientRing", "ClientRouting", "changed_ring", "check_for_copies"]
 
-#: What a publisher takes as a ring: the ring itself, or the exchange as `Broker.exchange` returns it.
-ClientRing: TypeAlias = HashRing | ConsistentHashExchange
+#: What a publisher takes as a ring: what `Broker.ring` returns, and what `Broker.exchange` does. The latter says what is hashed.
+ClientRing: TypeAlias = HashRing | ConsistentHashExchange | ModulusHashExchange
 
 #: It takes each message to the queue of the name that is its routing key. rabbitmq-server v4.3.6, rabbit_exchange.erl, route/3.
 DEFAULT_EXCHANGE = b""

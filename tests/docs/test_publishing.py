@@ -12,6 +12,8 @@ from exchange_types import CHX
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
+    from rabbit_chx.testing import RunningBroker
+
 pytestmark = pytest.mark.broker
 
 PAGE = "docs/publishing.md"
@@ -19,7 +21,7 @@ URL = "amqp://guest:guest@localhost"
 
 
 def test_the_blocks_run_and_print_what_the_page_says(
-    channel: BlockingChannel, vhost_url: str, capsys: pytest.CaptureFixture[str]
+    channel: BlockingChannel, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     channel.exchange_declare("orders", CHX)
     channel.queue_bind("q1", "orders", "1")
@@ -34,4 +36,10 @@ def test_the_blocks_run_and_print_what_the_page_says(
         channel.queue_purge("q1")
 
     nowhere = "amqp://guest:guest@127.0.0.1:1"
-    run_blocks(PAGE, {f"{URL}:5671": nowhere, f'{URL}"': f'{vhost_url}"'}, after=check)
+    assert vhost.ring_via is not None, "the page reads a ring: set RABBIT_CHX_TEST_RING_VIA"
+    words = {
+        f"{URL}:5671": nowhere,
+        f'{URL}"': f'{vhost.url}"',
+        "docker exec rabbitmq": " ".join(vhost.ring_via),
+    }
+    run_blocks(PAGE, words, after=check)

@@ -33,6 +33,8 @@ def test_every_option_has_a_line() -> None:
 def test_the_snippets_run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> None:
     assert spark is not None  # the page's own getOrCreate takes it
     words = {"amqp://guest:guest@localhost": vhost.url}
+    assert vhost.ring_via is not None, "the page reads a ring: set RABBIT_CHX_TEST_RING_VIA"
+    words |= {"docker exec rabbitmq": " ".join(vhost.ring_via)}
     words |= {f'"{name}"': repr(str(tmp_path / name)) for name in ("reports", "checkpoint")}
     names: dict[str, Any] = {}
     with Broker(vhost.url) as broker:

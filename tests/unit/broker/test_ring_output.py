@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ring_terms import HOSTILE, term
 
 from rabbit_chx.broker import SavedRing, eval_expression
+from rabbit_chx.broker.ring_output import read_eval_of_exchange
 from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
@@ -32,6 +33,27 @@ def diagnostics_json(buckets: dict[str, object], exchange: str = "x") -> str:
 
 def banner(exchange: str, vhost: str) -> str:
     return f"Inspecting consistent hashing ring state for exchange {exchange} in virtual host '{vhost}'...\n"
+
+
+def test_the_exchange_has_its_ring_and_what_it_hashes() -> None:
+    def said(arguments: str) -> str:
+        return f"{{exchange,[{arguments}],\n {term((0, 'queue', 'a'), (1, 'queue', 'b')).strip()}}}\n"
+
+    def digits(text: str) -> int:
+        return int.from_bytes(b"\1" + text.encode())
+
+    header = f"{{{digits('hash-header')},{digits('tenant')}}}"
+    assert read_eval_of_exchange(said(""), "/", "x") == (("a", "b"), {})
+    buckets, arguments = read_eval_of_exchange(said(header), "/", "x")
+    assert (buckets, buckets.next_bucket, arguments) == (("a", "b"), 2, {"hash-header": "tenant"})
+    assert read_eval_of_exchange(said(f"{header},{header}"), "/", "x")[1] == {"hash-header": "tenant"}
+    with pytest.raises(NotFoundError, match="there is no x-consistent-hash exchange 'x'"):
+        read_eval_of_exchange("{error,not_found}\n", "/", "x")
+    with pytest.raises(RingSourceError, match="this is the ring of exchange 'x' in vhost '/', not of 'y'"):
+        read_eval_of_exchange(said(""), "/", "y")
+    for text in ("", "{exchange,[],", "{exchange,[{1}],{ring,[]}}", "{exchange,[],{other,[]}}"):
+        with pytest.raises(RingSourceError, match="this is not what the eval expression prints"):
+            read_eval_of_exchange(text, "/", "x")
 
 
 def test_buckets_are_sorted_as_numbers() -> None:

@@ -129,6 +129,16 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
         ({"localityMap": '{"q1": "a:1"}'}, "option 'localityMap' needs the option 'ring'"),
         ({"localityMap": '{"q1": "a"}', "ring": RING.to_json()}, "'q1' is at 'a': give 'host:port'"),
         ({"ring": "{}"}, "option 'ring': this JSON is no ring"),
+        ({"ring": RING.to_json(), "ringVia": "env"}, "options 'ring' and 'ringVia' are both given"),
+        (
+            {"exchange": "", "allowExchangeColumn": "true", "ringVia": "env"},
+            "option 'ringVia' needs the option 'exchange', which says whose ring is read",
+        ),
+        ({"routing": "queue"}, "option 'routing' is 'queue': give 'exchange' or 'client'"),
+        (
+            {"routing": "client", "ringVia": "env", "allowExchangeColumn": "true"},
+            "options 'routing' and 'allowExchangeColumn' contradict each other",
+        ),
         (
             {"ring": "amqp://a:c4nary@h"},
             "option 'ring' is a text with an '@', which is not shown: it is not a JSON",

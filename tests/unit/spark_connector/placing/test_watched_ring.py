@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.types import StringType, StructType
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, RingSourceError
 from rabbit_chx.publishing import PublishReport
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing
 from spark_connector.reports.task_report import TaskReport
@@ -63,3 +63,29 @@ def test_it_is_read_again_where_connections_were_lost(reconnects: int) -> None:
         ["connections were lost and opened again (2)"] if reconnects else []
     )
     assert all("the ring has changed" in note for note in report.notes)
+
+
+def test_a_change_says_which_rows_may_be_in_the_wrong_queue() -> None:
+    rings = iter([AFTER, AFTER])
+    watched = WatchedRing.since(BEFORE, lambda: next(rings))
+    queue = BEFORE.destinations[0]
+    change = str(watched.change({str(queue): 12}))
+    assert "the ring has changed during the write, and 100.0% of all keys have another queue now" in change
+    assert f"and 12 rows went to {queue}" in change
+    assert watched.change({}) is None
+
+
+def test_a_ring_that_cannot_be_read_again_is_a_change() -> None:
+    def read() -> HashRing:
+        raise RingSourceError("no such container")
+
+    assert WatchedRing.since(BEFORE, read).change({}) == (
+        "the ring could not be read again, so rows may have gone to a queue that has their keys no more: no such container"
+    )
+
+
+def test_an_exchange_serves_as_its_ring_if_it_hashes_the_routing_key() -> None:
+    assert WatchedRing(lambda: ConsistentHashExchange("x", BEFORE)).ring == BEFORE
+    by_header = ConsistentHashExchange("x", BEFORE, arguments={"hash-header": "tenant"})
+    with pytest.raises(InputError, match=r"exchange 'x' hashes .*tenant.*predicted here is by routing key"):
+        WatchedRing(lambda: by_header)

@@ -74,6 +74,7 @@ JSON = """{
   "notes": [
     "of all"
   ],
+  "changed_ring": null,
   "samples": [
     {
       "partition": 3,

@@ -1,0 +1,108 @@
+"""Rows that the client routes, on a real broker: in the queues that the exchange would have chosen, and what a change does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from both_publishers import BOTH, AnyPublisher
+from declared import with_login
+from quick_rings import quick_prefix
+
+from rabbit_chx.broker import Broker
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import AccessRefusedError, PublishError
+from rabbit_chx.publishing import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pika.adapters.blocking_connection import BlockingChannel
+    from publishing_support import Consumed
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+KEYS = [f"key {i}" for i in range(3_000)]
+
+
+@pytest.fixture(params=BOTH, ids=["Publisher", "AsyncPublisher"])
+def publisher_of(request: pytest.FixtureRequest) -> AnyPublisher:
+    """Which of the two."""
+    kind: AnyPublisher = request.param
+    return kind
+
+
+@pytest.fixture
+def reader(vhost: RunningBroker, channel: BlockingChannel) -> Iterator[Broker]:
+    """Reads the ring of `x`, and what it hashes."""
+    assert channel.is_open
+    with Broker(vhost.url, vhost.management_url, ring_source=quick_prefix(vhost)) as broker:
+        yield broker
+
+
+def test_each_row_is_where_the_exchange_would_have_put_it(
+    publisher_of: AnyPublisher, vhost_url: str, reader: Broker, consumed: Consumed
+) -> None:
+    with publisher_of(vhost_url, "x") as publisher:
+        publisher.publish_many(KEYS, KEYS)
+    by_exchange = {message.body: message.queue for message in consumed()}
+    with publisher_of(vhost_url, "x", routing="client", ring=lambda: reader.exchange("x")) as publisher:
+        assert publisher.publish_many(KEYS, KEYS).complete
+    messages = consumed()
+    assert {message.body: message.queue for message in messages} == by_exchange
+    assert len(messages) == len(KEYS)
+    assert all(message.key == message.queue for message in messages)
+
+
+def test_a_binding_that_comes_during_the_write_fails_it(
+    publisher_of: AnyPublisher, vhost_url: str, reader: Broker, channel: BlockingChannel
+) -> None:
+    channel.queue_declare("q4", durable=True)
+    before = reader.ring("x")
+    with publisher_of(vhost_url, "x", routing="client", ring=lambda: reader.ring("x")) as publisher:
+        publisher.send(KEYS, KEYS)
+        channel.queue_bind("q4", "x", "6")
+        with pytest.raises(PublishError, match="the ring has changed during the write") as caught:
+            publisher.flush()
+    assert f"{before.share_moved(reader.ring('x')):.1%} of all keys" in str(caught.value)
+    assert caught.value.report.confirmed == len(KEYS)
+
+
+def test_a_queue_that_is_gone_returns_its_rows(
+    publisher_of: AnyPublisher, vhost_url: str, reader: Broker, channel: BlockingChannel
+) -> None:
+    ring = reader.ring("x")
+    channel.queue_delete("q2")
+    with (
+        publisher_of(vhost_url, "x", routing="client", ring=ring) as publisher,
+        pytest.raises(PublishError, match="NO_ROUTE") as caught,
+    ):
+        publisher.publish_many(KEYS, KEYS)
+    assert caught.value.report.returned == ring.counts(KEYS)["q2"]
+    assert {sample.key for sample in caught.value.report.samples} == {"q2"}
+
+
+def test_the_user_needs_write_on_the_default_exchange(
+    vhost: RunningBroker, reader: Broker, channel: BlockingChannel
+) -> None:
+    assert vhost.management_url is not None
+    assert channel.is_open
+    management = Management(vhost.management_url)
+    name = vhost.url.rpartition("/")[2]
+    ring = reader.ring("x")
+    management.request("PUT", "users", name, body={"password": "pw", "tags": ""})
+    try:
+        for write, allowed in ((r"^amq\.default$", True), ("^x$", False)):
+            rights = {"configure": "^$", "write": write, "read": "^$"}
+            management.request("PUT", "permissions", name, name, body=rights)
+            with Publisher(with_login(vhost.url, name, "pw"), "x", routing="client", ring=ring) as publisher:
+                if allowed:
+                    assert publisher.publish_many(KEYS, KEYS).complete
+                else:
+                    with pytest.raises(PublishError, match=r"amq\.default") as caught:
+                        publisher.publish_many(KEYS, KEYS)
+                    assert isinstance(caught.value.__cause__, AccessRefusedError)
+    finally:
+        management.request("DELETE", "users", name)

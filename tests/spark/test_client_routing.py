@@ -1,0 +1,147 @@
+"""`routing=client`: a real Spark writes straight to the queues, and a ring that changes fails the write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from quick_rings import quick_prefix
+
+from rabbit_chx.broker import Broker
+from rabbit_chx.errors import PublishError
+from rabbit_chx.routing import HashRing
+from spark_connector import batch_publisher, publish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+    from pika.adapters.blocking_connection import BlockingChannel
+    from publishing_support import Consumed
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
+
+ROWS = 2_000
+
+
+@pytest.fixture
+def options(vhost: RunningBroker, channel: BlockingChannel, tmp_path: Path) -> dict[str, str]:
+    """Of a write that the client routes, to the exchange `x`."""
+    assert channel.is_open
+    return {
+        "url": vhost.url,
+        "exchange": "x",
+        "routing": "client",
+        "ringVia": " ".join(quick_prefix(vhost)),
+        "reportPath": str(tmp_path / "reports"),
+    }
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    """Rows in two partitions."""
+    return spark.range(0, ROWS, 1, 2).selectExpr("concat('key ', id % 97) AS key", "string(id) AS value")
+
+
+def binding_when(marker: str, url: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A step before the write, by which a task binds another queue as soon as it has rows: once."""
+
+    def step(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        from contextlib import suppress
+
+        import pika
+
+        for batch in batches:
+            with suppress(FileExistsError):
+                os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+                with pika.BlockingConnection(pika.URLParameters(url)) as connection:
+                    connection.channel().queue_bind("late", "x", "3")
+            yield batch
+
+    return step
+
+
+def where(consumed: Consumed) -> dict[bytes, str]:
+    return {message.body: message.queue for message in consumed()}
+
+
+def test_rows_are_where_the_exchange_would_have_put_them(
+    rows: DataFrame, options: dict[str, str], vhost: RunningBroker, consumed: Consumed, tmp_path: Path
+) -> None:
+    Path(options["reportPath"]).mkdir()
+    path = tmp_path / "reports" / "batch.json"
+    exchange_routes = {name: options[name] for name in ("url", "exchange")}
+    rows.write.format("rabbitmq").options(**exchange_routes).mode("append").save()
+    expected = where(consumed)
+    rows.write.format("rabbitmq").options(**{**options, "reportPath": str(path)}).mode("append").save()
+    assert where(consumed) == expected
+    report = json.loads(path.read_text())
+    assert (report["confirmed"], report["ring_provenance"], report["changed_ring"]) == (ROWS, "read", None)
+    with Broker(vhost.url, ring_source=quick_prefix(vhost)) as broker:
+        direct = {name: value for name, value in options.items() if name not in ("ringVia", "reportPath")}
+        publish(rows, direct, ring=lambda: broker.ring("x"))
+    assert where(consumed) == expected
+
+
+def test_a_binding_that_comes_during_a_batch_fails_it(
+    rows: DataFrame, options: dict[str, str], channel: BlockingChannel, tmp_path: Path
+) -> None:
+    channel.queue_declare("late", durable=True)
+    vhost_url = options["url"]
+    path = tmp_path / "report.json"
+    changed = rows.mapInArrow(binding_when(str(tmp_path / "bound"), vhost_url), rows.schema)
+    writer = changed.write.format("rabbitmq").options(**{**options, "reportPath": str(path)})
+    with pytest.raises(PySparkException, match="the ring has changed during the write"):
+        writer.mode("append").save()
+    report = json.loads(path.read_text())
+    assert (report["failed"], report["confirmed"]) == (True, ROWS)
+    before, after = (HashRing.from_json(json.dumps(one)) for one in report["changed_ring"])
+    assert (len(before.buckets), len(after.buckets)) == (6, 9)
+
+
+def test_each_batch_of_a_stream_is_compared(
+    rows: DataFrame, options: dict[str, str], channel: BlockingChannel, tmp_path: Path
+) -> None:
+    channel.queue_declare("late", durable=True)
+    spark, vhost_url = rows.sparkSession, options["url"]
+    source = str(tmp_path / "in")
+    rows.write.parquet(source)
+    marker = tmp_path / "bound"
+    stream = (
+        spark.readStream.schema(rows.schema)
+        .parquet(source)
+        .mapInArrow(binding_when(str(marker), vhost_url), rows.schema)
+        .writeStream.format("rabbitmq")
+        .options(**options)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+    )
+    with pytest.raises(PySparkException, match="the ring has changed during the write"):
+        stream.start().awaitTermination(120)
+    first = json.loads((tmp_path / "reports" / "batch-0.json").read_text())
+    assert (first["failed"], first["confirmed"]) == (True, ROWS)
+    assert stream.start().awaitTermination(120), "the repeated batch does not end"  # by the ring as it is now
+    again = json.loads((tmp_path / "reports" / "batch-0.json").read_text())
+    assert (again["failed"], again["confirmed"], again["changed_ring"]) == (False, ROWS, None)
+
+
+def test_foreach_batch_reads_the_ring_before_and_after_each_batch(
+    rows: DataFrame, options: dict[str, str]
+) -> None:
+    old, new = HashRing.from_buckets(["q1", "q2"]), HashRing.from_buckets(["q1", "q2", "q3"])
+    read = iter([old, old, old, new, old])
+    reports: list[Any] = []
+    direct = {name: value for name, value in options.items() if name not in ("ringVia", "reportPath")}
+    write = batch_publisher(direct, ring=lambda: next(read), on_report=reports.append)
+    write(rows, 0)
+    with pytest.raises(PublishError, match="belong to q2 now"):
+        write(rows, 1)
+    assert [report.batch_id for report in reports] == [0]
+    assert next(read, None) is None
