@@ -37,9 +37,9 @@ class Publisher(PublisherBase):
         routing: ``"exchange"``, or ``"client"`` to send each message straight to the queue that the ring names, through the
             default exchange: several times as fast, and without the exchange's alternate exchange and permissions. The
             consumer then sees the queue's name as the routing key. docs/publishing.md says what else changes.
-        ring: with ``routing="client"`` the exchange's ring as it was read from the broker, or a function that reads it, such as
-            ``lambda: broker.ring("orders")``; that of an `AsyncBroker` for an `AsyncPublisher`. A function is called again by
-            each flush, and a ring that differs is an error.
+        ring: with ``routing="client"`` the exchange's ring as it was read from the broker, or a function that reads it, with
+            `Broker.ring` or `Broker.exchange`; for an `AsyncPublisher` it may be async. A function is called again by each
+            flush, and a ring that differs is an error.
         max_in_flight: the window: messages that are sent and not yet answered. 1,000 is enough near the broker; over a
             network use messages per second times seconds of a round trip.
         max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
