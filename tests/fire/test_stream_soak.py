@@ -96,7 +96,7 @@ class Soak:
             while (left := until_s - self.age_s) > 0:
                 queues.read(min(left, SAMPLE_EVERY_S))
                 heap = self._driver.at_once(spark_jobs.live_heap)
-                self.samples.add(self.age_s, self._driver.processes, **{"driver, JVM, live heap": heap})
+                self.samples.add(self.age_s, self._driver.processes, {"driver, JVM, live heap": heap})
 
     def restart(self) -> None:
         """Kill the broker and start it; note how long it takes until rows come again."""

@@ -8,7 +8,7 @@ from statistics import fmean, linear_regression
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from process_table import Process
 
@@ -55,20 +55,20 @@ class Samples:
         self._memory: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
         self._files: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
 
-    def add(self, at_s: float, processes: Iterable[Process], **others: float) -> None:
+    def add(self, at_s: float, processes: Iterable[Process], others: Mapping[str, float]) -> None:
         """Add what was seen at one moment.
 
         Args:
             at_s: the moment, in seconds.
             processes: the processes.
-            others: bytes by what has them.
+            others: bytes of what is no process, by name.
         """
         for one in processes:
             place = self._role_of(one), one.pid
             self._memory[place].append((at_s, one.resident_bytes))
             self._files[place].append((at_s, one.files))
         for what, size in others.items():
-            self._memory[what.replace("_", " "), 0].append((at_s, size))
+            self._memory[what, 0].append((at_s, size))
 
     def growth(self, after_s: float, least_s: float) -> list[Growth]:
         """Return how each process grew that lived long enough.

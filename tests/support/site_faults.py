@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from canary import CANARY
 from fire_queues import EXCHANGE
 
+from rabbit_chx.routing import Release
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
@@ -42,6 +44,7 @@ class SiteFault:
         by_proxy: whether the rows go through the site's proxy.
         restarts: whether the broker is started again, which changes the ring on releases that keep it in Mnesia.
         loses: the queue that is gone with what it held; None where none is.
+        rebinds: whether bindings are removed.
         fails_with: what the write that it breaks says; None where it breaks none.
         mend: puts things right after a write that failed; None where nothing is to do.
     """
@@ -53,8 +56,15 @@ class SiteFault:
     by_proxy: bool = False
     restarts: bool = False
     loses: str | None = None
+    rebinds: bool = False
     fails_with: str | None = None
     mend: Callable[[Site], None] | None = None
+
+    def keeps_the_ring(self, release: str) -> bool:
+        """Whether the ring is the same before, during and after the fault."""
+        if self.loses or self.rebinds:
+            return False
+        return not self.restarts or Release(release).store == "khepri"
 
 
 @contextmanager
@@ -200,6 +210,7 @@ FAULTS = (
         name="unbound",
         words="all bindings removed",
         happen=unbound,
+        rebinds=True,
         fails_with="no queue took",
         mend=lambda site: site.declare(),
     ),

@@ -32,6 +32,7 @@ _CONF = {
     "spark.eventLog.enabled": "true",
     "spark.eventLog.compress": "false",
     "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",  # so that rows that come slowly are published as they come
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }

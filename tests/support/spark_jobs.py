@@ -61,15 +61,17 @@ class Trickle:
 
 @dataclass(frozen=True, slots=True)
 class FailHalfWay:
-    """Lets the first attempt of some partitions fail.
+    """Lets the first attempt of some partitions be slow, and then fail.
 
     Attributes:
         partitions: their numbers.
         rows: how many rows they have let through when they fail.
+        when: the file that they wait for then, so that some of the rows are published.
     """
 
     partitions: frozenset[int]
     rows: int
+    when: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the rows on. Spark calls this in the task."""
@@ -80,8 +82,12 @@ class FailHalfWay:
         seen = 0
         for part in _parts(batches):
             seen += part.num_rows
+            if fails:
+                time.sleep(_PAUSE_S)
             yield part
             if fails and seen >= self.rows:
+                while not self.when.exists():
+                    time.sleep(_PAUSE_S)
                 raise RuntimeError("half way")
 
 

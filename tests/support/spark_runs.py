@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import spark_jobs
@@ -15,8 +15,6 @@ from fire_queues import EXCHANGE, ring_of
 from row_reader import drained, rows_waiting
 from spark_driver import JobFailedError
 
-from rabbit_chx.routing import Release
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
@@ -25,13 +23,24 @@ if TYPE_CHECKING:
     from fire_site import Site
     from spark_driver import SparkDriver
 
-__all__ = ["Ended", "SparkRun", "first_words", "history_of", "keeps_its_ring", "reports_in"]
+__all__ = [
+    "BATCH_PATHS",
+    "STREAM_PATHS",
+    "Ended",
+    "SparkRun",
+    "first_words",
+    "history_of",
+    "reports_in",
+]
+
+BATCH_PATHS = {"format": "Spark batch", "publish": "Spark batch, publish()"}
+STREAM_PATHS = {"format": "Spark stream", "foreachBatch": "Spark stream, foreachBatch"}
 
 _START_S = 120.0
 _END_S = 240.0
 _MORE_S = 90.0
 _POLL_S = 0.05
-_WORDS = 90
+_WORDS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +94,6 @@ class SparkRun:
             **options,
         }
         self._job = 0
-        self._done = False
 
     def begin(self, function: Callable[..., None], **arguments: Any) -> None:
         """Start a function of `spark_jobs`."""
@@ -99,6 +107,14 @@ class SparkRun:
             self.begun.touch()
         return time.monotonic()
 
+    def end_unharmed(self, within_s: float = _END_S) -> Ended:
+        """Wait for the end of a job that nothing happens to from outside."""
+        try:
+            self.driver.answer(self._job, within_s)
+        except JobFailedError as cause:
+            return Ended(str(cause), None)
+        return Ended(None, None)
+
     def end(self, over_at: float, within_s: float = _END_S) -> Ended:
         """Wait for the end of the job, and watch for rows after the end of the fault.
 
@@ -107,11 +123,8 @@ class SparkRun:
             within_s: how long it may take from now.
         """
         recover_s = self._until_more(over_at)
-        try:
-            self.driver.answer(self._job, within_s)
-        except JobFailedError as cause:
-            return Ended(str(cause), None)
-        return Ended(None, recover_s)
+        ended = self.end_unharmed(within_s)
+        return ended if ended.error else replace(ended, recover_s=recover_s)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -167,8 +180,8 @@ def history_of(
         acked=confirmed,
         found=read.found,
         unread=read.unread,
-        queue_for=(lambda key: str(ring.destination_for(key))) if placed and loses is None else None,
-        ordered=ordered and loses is None,
+        queue_for=(lambda key: str(ring.destination_for(key))) if placed else None,
+        ordered=ordered,
         republished=republished,
         elsewhere=gone,
     )
@@ -182,14 +195,7 @@ def reports_in(folder: Path) -> list[dict[str, Any]]:
 
 
 def first_words(error: str) -> str:
-    """Return what an error says, without what Spark puts around it."""
-    ours = re.search(r"(?:Error|Exception): (partition \d+: .*)", error) or re.search(
-        r"(\[?[A-Z_]{6,}.*)", error
-    )
-    words = (ours[1] if ours else error).splitlines()[0]
-    return words if len(words) <= _WORDS else words[: words.rindex(" ", 0, _WORDS)] + " ..."
-
-
-def keeps_its_ring(release: str) -> bool:
-    """Whether a broker has the same ring after it was started again."""
-    return Release(release).store == "khepri"
+    """Return what an error says, without what Spark puts around it, and without the task and the address."""
+    ours = re.search(r"(?:Error|Exception): partition \d+: (?:amqps?://\S+: )?(.*)", error)
+    words = (ours[1] if ours else re.sub(r"^.*?(?=\[[A-Z_]+)", "", error, flags=re.DOTALL)).splitlines()[0]
+    return words if len(words) <= _WORDS else f"{words[: words.rindex(' ', 0, _WORDS)]} ..."

@@ -1,0 +1,84 @@
+"""Streams, while things happen to the broker and to the line to it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import spark_jobs
+from site_faults import FAULTS, SiteFault
+from spark_runs import STREAM_PATHS, SparkRun, history_of, reports_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from delivery_checker import Verdict
+    from stream_files import StreamFiles
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.restarts,
+    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.timeout(600),
+]
+
+MASTER = "local[2,4]"
+GOES_ON = "The query goes on without a task being repeated. Every row is in a queue; the reports of the batches count each copy."
+RESUMES = (
+    "The query ends and says why. Started again on its checkpoint when the cause is mended, it repeats the batch, and no row "
+    "is lost."
+)
+
+
+@pytest.mark.parametrize("way", STREAM_PATHS)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_in_the_middle_of_a_batch(
+    way: str,
+    fault: SiteFault,
+    files: StreamFiles,
+    prepared: Callable[..., SparkRun],
+    record: Callable[..., Verdict],
+) -> None:
+    ordered = way == "foreachBatch"  # which can place its rows
+    run = prepared({"ordering": "per-key" if ordered else "none", **fault.options}, by_proxy=fault.by_proxy)
+    arguments = {"way": way, "source": files.source, "checkpoint": files.checkpoint}
+    run.begin(spark_jobs.stream_files, **arguments)
+    ended = run.end(run.meet(fault.happen(run.site), files.rows // 2))
+    if fault.fails_with is not None:
+        assert ended.error is not None
+        assert re.search(fault.fails_with, ended.error)
+        assert fault.mend is not None
+        fault.mend(run.site)
+        run.begin(spark_jobs.stream_files, **arguments)
+        assert run.end_unharmed().error is None
+    else:
+        assert ended.error is None
+
+    reports = reports_in(run.report_path)
+    assert [report["confirmed"] for report in reports] == [files.rows_each] * files.count
+    assert not any(task["attempt"] for report in reports for task in report["tasks"])
+    history = history_of(
+        run.site,
+        files.rows,
+        range(files.rows),
+        ordered=ordered,
+        placed=fault.keeps_the_ring(run.site.broker.version),
+        republished=sum(report["republished"] for report in reports)
+        if fault.fails_with is None
+        else files.rows_each,
+        loses=fault.loses,
+    )
+    run.site.wait_for_no_connection(60)
+    run.search_for_the_password()
+    record(
+        history,
+        path=STREAM_PATHS[way],
+        fault=fault.words,
+        promise=GOES_ON if fault.fails_with is None else RESUMES,
+        recover_s=ended.recover_s,
+        outcome=ended.outcome
+        if fault.fails_with is None
+        else f"{ended.outcome}; complete after the next start",
+    )
