@@ -47,15 +47,17 @@ class Trickle:
 
     Attributes:
         until: the file.
+        pause_s: how long it waits before each part of its rows.
     """
 
     until: Path
+    pause_s: float = _PAUSE_S
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the rows on. Spark calls this in the task."""
         for part in _parts(batches):
             if not self.until.exists():
-                time.sleep(_PAUSE_S)
+                time.sleep(self.pause_s)
             yield part
 
 

@@ -1,0 +1,179 @@
+"""Writes from a standalone Spark cluster to three nodes, whose queues are quorum queues, while nodes go and come."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import spark_jobs
+from blocks import ROOT
+from canary import CANARY
+from declared import with_login
+from fire_queues import declare_fire
+from fire_site import Site, site_on
+from spark_driver import SparkDriver
+from spark_runs import Ended, SparkRun, history_of, reports_in
+from standalone_spark import standalone_spark
+from three_nodes import (
+    LEADER_CUT_OFF,
+    LEADER_KILLED,
+    QUORUM,
+    ROLLING_RESTART,
+    TWO_OF_THREE_LOST,
+    NodeFault,
+    ThreeNodes,
+)
+
+from rabbit_chx.testing.vhosts import in_vhost, temporary_vhost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from delivery_checker import Verdict
+
+    from rabbit_chx.testing import RunningCluster
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.docker,
+    pytest.mark.restarts,
+    pytest.mark.timeout(900),
+]
+
+ROWS = 120_000
+PARTITIONS = 4
+FILES = 6
+FAULT_AT = 5_000
+#: Before the fault is over, each task sends 500 rows in so many seconds, so that the rows last.
+PAUSE_S = 2.0
+PROMISE = (
+    "Every row is in its queue, and rows of a key come in order. No task is repeated; tasks whose node is gone go on at another one, "
+    "and tasks whose queue has no majority wait."
+)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
+    """A driver on a cluster of a master and two workers, whose logs are in the driver's folder."""
+    folder = tmp_path_factory.mktemp("spark")
+    paths = os.pathsep.join([str(ROOT), str(Path(spark_jobs.__file__).parent)])
+    with standalone_spark(folder / "cluster") as cluster:
+        driver = SparkDriver(folder, cluster.master, {"spark.executorEnv.PYTHONPATH": paths})
+        try:
+            yield driver
+        finally:
+            driver.stop()
+
+
+@pytest.fixture
+def site(chx_cluster: RunningCluster) -> Iterator[Site]:
+    """The exchange and its quorum queues, on the nodes."""
+    chx_cluster.wait_until_together()
+    with temporary_vhost(chx_cluster.nodes[0]) as home, site_on(home) as site:
+        declare_fire(home.url, QUORUM)
+        yield site
+
+
+@pytest.fixture
+def run(driver: SparkDriver, site: Site, chx_cluster: RunningCluster, tmp_path: Path) -> SparkRun:
+    """A run that has the URLs of all nodes."""
+    nodes = [in_vhost(node, site.vhost) for node in chx_cluster.nodes]
+    urls = ",".join(with_login(node.url, site.user, CANARY) for node in nodes)
+    return SparkRun(driver, site, tmp_path, {"url": urls, "ordering": "per-key"})
+
+
+@pytest.fixture
+def record(record_on: Callable[[str], Any], chx_cluster: RunningCluster) -> Callable[..., Verdict]:
+    """Checks the run and records it."""
+    record: Callable[..., Verdict] = record_on(chx_cluster.version)
+    return record
+
+
+@pytest.fixture
+def ended(run: SparkRun, site: Site, chx_cluster: RunningCluster) -> Callable[[NodeFault], Ended]:
+    """Lets a fault happen to a run that has begun, and waits for the run's end."""
+    nodes = ThreeNodes(chx_cluster, site.vhost)
+
+    @contextmanager
+    def over(fault: NodeFault) -> Iterator[None]:
+        fault.happen(nodes)
+        yield
+
+    def end(fault: NodeFault) -> Ended:
+        ended = run.end(run.meet(over(fault), FAULT_AT))
+        assert ended.error is None
+        assert ended.recover_s is not None, (
+            "the rows ended before the fault, so this shows nothing of the time after it"
+        )
+        site.wait_for_no_connection(60)
+        run.search_for_the_password()
+        return ended
+
+    return end
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [LEADER_KILLED, TWO_OF_THREE_LOST, ROLLING_RESTART, LEADER_CUT_OFF],
+    ids=lambda fault: fault.name,
+)
+def test_nodes_go_and_come_in_the_middle_of_a_write(
+    fault: NodeFault,
+    run: SparkRun,
+    ended: Callable[[NodeFault], Ended],
+    record: Callable[..., Verdict],
+) -> None:
+    if fault.heartbeat_s is not None:
+        run.options["heartbeat"] = str(fault.heartbeat_s)
+    trickle = spark_jobs.Trickle(run.begun, PAUSE_S)
+    run.begin(spark_jobs.write, way="format", rows=ROWS, partitions=PARTITIONS, step=trickle)
+    recover_s = ended(fault).recover_s
+    report = run.report
+    assert report["confirmed"] == report["rows"] == ROWS
+    assert [task["attempt"] for task in report["tasks"]] == [0] * PARTITIONS
+    assert report["reconnects"] >= 1, "four tasks are spread over three nodes"
+    record(
+        history_of(run.site, ROWS, range(ROWS), ordered=True, republished=report["republished"]),
+        path="Spark batch, standalone cluster, three nodes",
+        fault=fault.words,
+        promise=PROMISE,
+        recover_s=recover_s,
+    )
+
+
+def test_a_rolling_restart_under_a_stream(
+    run: SparkRun,
+    ended: Callable[[NodeFault], Ended],
+    record: Callable[..., Verdict],
+    tmp_path: Path,
+) -> None:
+    source, reports = tmp_path / "source", tmp_path / "reports"
+    source.mkdir()
+    for number, first in enumerate(range(0, ROWS, ROWS // FILES)):
+        lines = "\n".join(map(str, range(first, first + ROWS // FILES)))
+        path = source / f"{number}.txt"
+        path.write_text(f"{lines}\n")
+        os.utime(path, (number, number))
+    run.options["reportPath"] = str(reports)
+    run.begin(
+        spark_jobs.stream_files,
+        way="format",
+        source=source,
+        checkpoint=tmp_path / "checkpoint",
+        step=spark_jobs.Trickle(run.begun, PAUSE_S / PARTITIONS),
+    )
+    recover_s = ended(ROLLING_RESTART).recover_s
+    batches = reports_in(reports)
+    assert sum(batch["confirmed"] for batch in batches) == ROWS
+    assert sum(batch["reconnects"] for batch in batches) >= 1
+    republished = sum(batch["republished"] for batch in batches)
+    record(
+        history_of(run.site, ROWS, range(ROWS), ordered=True, republished=republished),
+        path="Spark stream, standalone cluster, three nodes",
+        fault=ROLLING_RESTART.words,
+        promise=PROMISE,
+        recover_s=recover_s,
+    )

@@ -1,0 +1,130 @@
+"""A cluster of three nodes under fire: which node leads a queue, and what happens to the nodes."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fire_queues import QUEUES
+
+from rabbit_chx.broker.management import Management
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from rabbit_chx.testing import RunningBroker, RunningCluster
+
+__all__ = [
+    "LEADER_CUT_OFF",
+    "LEADER_KILLED",
+    "QUORUM",
+    "ROLLING_RESTART",
+    "TWO_OF_THREE_LOST",
+    "NodeFault",
+    "ThreeNodes",
+]
+
+#: Queues with a copy on each node; their leaders are spread over the nodes.
+QUORUM: Mapping[str, Mapping[str, Any]] = {
+    queue: {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"} for queue in QUEUES
+}
+_DOWN_S = 5.0
+_CUT_OFF_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThreeNodes:
+    """The cluster, and the vhost of a test on it.
+
+    Attributes:
+        cluster: its nodes.
+        vhost: the vhost with the queues.
+    """
+
+    cluster: RunningCluster
+    vhost: str
+
+    def leader(self) -> int:
+        """Return the number of the node that leads the first queue."""
+        management = Management(str(self.cluster.nodes[0].management_url))
+        return self.cluster.names.index(management.request("GET", "queues", self.vhost, QUEUES[0])["node"])
+
+    def beginning_with(self, first: int) -> list[RunningBroker]:
+        """Return the nodes, the one of this number first."""
+        nodes, first = self.cluster.nodes, first % len(self.cluster.nodes)
+        return [*nodes[first:], *nodes[:first]]
+
+    def lose_leader(self) -> None:
+        """Kill the node that leads the first queue, and start it again."""
+        self._lose(1)
+
+    def lose_majority(self) -> None:
+        """Kill the node that leads the first queue and the next one, and start both again."""
+        self._lose(2)
+
+    def restart_in_turn(self) -> None:
+        """Restart each node in good order, the next one when all are together again."""
+        for node in self.cluster.nodes:
+            node.restart()
+            self.cluster.wait_until_together()
+
+    def cut_leader_off(self) -> None:
+        """Cut the node that leads the first queue off the other nodes and its clients, and put it back."""
+        with self.cluster.nodes[self.leader()].disconnected():
+            time.sleep(_CUT_OFF_S)
+        self.cluster.wait_until_together()
+
+    def _lose(self, count: int) -> None:
+        lost = self.beginning_with(self.leader())[:count]
+        _at_once(lambda node: node.kill(), lost)
+        time.sleep(_DOWN_S)
+        _at_once(lambda node: node.start(), lost)
+        self.cluster.wait_until_together()
+
+
+def _at_once(do: Callable[[RunningBroker], None], nodes: Iterable[RunningBroker]) -> None:
+    """Do something with several nodes at the same time: one that starts may wait for the others."""
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(do, nodes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFault:
+    """A fault of nodes.
+
+    Attributes:
+        name: for the test.
+        words: what happens, for users.
+        happen: does it; when it returns, it is over.
+        heartbeat_s: the heartbeat of the publishers; None for the default.
+    """
+
+    name: str
+    words: str
+    happen: Callable[[ThreeNodes], None]
+    heartbeat_s: int | None = None
+
+
+LEADER_KILLED = NodeFault(
+    name="leader_killed",
+    words="the node that leads a queue killed (SIGKILL) and started again after 5 s",
+    happen=ThreeNodes.lose_leader,
+)
+TWO_OF_THREE_LOST = NodeFault(
+    name="two_of_three_lost",
+    words="two of three nodes killed (SIGKILL) and started again after 5 s",
+    happen=ThreeNodes.lose_majority,
+)
+ROLLING_RESTART = NodeFault(
+    name="rolling_restart",
+    words="every node restarted in good order, one after the other",
+    happen=ThreeNodes.restart_in_turn,
+)
+LEADER_CUT_OFF = NodeFault(
+    name="leader_cut_off",
+    words="the node that leads a queue cut off the network for 20 s, heartbeat 3 s",
+    happen=ThreeNodes.cut_leader_off,
+    heartbeat_s=3,
+)
