@@ -39,7 +39,8 @@ class History:
         acked: the ids that the publisher called confirmed, or only their number, as a PublishReport says it.
         found: the ids of each queue, in the order in which they were read.
         unread: queues that could not be drained to their end.
-        queue_for: tells the queue of a key, None for no queue; without it the place of a row is not checked.
+        queue_for: tells the queue of a key, None for no queue; without it the place of a row is not checked. Where the ring
+            changed in the run, it tells all queues that were the key's.
         ordered: whether the first copies of a key have to be in the order of `attempted`.
         republished: the copies that the publisher says it sent again; None where it does not say.
         elsewhere: ids that the fault itself took away, such as those of a queue that was deleted.
@@ -49,7 +50,7 @@ class History:
     acked: Collection[int] | int
     found: Mapping[str, Sequence[int]]
     unread: Collection[str] = ()
-    queue_for: Callable[[str], str | None] | None = None
+    queue_for: Callable[[str], str | Collection[str] | None] | None = None
     ordered: bool = False
     republished: int | None = None
     elsewhere: Collection[int] = ()
@@ -193,15 +194,21 @@ def _lost(
 
 def _is_read(history: History, key: str | None) -> bool:
     """Whether a row of this key would have been found."""
-    return key is None or (history.queue_for is not None and history.queue_for(key) not in history.unread)
+    return key is None or (
+        history.queue_for is not None and not _queues(history.queue_for(key)) & set(history.unread)
+    )
 
 
 def _misplaced(history: History, key_of: Mapping[int, str]) -> Iterator[int]:
     if history.queue_for is None:
         return
-    place = {key: history.queue_for(key) for key in set(key_of.values())}
+    places = {key: _queues(history.queue_for(key)) for key in set(key_of.values())}
     for queue, ids in history.found.items():
-        yield from (id_ for id_ in ids if id_ in key_of and place[key_of[id_]] != queue)
+        yield from (id_ for id_ in ids if id_ in key_of and queue not in places[key_of[id_]])
+
+
+def _queues(told: str | Collection[str] | None) -> frozenset[str]:
+    return frozenset() if told is None else frozenset([told] if isinstance(told, str) else told)
 
 
 def _overtaken(history: History, key_of: Mapping[int, str]) -> Iterator[int]:

@@ -20,7 +20,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rabbit_chx.testing import RunningBroker
 
@@ -67,9 +67,13 @@ class Site:
         parts = urlsplit(self.url)
         return self.url.replace(f"{parts.hostname}:{parts.port}", f"127.0.0.1:{self.proxy.port}", 1)
 
-    def declare(self) -> None:
-        """Declare the exchange, its queues and their bindings, as far as they are not there."""
-        declare_fire(self.broker.url)
+    def declare(self, arguments: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Declare the exchange, its queues and their bindings, as far as they are not there.
+
+        Args:
+            arguments: arguments of some queues.
+        """
+        declare_fire(self.broker.url, arguments)
         time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
 
     def delete_queue(self, name: str) -> None:

@@ -98,6 +98,10 @@ class Proxy:
         """End every connection in good order (FIN), as a load balancer with an idle timeout does."""
         self._end("finish")
 
+    def abandon(self) -> None:
+        """Reset every connection towards the client, while the broker does not notice."""
+        self._end("abandon")
+
     def freeze(self) -> None:
         """Let nothing through, and say nothing of it."""
         self.to_broker.held = self.to_client.held = True
@@ -122,7 +126,7 @@ class Proxy:
         for one in connections:
             one.ending = ending
         for one in connections:
-            one.join(_END_S)
+            one.ended.wait(_END_S)
 
 
 class _Connection(threading.Thread):
@@ -142,14 +146,18 @@ class _Connection(threading.Thread):
         self._tls = tls
         self._ways = to_broker, to_client
         self.ending = ""
+        self.ended = threading.Event()
 
     def run(self) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            stack.callback(self.ended.set)
             client = stack.enter_context(self._client)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # a byte alone is a packet alone
             if self._tls:
                 client = stack.enter_context(self._tls.wrap_socket(client, server_side=True))
             broker = stack.enter_context(socket.create_connection(self._target, timeout=_END_S))
             broker.settimeout(None)
+            broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._serve(client, broker)
 
     def _serve(self, client: socket.socket, broker: socket.socket) -> None:
@@ -159,9 +167,15 @@ class _Connection(threading.Thread):
                 _forward(lines)
         except OSError:  # one side has reset it, so the other is reset as well
             self.ending = "reset"
-        if self.ending == "reset":
-            for one in (client, broker):
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        if self.ending == "abandon":
+            _reset(client)
+            self.ended.set()
+            while self.ending == "abandon":
+                time.sleep(_NOTICE_S)
+            _reset(broker)
+        elif self.ending == "reset":
+            _reset(client)
+            _reset(broker)
         elif self.ending == "finish":
             _finish(client, broker)
 
@@ -236,6 +250,11 @@ def _forward(lines: tuple[_Line, _Line]) -> None:
         line.take()
     for one in writable:
         giving[one].give()
+
+
+def _reset(side: socket.socket) -> None:
+    side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    side.close()
 
 
 def _finish(*sides: socket.socket) -> None:

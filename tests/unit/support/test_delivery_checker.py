@@ -259,3 +259,10 @@ def test_a_repeat_behind_its_first_copy_is_in_order_and_in_another_queue_it_is_a
 def test_two_rows_with_one_id_are_refused() -> None:
     with pytest.raises(ValueError, match="same id"):
         check(History([Attempt(1, "a"), Attempt(1, "b")], 0, {}))
+
+
+def test_a_key_that_changed_its_queue_in_the_run_may_be_in_either() -> None:
+    rows = [Attempt(number, "1") for number in range(3)]
+    found = {"q0": [0], "q1": [1], "q2": [2]}
+    history = History(attempted=rows, acked=3, found=found, queue_for=lambda _: {"q0", "q1"})
+    assert check(history).wrong_queue == 1

@@ -1,0 +1,177 @@
+"""What happens to the broker: it is killed, frozen, short of memory, or closes connections."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from canary import CANARY
+from fire_stage import both
+
+from rabbit_chx.publishing import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+    from both_publishers import AnyPublisher
+    from delivery_checker import Verdict
+    from fire_load import Run
+    from fire_stage import Stage
+    from tcp_proxy import Proxy
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
+
+GOES_ON = "Every row is confirmed, over a new connection."
+WAITS = "Every row is confirmed; the publisher waits and keeps its connection."
+
+
+@both(representative=Publisher)
+def test_killed_and_started(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    def kill(_: Run) -> None:
+        stage.broker.kill()
+        time.sleep(1)
+        stage.broker.start()
+        stage.read_ring()  # where the store is Mnesia, its order may be another one
+
+    run = stage.publish(kind, kill)
+    kept(run, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
+    assert run.report.reconnects >= 1
+
+
+@both()
+def test_restarted_in_good_order(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    def restart(_: Run) -> None:
+        stage.broker.restart()
+        stage.read_ring()
+
+    run = stage.publish(kind, restart)
+    kept(run, fault="broker restarted in good order", promise=GOES_ON)
+    assert run.report.reconnects >= 1
+
+
+@both()
+def test_frozen_for_longer_than_the_heartbeat(
+    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
+) -> None:
+    def freeze(_: Run) -> None:
+        with stage.broker.paused():
+            time.sleep(8)
+
+    run = stage.publish(kind, freeze, stage.target(heartbeat_s=2, connection_timeout_s=3))
+    kept(run, fault="broker frozen (SIGSTOP) for 8 s, heartbeat 2 s", promise=GOES_ON)
+    assert run.report.reconnects >= 1
+
+
+@contextmanager
+def memory_alarm(broker: RunningBroker) -> Iterator[None]:
+    broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
+    try:
+        yield
+    finally:
+        broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.6")
+
+
+@contextmanager
+def disk_alarm(broker: RunningBroker) -> Iterator[None]:
+    broker.run("rabbitmqctl", "set_disk_free_limit", "1000000GB")
+    try:
+        yield
+    finally:
+        broker.run("rabbitmqctl", "set_disk_free_limit", "50MB")
+
+
+@pytest.mark.parametrize("alarm", [memory_alarm, disk_alarm], ids=["memory", "disk"])
+@both()
+def test_an_alarm(
+    kind: AnyPublisher,
+    alarm: Callable[[RunningBroker], AbstractContextManager[None]],
+    stage: Stage,
+    kept: Callable[..., Verdict],
+) -> None:
+    def raise_alarm(_: Run) -> None:
+        with alarm(stage.broker):
+            time.sleep(4)
+
+    run = stage.publish(kind, raise_alarm)
+    kept(run, fault=f"{alarm.__name__.replace('_', ' ')} for 4 s", promise=WAITS)
+    assert run.report.blocked_seconds > 1
+    assert run.report.reconnects == 0
+
+
+@both()
+def test_an_alarm_that_takes_too_long(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    def raise_alarm(run: Run) -> None:
+        with memory_alarm(stage.broker):
+            deadline = time.monotonic() + 30
+            while not run.over and time.monotonic() < deadline:
+                time.sleep(0.1)
+
+    run = stage.publish(kind, raise_alarm, blocked_timeout_s=2.0)
+    assert "blocked publishers" in str(run.error)
+    kept(
+        run,
+        fault="memory alarm for longer than blocked_timeout_s (2 s)",
+        promise="PublishError after blocked_timeout_s. Every confirmed row is there.",
+        outcome="PublishError: the broker has blocked publishers",
+    )
+
+
+@both()
+def test_connections_closed_by_an_operator(
+    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
+) -> None:
+    def close_again_and_again(_: Run) -> None:
+        for _time in range(4):
+            time.sleep(1)
+            stage.site.close_connections()
+
+    run = stage.publish(kind, close_again_and_again)
+    kept(
+        run,
+        fault="every connection closed by the management API, four times",
+        promise=GOES_ON,
+    )
+    assert run.report.reconnects >= 2
+
+
+@both()
+def test_the_user_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    def delete(_: Run) -> None:
+        stage.site.management.request("DELETE", "users", stage.site.user)
+
+    run = stage.publish(kind, delete)
+    stage.site.management.request("PUT", "users", stage.site.user, body={"password": CANARY, "tags": ""})
+    assert "403 ACCESS_REFUSED" in str(run.error)
+    kept(
+        run,
+        fault="the publisher's user deleted",
+        promise="PublishError with the broker's words, at once. Every confirmed row is there.",
+        outcome="PublishError: 403 ACCESS_REFUSED",
+    )
+
+
+@both()
+def test_a_user_who_has_all_the_connections_allowed(
+    kind: AnyPublisher, stage: Stage, way: Callable[[], Proxy], kept: Callable[..., Verdict]
+) -> None:
+    """The broker counts the lost connection as open until its heartbeats are missed."""
+    way_in = way()
+    stage.broker.run("rabbitmqctl", "set_user_limits", stage.site.user, '{"max-connections": 1}')
+
+    def lose(_: Run) -> None:
+        way_in.abandon()
+
+    run = stage.publish(kind, lose, stage.target(way_in.port, heartbeat_s=3))
+    kept(
+        run,
+        fault="line lost and not noticed by the broker, whose user may have one connection only",
+        promise=GOES_ON,
+    )
+    assert run.report.reconnects == 1
+    log = (stage.folder / "log.txt").read_text()
+    assert "530" in log, "the limit was never reached, so this shows nothing"

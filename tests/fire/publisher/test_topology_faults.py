@@ -1,0 +1,187 @@
+"""What happens to queues, bindings and the exchange while rows come."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+from both_publishers import Awaited
+from fire_load import Load
+from fire_queues import EXCHANGE, QUEUES
+from fire_stage import both
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.publishing import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from both_publishers import AnyPublisher
+    from delivery_checker import Verdict
+    from fire_load import Run
+    from fire_stage import Stage
+
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
+
+GONE = QUEUES[0]
+KEPT_BACK = "The other rows are sent, then PublishError counts those that no queue took. Every confirmed row is there."
+
+
+@both()
+def test_a_queue_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    handed: list[int] = []
+
+    def delete(run: Run) -> None:
+        stage.site.management.request("DELETE", "queues", stage.site.vhost, GONE)
+        handed.append(run.handed)
+        stage.read_ring()
+
+    run = stage.publish(kind, delete, on_unroutable="report")
+    outcome = "complete" if run.report.complete else "rows came back and are counted"
+    kept(
+        run,
+        fault="one queue deleted, with what is in it",
+        promise="The rows of that queue are gone, also confirmed ones. Every other confirmed row is there.",
+        outcome=outcome,
+        elsewhere=stage.rows_for(GONE, stage.rings[0], handed[0]),
+    )
+    assert run.error is None
+
+
+@both()
+def test_the_exchange_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    def delete(_: Run) -> None:
+        stage.site.management.request("DELETE", "exchanges", stage.site.vhost, EXCHANGE)
+
+    run = stage.publish(kind, delete)
+    assert f"404 NOT_FOUND - no exchange '{EXCHANGE}'" in str(run.error)
+    kept(
+        run,
+        fault="the exchange deleted",
+        promise="PublishError with the broker's words, at once. Every confirmed row is there.",
+        outcome="PublishError: 404 NOT_FOUND",
+    )
+
+
+@both(representative=Publisher)
+def test_all_bindings_are_removed(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    run = stage.publish(kind, remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
+    assert "NO_ROUTE" in str(run.error)
+    verdict = kept(
+        run,
+        fault="all bindings removed",
+        promise=KEPT_BACK,
+        outcome="PublishError: 312 NO_ROUTE",
+    )
+    assert verdict.ok == verdict.acked
+    assert run.handed == run.load.rows == run.report.confirmed + run.report.returned
+
+
+@both()
+def test_all_bindings_are_removed_and_reported(
+    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
+) -> None:
+    run = stage.publish(kind, remove_all(stage), on_unroutable="report")
+    verdict = kept(
+        run,
+        fault='all bindings removed, on_unroutable="report"',
+        promise="The report counts the rows that no queue took. Every confirmed row is there.",
+        outcome="rows came back and are counted",
+    )
+    assert run.error is None
+    assert verdict.ok == verdict.acked
+    assert run.report.returned == run.load.rows - run.report.confirmed
+
+
+def remove_all(stage: Stage) -> Callable[[Run], None]:
+    def remove(_: Run) -> None:
+        for queue in QUEUES:
+            stage.unbind(queue)
+
+    return remove
+
+
+@both()
+def test_one_binding_is_removed(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    def remove(_: Run) -> None:
+        stage.unbind(GONE)
+        stage.read_ring()
+
+    run = stage.publish(kind, remove)
+    kept(
+        run,
+        fault="one binding removed",
+        promise="Every row is confirmed. Keys change their queue as the ring does.",
+    )
+
+
+@both(representative=Awaited)
+def test_full_queues_refuse(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
+    run = stage.publish(kind, limit(stage, 3_000), backoff_s=0.2)
+    assert "basic.nack" in str(run.error)
+    verdict = kept(
+        run,
+        fault="full queues that refuse (reject-publish), nobody consumes",
+        promise="PublishError after nack_retries, and counts what was refused. Every confirmed row is there.",
+        outcome="PublishError: refused (basic.nack)",
+        ordered=False,
+    )
+    assert verdict.ok == verdict.acked
+    assert run.report.retried > 0
+
+
+@both()
+def test_full_queues_refuse_and_order_is_kept(
+    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
+) -> None:
+    run = stage.publish(kind, limit(stage, 3_000), keep_order=True)
+    assert "basic.nack" in str(run.error)
+    verdict = kept(
+        run,
+        fault="full queues that refuse (reject-publish), keep_order=True",
+        promise="PublishError at the first refusal, so nothing overtakes. Every confirmed row is there.",
+        outcome="PublishError: refused (basic.nack)",
+    )
+    assert verdict.ok == verdict.acked
+    assert run.report.retried == 0
+
+
+@both()
+def test_full_queues_that_are_consumed(
+    kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
+) -> None:
+    taken: dict[str, list[int]] = {queue: [] for queue in QUEUES}
+
+    def consume(run: Run) -> None:
+        limit(stage, 1_000)(run)
+        with pika.BlockingConnection(pika_parameters(stage.broker.url)) as connection:
+            channel = connection.channel()
+            deadline = time.monotonic() + 100
+            while not run.over and time.monotonic() < deadline:
+                for queue in QUEUES:
+                    _, _, body = channel.basic_get(queue, auto_ack=True)
+                    if body:
+                        taken[queue].append(int(body.split()[0]))
+
+    run = stage.publish(kind, consume, load=Load(rows=7_200, fault_at=600), backoff_s=0.2)
+    kept(
+        run,
+        fault="full queues that refuse (reject-publish), with a consumer slower than the publisher",
+        promise="Every row is confirmed, as long as some are confirmed in between. Refused rows may be overtaken.",
+        found=taken,
+        ordered=False,
+    )
+    assert run.report.retried > 0
+
+
+def limit(stage: Stage, messages: int) -> Callable[[Run], None]:
+    """Let queues hold so many messages and refuse more; a limit below what they hold would drop messages."""
+    definition = {"max-length": messages, "overflow": "reject-publish"}
+    policy = {"pattern": "", "apply-to": "queues", "definition": definition}
+
+    def set_limit(_: Run) -> None:
+        stage.site.management.request("PUT", "policies", stage.site.vhost, "full", body=policy)
+
+    return set_limit

@@ -1,0 +1,181 @@
+"""Rows that a publisher is given at an even pace while something happens to it, and what it says of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from both_publishers import Awaited
+from delivery_checker import Attempt
+
+from rabbit_chx.errors import PublishError
+from rabbit_chx.publishing import PublishReport
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from both_publishers import AnyPublisher
+
+    from rabbit_chx.publishing.publisher_base import Target
+
+__all__ = ["Load", "Run", "key_of"]
+
+_KEYS = 500
+_STEP = 60
+_FILLER = "x" * 80
+_FAULT_TIMEOUT_S = 120.0
+_log = logging.getLogger(__name__)
+
+
+def key_of(number: int) -> str:
+    """Return the routing key of a row."""
+    return f"k{number % _KEYS}"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How many rows there are, and how fast they come.
+
+    Attributes:
+        rows: how many.
+        per_s: how many a second, as long as the publisher takes them; what it did not take in time is not made up for.
+        fault_at: the row before which the fault begins.
+    """
+
+    rows: int = 24_000
+    per_s: float = 3_000
+    fault_at: int = 6_000
+
+    def steps(self) -> Iterator[tuple[float, range]]:
+        """Yield the seconds to wait and the rows to give then."""
+        due = time.monotonic()
+        for first in range(0, self.rows, _STEP):
+            now = time.monotonic()
+            due = max(due + _STEP / self.per_s, now)
+            yield due - now, range(first, min(first + _STEP, self.rows))
+
+
+@dataclass
+class Run:
+    """One publisher, from its first row to its end.
+
+    Attributes:
+        load: the rows.
+        handed: how many of them it has taken.
+        report: its last word.
+        error: what it raised, or None.
+        fault_ended: when the fault was over, in seconds of the monotonic clock.
+        confirms: when it knew of how many confirmed rows.
+        seconds: how long it took.
+    """
+
+    load: Load = field(default_factory=Load)
+    handed: int = 0
+    report: PublishReport = field(default_factory=PublishReport)
+    error: PublishError | None = None
+    fault_ended: float | None = None
+    confirms: list[tuple[float, int]] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether the publisher is done."""
+        return self.seconds > 0
+
+    @property
+    def attempted(self) -> list[Attempt]:
+        """The rows that the publisher has taken."""
+        return [Attempt(number, key_of(number)) for number in range(self.handed)]
+
+    @property
+    def recover_s(self) -> float | None:
+        """Seconds from the end of the fault until the next confirm; None where there was none."""
+        if self.fault_ended is None:
+            return None
+        after = [(at, count) for at, count in self.confirms if at > self.fault_ended]
+        before = max((count for at, count in self.confirms if at <= self.fault_ended), default=0)
+        return next((at - self.fault_ended for at, count in after if count > before), None)
+
+    def publish(
+        self,
+        kind: AnyPublisher,
+        url: Target | Sequence[Target],
+        exchange: str,
+        fault: Callable[[Run], None],
+        **options: Any,
+    ) -> None:
+        """Publish all rows, or as many as the publisher takes.
+
+        Args:
+            kind: which publisher.
+            url: the broker.
+            exchange: where to.
+            fault: what happens meanwhile, in a thread of its own.
+            options: arguments of the publisher.
+        """
+        began = time.monotonic()
+        happening = _Happening(fault, self)
+        keys = [key_of(number) for number in range(self.load.rows)]
+        try:
+            with kind(url, exchange, progress=self._note, **options) as publisher:
+                bodies: Any = self._awaited(happening) if kind is Awaited else self._paced(happening)
+                self.report = publisher.publish_many(keys, bodies)
+        except PublishError as error:
+            self.error, self.report = error, error.report
+            _log.exception("publish_many failed")
+        self.seconds = time.monotonic() - began
+        _log.info("%s", self.report)
+        happening.end()
+
+    def _note(self, report: PublishReport) -> None:
+        self.confirms.append((time.monotonic(), report.confirmed))
+
+    def _paced(self, happening: _Happening) -> Iterator[str]:
+        for wait_s, numbers in self.load.steps():
+            time.sleep(wait_s)
+            yield from self._bodies(numbers, happening)
+
+    async def _awaited(self, happening: _Happening) -> AsyncIterator[str]:
+        for wait_s, numbers in self.load.steps():
+            await asyncio.sleep(wait_s)
+            for body in self._bodies(numbers, happening):
+                yield body
+
+    def _bodies(self, numbers: range, happening: _Happening) -> Iterator[str]:
+        for number in numbers:
+            if number == self.load.fault_at:
+                happening.begin()
+            self.handed = number + 1
+            yield f"{number} {_FILLER}"
+
+
+class _Happening(threading.Thread):
+    """The fault of a run."""
+
+    def __init__(self, fault: Callable[[Run], None], run: Run) -> None:
+        super().__init__(daemon=True)
+        self._fault = fault
+        self._of = run
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._fault(self._of)
+        except BaseException as error:  # noqa: BLE001  # raised by `end`, in the thread of the test
+            self._error = error
+        self._of.fault_ended = time.monotonic()
+
+    def end(self) -> None:
+        """Wait until it is over, which it is in most runs; raise what it has raised."""
+        assert self.ident is not None, "the run ended before its fault began, so it shows nothing"
+        self.join(_FAULT_TIMEOUT_S)
+        assert not self.is_alive(), "the fault does not end"
+        if self._error is not None:
+            raise self._error

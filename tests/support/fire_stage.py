@@ -1,0 +1,191 @@
+"""A broker under fire: a hash exchange with four durable queues, a user whose password is the canary, and its publishers."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from both_publishers import Awaited
+from canary import traces_of_canary
+from delivery_checker import History
+from fire_load import Load, Run, key_of
+from fire_queues import BINDINGS, EXCHANGE, QUEUES
+from fire_site import Site, site_on
+from publishing_support import through
+from quick_rings import quick_prefix
+from row_reader import drained
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker
+from rabbit_chx.publishing import Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from both_publishers import AnyPublisher
+
+    from rabbit_chx.routing import HashRing
+    from rabbit_chx.testing import RunningBroker
+
+__all__ = ["PATHS", "Stage", "both", "fire_stage"]
+
+PATHS: dict[Any, str] = {Publisher: "Publisher", Awaited: "AsyncPublisher"}
+
+
+def both(*, representative: AnyPublisher | None = None) -> pytest.MarkDecorator:
+    """Run a test with each publisher, as its argument ``kind``; one of them may be representative."""
+    return pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(kind, id=path, marks=[pytest.mark.representative] if kind is representative else [])
+            for kind, path in PATHS.items()
+        ],
+    )
+
+
+@dataclass
+class Stage:
+    """A site, and the runs on it.
+
+    Attributes:
+        site: exchange, queues and the user who publishes.
+        folder: for all that the runs write.
+        rings: the rings that were in force while rows came, as far as they are known.
+    """
+
+    site: Site
+    folder: Path
+    rings: list[HashRing] = field(default_factory=list)
+
+    @property
+    def broker(self) -> RunningBroker:
+        """The broker, with the vhost of the test in its URL."""
+        return self.site.broker
+
+    def target(self, port: int | None = None, **settings: Any) -> ConnectionSettings:
+        """Return where the publisher connects to.
+
+        Args:
+            port: that of a proxy; None for the broker's own.
+            settings: what else is not by default, such as ``heartbeat_s``.
+        """
+        url = self.site.url if port is None else through(self.site.url, port)
+        return replace(ConnectionSettings.from_uri(url), **settings)
+
+    def publish(
+        self,
+        kind: AnyPublisher,
+        fault: Callable[[Run], None],
+        *targets: ConnectionSettings,
+        load: Load | None = None,
+        **options: Any,
+    ) -> Run:
+        """Publish under a fault.
+
+        Args:
+            kind: which publisher.
+            fault: what happens.
+            targets: where to connect to; nothing for the broker itself.
+            load: the rows.
+            options: arguments of the publisher.
+        """
+        run = Run(load or Load())
+        with _logged(self.folder):
+            run.publish(kind, list(targets) or self.target(), EXCHANGE, fault, **options)
+        self.write_down(run)
+        return run
+
+    def write_down(self, run: Run) -> None:
+        """Write what a user could have on disk after a run: the report, and the error with all local variables."""
+        (self.folder / "report.txt").write_text(f"{run.report!r}\n{run.report}\n")
+        if run.error is not None:
+            told = traceback.TracebackException.from_exception(run.error, capture_locals=True)
+            (self.folder / "error.txt").write_text("".join(told.format()))
+
+    def read_ring(self) -> HashRing:
+        """Read the ring, and keep it among those in force."""
+        url, management_url = self.broker.url, self.broker.management_url
+        with Broker(url, management_url=management_url, ring_source=quick_prefix(self.broker)) as broker:
+            self.rings.append(broker.ring(EXCHANGE))
+        return self.rings[-1]
+
+    def history(
+        self,
+        run: Run,
+        *,
+        ordered: bool = True,
+        elsewhere: Collection[int] = (),
+        found: Mapping[str, Sequence[int]] | None = None,
+    ) -> History:
+        """Take all rows out of the queues, and return what the checker needs.
+
+        Args:
+            run: what was published.
+            ordered: whether the first copies of each key have to be in order.
+            elsewhere: rows that the fault took away.
+            found: what a consumer took out meanwhile.
+        """
+        left = drained(self.broker.url, QUEUES)
+        return History(
+            attempted=run.attempted,
+            acked=run.report.confirmed,
+            found={queue: [*(found or {}).get(queue, ()), *rows] for queue, rows in left.found.items()},
+            unread=left.unread,
+            queue_for=self._places,
+            ordered=ordered,
+            republished=run.report.republished,
+            elsewhere=elsewhere,
+        )
+
+    def rows_for(self, queue: str, ring: HashRing, before: int) -> set[int]:
+        """Return the first rows, up to a number, that a ring sends to a queue."""
+        return {number for number in range(before) if ring.destination_for(key_of(number)) == queue}
+
+    def _places(self, key: str) -> set[str]:
+        return {str(ring.destination_for(key)) for ring in self.rings if ring.buckets}
+
+    def unbind(self, queue: str) -> None:
+        """Remove a queue's binding, and keep the ring that is left."""
+        with self.site.channel() as channel:
+            channel.queue_unbind(queue, EXCHANGE, str(dict(BINDINGS)[queue]))
+        self.rings.append(self.rings[-1].unbind(queue))
+
+
+@contextmanager
+def fire_stage(
+    broker: RunningBroker, folder: Path, arguments: Mapping[str, Mapping[str, Any]] | None = None
+) -> Iterator[Stage]:
+    """Declare exchange and queues, make the user, and search all that was written for the password at the end.
+
+    Args:
+        broker: with a vhost of the test in its URL.
+        folder: for all that the run writes.
+        arguments: arguments of some queues.
+    """
+    with site_on(broker) as site:
+        site.declare(arguments)
+        stage = Stage(site, folder)
+        stage.read_ring()
+        yield stage
+    assert traces_of_canary(folder) == [], "the password was written down"
+
+
+@contextmanager
+def _logged(folder: Path) -> Iterator[None]:
+    """Write all that is logged into a file."""
+    logger = logging.getLogger()
+    handler = logging.FileHandler(folder / "log.txt")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,80 @@
+"""A publisher in a process of its own, which can be stopped and continued.
+
+A program as well: it reads from its input which publisher is to publish what and where, says when the fault is due, and at
+the end what became of the rows.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from both_publishers import BOTH
+from fire_load import Load, Run
+
+from rabbit_chx.publishing import PublishReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from both_publishers import AnyPublisher
+
+__all__ = ["publish_in_process"]
+
+_DUE = "the fault is due"
+_TIMEOUT_S = 120
+
+
+def publish_in_process(
+    kind: AnyPublisher, url: str, exchange: str, fault: Callable[[subprocess.Popen[str]], None], folder: Path
+) -> Run:
+    """Publish under a fault of the process.
+
+    Args:
+        kind: which publisher.
+        url: the broker; it goes to the process by its input, where no list of processes shows it.
+        exchange: where to.
+        fault: what happens to the process.
+        folder: for its log.
+    """
+    log = folder / "log.txt"
+    command = [sys.executable, __file__, str(log)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps([kind.__name__, url, exchange]) + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == f"{_DUE}\n", log.read_text()
+            fault(process)
+            ended = time.monotonic()
+            said, _ = process.communicate(timeout=_TIMEOUT_S)
+        finally:
+            process.kill()
+    handed, confirms, report = json.loads(said)
+    return Run(handed=handed, confirms=confirms, report=PublishReport(**report), fault_ended=ended)
+
+
+def main() -> None:
+    """Be the process."""
+    logging.basicConfig(filename=sys.argv[1], level=logging.DEBUG)
+    name, url, exchange = json.loads(sys.stdin.readline())
+    run = Run(Load())
+    run.publish(next(one for one in BOTH if one.__name__ == name), url, exchange, lambda _: _say(_DUE))
+    assert run.error is None, run.error
+    _say(json.dumps([run.handed, run.confirms, asdict(run.report)]))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
