@@ -14,18 +14,18 @@ from spark_connector.writing.columns import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["options", "rules", "spark_columns", "topology_fields"]
+__all__ = ["options", "rules", "spark_columns", "table", "topology_fields"]
 
 
 def rules() -> str:
     """Return every rule of the server, a line for each range of releases."""
-    return _table(("rule", "since", "until", "store", "what", "source"), rule_rows())
+    return table(("rule", "since", "until", "store", "what", "source"), rule_rows())
 
 
 def spark_columns() -> str:
     """Return the columns that a written DataFrame may have."""
     rows = ((f"`{column.name}`", column.types, column.meaning) for column in COLUMNS)
-    return _table(("column", "type", ""), rows)
+    return table(("column", "type", ""), rows)
 
 
 def options() -> str:
@@ -41,7 +41,7 @@ def options() -> str:
             )
             for option in members
         )
-        parts.append(f"### {group}\n\n" + _table(("option", "type", "default", ""), rows))
+        parts.append(f"### {group}\n\n" + table(("option", "type", "default", ""), rows))
     return "\n\n".join(parts)
 
 
@@ -61,7 +61,7 @@ def topology_fields() -> str:
 
 def _fields(entry: EntryType) -> str:
     rows = ((f"`{field.name}`", _kind(field), _default(field), field.meaning) for field in entry.fields)
-    return _table(("field", "type", "default", ""), rows)
+    return table(("field", "type", "default", ""), rows)
 
 
 def _kind(field: EntryField) -> str:
@@ -74,7 +74,8 @@ def _default(field: EntryField) -> str:
     return "" if field.default in (None, [], {}) else f"`{toml_value(field.default)}`"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
     lines = [_line(head), "| --- " * len(head) + "|", *map(_line, rows)]
     return "\n".join(lines)
 

@@ -8,17 +8,27 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import guarantees
 import tables
 from figures import figures
 from module_list import module_list
 from topology_schema import topology_schema
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["differences", "generated"]
 
 _ROOT = Path(__file__).resolve().parents[1]
-_PARTS = {
+_PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/architecture.md": {"modules": module_list},
+    "docs/guarantees.md": {
+        "measured": guarantees.measured,
+        "promises": guarantees.promises,
+        "figures": guarantees.figures,
+    },
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/spark.md": {"columns": tables.spark_columns, "options": tables.options},
     "docs/topology.md": {"fields": tables.topology_fields},

@@ -1,0 +1,85 @@
+"""The records of `make fire`, and what docs/guarantees.md says of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+import guarantees
+import pytest
+from fire_record import FireRecord, read_records, replace_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RECORD = FireRecord(
+    path="Publisher",
+    fault="the line breaks",
+    promise="Every row is confirmed.",
+    release="4.3.6",
+    test="tests/unit/packaging/test_guarantees.py::test_a_record_replaces_the_older_one[x]",
+    rows=1_000,
+    confirmed=1_000,
+    lost=0,
+    repeated=3,
+    out_of_order=None,
+    wrong_queue=0,
+    recover_s=0.25,
+    outcome="complete",
+    seconds=9.5,
+    date="2026-01-31",
+    machine="4 cores, 16 GiB",
+)
+OTHER = replace(RECORD, release="3.10.8", path="Spark batch", lost=2, recover_s=None)
+
+
+def test_a_record_replaces_the_older_one(tmp_path: Path) -> None:
+    file = tmp_path / "figures" / "records.jsonl"
+    assert read_records(file) == []
+    replace_records(file, [RECORD, OTHER])
+    replace_records(file, [replace(RECORD, rows=7)])
+    assert read_records(file) == [OTHER, replace(RECORD, rows=7)]
+    replace_records(file, (), gone=[OTHER.place])
+    assert read_records(file) == [replace(RECORD, rows=7)]
+
+
+def test_processes_that_write_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    records = [replace(RECORD, test=f"tests/t.py::test_{number:02}") for number in range(40)]
+    with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
+        list(pool.map(replace_records, [file] * 40, [[one] for one in records]))
+    assert read_records(file) == records
+
+
+def test_what_is_lost_is_said() -> None:
+    said = guarantees.measured([RECORD] * 100)
+    assert "**0 of 100,000 confirmed rows are lost, in 100 runs**" in said
+    assert "300 copies" in said
+    assert "below 30 in a million" in said
+    assert "fewer than 3.0% of such runs" in said
+    assert "Rows are lost, so no bound is given." in guarantees.measured([RECORD, OTHER])
+
+
+def test_tables_have_a_line_for_each_fault_and_release() -> None:
+    records = [RECORD, replace(RECORD, release="3.10.8"), OTHER]
+    promised = guarantees.promises(records)
+    assert promised.count("| the line breaks | Every row is confirmed. |") == 1
+    assert promised.startswith("### Publisher and Spark batch\n")
+    figures = guarantees.figures(records)
+    assert "| the line breaks | 4.3.6 | 1,000 | 1,000 | 0 | 3 |  | 0 | 0.2 | complete |" in figures
+    assert "|  | 3.10.8 | 1,000 |" in figures
+    assert "### Spark batch\n" in figures
+
+
+def test_a_record_of_a_test_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    monkeypatch.setattr(guarantees, "RESULTS", file)
+    guarantees._records.cache_clear()
+    try:
+        replace_records(file, [replace(RECORD, test="tests/fire/test_nothing.py::test_gone")])
+        with pytest.raises(SystemExit, match=r"test_gone, which is not there: remove its lines"):
+            guarantees.figures()
+    finally:
+        guarantees._records.cache_clear()

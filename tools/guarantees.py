@@ -1,0 +1,167 @@
+"""The parts of docs/guarantees.md that say what `make fire` has measured, from docs/figures/guarantees.jsonl."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fire_record import FireRecord, read_records
+from tables import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["RESULTS", "figures", "measured", "promises"]
+
+_ROOT = Path(__file__).resolve().parents[1]
+RESULTS = _ROOT / "docs" / "figures" / "guarantees.jsonl"
+_PATHS = ("Publisher", "AsyncPublisher", "Spark batch", "Spark stream")
+_RULE_OF_THREE = 3  # no event in n trials: with 95 % confidence its rate is below 3/n
+
+
+def measured(records: Sequence[FireRecord] | None = None) -> str:
+    """Return when, where and how much was measured, and what is lost."""
+    records = _records() if records is None else records
+    confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
+    repeated, handed = sum(one.repeated for one in records), sum(one.rows for one in records)
+    days = sorted({one.date for one in records})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    machines = " and ".join(sorted({one.machine for one in records}))
+    releases = _listed(sorted({one.release for one in records}, key=_version, reverse=True))
+    return (
+        f"Measured {when} on {machines}, RabbitMQ {releases} in containers on the same machine.\n\n"
+        f"**{lost:,} of {confirmed:,} confirmed rows are lost, in {len(records):,} runs**; what went with a queue that was deleted "
+        "is not counted. "
+        f"{handed:,} rows were handed over, and {repeated:,} copies of them came twice.\n\n"
+        + _confidence(lost, confirmed, len(records))
+    )
+
+
+def promises(records: Sequence[FireRecord] | None = None) -> str:
+    """Return what is promised under each fault, and the test that shows it."""
+    records = _records() if records is None else records
+    paths_of: dict[tuple[str, str], list[str]] = {}
+    first: dict[tuple[str, str], FireRecord] = {}
+    for one in records:
+        line = one.fault, one.promise
+        first.setdefault(line, one)
+        paths = paths_of.setdefault(line, [])
+        if one.path not in paths:
+            paths.append(one.path)
+    parts = []
+    lines = sorted(
+        first, key=lambda line: [_path_rank(path) for path in sorted(paths_of[line], key=_path_rank)]
+    )
+    for paths, members in groupby(lines, key=lambda line: sorted(paths_of[line], key=_path_rank)):
+        rows = ((fault, promise, _link(first[fault, promise].test)) for fault, promise in members)
+        parts.append(f"### {_listed(paths)}\n\n" + table(("what happens", "what is promised", "test"), rows))
+    return "\n\n".join(parts)
+
+
+def figures(records: Sequence[FireRecord] | None = None) -> str:
+    """Return all figures, a table for each path."""
+    records = _records() if records is None else records
+    parts = []
+    for path in sorted({one.path for one in records}, key=_path_rank):
+        of_path = [one for one in records if one.path == path]
+        parts.append(f"### {path}\n\n" + table(_COLUMNS, _figure_rows(of_path)))
+    return "\n\n".join(parts)
+
+
+_COLUMNS = (
+    "what happens",
+    "RabbitMQ",
+    "rows",
+    "confirmed",
+    "lost",
+    "repeated",
+    "out of order",
+    "wrong queue",
+    "recovered, s",
+    "ended with",
+)
+
+
+def _figure_rows(records: Iterable[FireRecord]) -> Iterable[Sequence[str]]:
+    for fault, members in groupby(records, key=lambda one: one.fault):
+        for number, one in enumerate(members):
+            yield (
+                fault if number == 0 else "",
+                one.release,
+                f"{one.rows:,}",
+                f"{one.confirmed:,}",
+                f"{one.lost:,}",
+                f"{one.repeated:,}",
+                _or_none(one.out_of_order),
+                _or_none(one.wrong_queue),
+                "" if one.recover_s is None else f"{one.recover_s:.1f}",
+                one.outcome,
+            )
+
+
+def _or_none(count: int | None) -> str:
+    return "" if count is None else f"{count:,}"
+
+
+def _confidence(lost: int, confirmed: int, runs: int) -> str:
+    if lost or not confirmed:
+        return "Rows are lost, so no bound is given."
+    per_million = _RULE_OF_THREE / confirmed * 1_000_000
+    return (
+        f"Nothing lost in {confirmed:,} rows bounds the rate of loss under these faults below {per_million:.2g} in a "
+        f"million with 95 % confidence, if each row is a trial of its own. The rows of a run share its fault, so the "
+        f"careful reading counts runs: with 95 % confidence fewer than {_RULE_OF_THREE / runs:.1%} of such runs lose "
+        "anything."
+    )
+
+
+@cache
+def _records() -> list[FireRecord]:
+    """Return all records, in the order of the paths and of the tests in their files."""
+    return sorted(
+        read_records(RESULTS),
+        key=lambda one: (
+            _path_rank(one.path),
+            _place(one.test),
+            one.fault,
+            [-part for part in _version(one.release)],
+        ),
+    )
+
+
+def _place(test: str) -> tuple[str, int]:
+    """Return the file of a test and its place in the file.
+
+    Raises:
+        SystemExit: there is no such test, so its records say nothing any more.
+    """
+    file, _, rest = test.partition("::")
+    name = rest.partition("[")[0]
+    path = _ROOT / file
+    source = path.read_text(encoding="utf-8") if path.exists() else ""
+    place = source.find(f"def {name}(")
+    if place < 0:
+        raise SystemExit(f"{RESULTS.name} has a record of {test}, which is not there: remove its lines")
+    return file, place
+
+
+def _link(test: str) -> str:
+    file, _, rest = test.partition("::")
+    name = rest.partition("[")[0]
+    words = name.removeprefix("test_").replace("_", " ")
+    return f"[{words}](../{file})"
+
+
+def _path_rank(path: str) -> tuple[int, str]:
+    return (_PATHS.index(path) if path in _PATHS else len(_PATHS), path)
+
+
+def _version(release: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", release)]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
