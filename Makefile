@@ -30,7 +30,7 @@ FIRE_TESTS ?= tests/fire
 # How many minutes `make soak` takes.
 MINUTES ?= 30
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak hand-over churn check generated bench build clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz hand-over churn check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -40,7 +40,7 @@ demo: java $(STAMP) ## write 336,776 flights from Spark to RabbitMQ and prove wh
 test: java test-unit test-live ## unit tests without a broker, then the others and the documents' examples on a real broker and a real Spark
 
 test-unit: $(STAMP) ## the first half of `make test`
-	$(PYTEST) -n auto --dist worksteal tests/unit
+	$(PYTEST) -n auto --dist worksteal tests/unit tests/fuzz
 
 test-live: java $(SPARK_CLASSES) ## the second half
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/fire tests/spark tests/docs
@@ -97,6 +97,9 @@ soak: java $(SPARK_CLASSES) ## a stream for MINUTES while its broker is killed a
 	$(PYTEST) -n 0 --soak-minutes $(MINUTES) --soak-results docs/figures/soak.json --fire-results docs/figures/guarantees.jsonl \
 	  --chx-broker 4.3 tests/fire/test_stream_soak.py
 	$(BIN)/python tools/update.py
+
+fuzz: $(STAMP) ## frames, URLs, topology files and definitions that are nearly right, by the million; FUZZ_SEED=1 takes others
+	FUZZ_CASES=1000000 $(PYTEST) -n auto --dist worksteal tests/fuzz
 
 hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times at each step, on 4.3 and 3.10
 	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/sequences/test_slot_hand_over.py

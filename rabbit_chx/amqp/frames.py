@@ -192,14 +192,19 @@ def split_body(channel: int, body: bytes, chunk: int) -> bytes:
 
 
 def parse_return(payload: bytes) -> Return:
-    """Read the payload of a basic.return; the key may hold any bytes."""
-    (code,) = struct.unpack_from(">H", payload, 4)
+    """Read the payload of a basic.return; the key may hold any bytes.
+
+    Raises:
+        ValueError: the bytes are not a basic.return.
+    """
     text, at = _shortstr(payload, 6)
     _exchange, at = _shortstr(payload, at)
     key, _ = _shortstr(payload, at)
-    return Return(code, text.decode(errors="replace"), key)
+    return Return(int.from_bytes(payload[4:6]), text.decode(errors="replace"), key)
 
 
 def _shortstr(payload: bytes, at: int) -> tuple[bytes, int]:
-    end = at + 1 + payload[at]
+    end = at + 1 + payload[at] if at < len(payload) else at + 1
+    if end > len(payload):
+        raise ValueError("a basic.return ends too early")
     return payload[at + 1 : end], end

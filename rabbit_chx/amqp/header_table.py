@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.fields import AmqpField
+from rabbit_chx.amqp.fields import AmqpField, too_deep
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError
@@ -138,6 +138,8 @@ def parse_table(data: bytes) -> HeaderTable:
         return _pairs(data)
     except (struct.error, IndexError):
         raise InputError("these bytes are no header table: they end too early") from None
+    except RecursionError:
+        raise too_deep() from None
 
 
 def _pairs(data: bytes) -> HeaderTable:

@@ -6,22 +6,12 @@ So the URI is read here, and the clients get values.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.secret import Secret
 from rabbit_chx.amqp.settings import ConnectionSettings
-from rabbit_chx.amqp.uri_query import (
-    BAD_PERCENT,
-    NOT_IN_URIS,
-    TLS_PARAMETERS,
-    UriProblem,
-    decoded,
-    fail,
-    given_parameters,
-    tls_settings,
-)
+from rabbit_chx.amqp.uri_query import TLS_PARAMETERS, given_parameters, tls_settings
+from rabbit_chx.amqp.url_parts import UriProblem, decoded, fail, url_parts
 from rabbit_chx.errors import InputError, UriError
 
 if TYPE_CHECKING:
@@ -30,16 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.settings import AuthMechanism
 
 __all__ = ["parse_uri"]
-
-_URI = re.compile(
-    r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?#]*)(?:/(?P<path>[^?#]*))?(?:\?(?P<query>[^#]*))?"
-)
-_HOST_AND_PORT = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]*))?")
-_HOST_NAME = re.compile(r"[^\s/@?#:%\[\]\x00-\x1f\x7f]+")
-
-_ENCODE = (
-    "percent-encode what is special in a user name, password or vhost: '@' %40, '/' %2F, '?' %3F, '#' %23"
-)
 
 
 def parse_uri(text: str) -> ConnectionSettings:
@@ -88,70 +68,24 @@ def _read(text: str) -> tuple[ConnectionSettings | None, str]:
 
 
 def _values(text: str) -> dict[str, Any]:
-    match = _split(text)
-    tls = match["scheme"].lower() == "amqps"
-    userinfo, at, address = match["authority"].rpartition("@")
+    parts = url_parts(text, ("amqp", "amqps"))
+    tls = parts.scheme == "amqps"
     values: dict[str, Any] = {
-        **_address(address, default_port=5671 if tls else 5672),
-        "vhost": _vhost(match["path"]),
+        "host": parts.host or "localhost",
+        "port": parts.port or (5671 if tls else 5672),
+        "vhost": _vhost(parts.path),
     }
-    if at:
-        username, colon, password = userinfo.partition(":")
-        values["username"] = decoded("user name", username)
-        if colon:
-            values["password"] = Secret(decoded("password", password))
-    return values | _parameters(match["query"] or "", tls=tls)
+    if parts.username is not None:
+        values["username"] = parts.username
+    if parts.password is not None:
+        values["password"] = parts.password
+    return values | _parameters(parts.query, tls=tls)
 
 
-def _split(text: str) -> re.Match[str]:
-    if not isinstance(text, str):
-        fail(f"expected text such as amqp://user:password@host:5672/vhost, not {type(text).__name__}")
-    if not re.match(r"amqps?://", text, re.IGNORECASE):
-        fail("it must begin with amqp:// or amqps://")
-    if NOT_IN_URIS.search(text):
-        fail("white space or a control character in it: remove it, or percent-encode it")
-    match = _URI.fullmatch(text)
-    if match is None:
-        fail(f"a '#' in it; {_ENCODE}")
-    if text.count("@") != match["authority"].count("@") or text.count("@") > 1:
-        fail(f"an '@' too many; {_ENCODE}")
-    if BAD_PERCENT.search(text):
-        fail("a '%' that is not followed by two hexadecimal digits: write a '%' itself as %25")
-    return match
-
-
-def _address(text: str, default_port: int) -> dict[str, Any]:
-    match = _HOST_AND_PORT.fullmatch(text)
-    if match is None:
-        fail(f"the part between '@' and '/' must be host:port, with IPv6 in brackets; {_ENCODE}")
-    port = match["port"] or str(default_port)
-    if len(port) > 5 or not 1 <= int(port) <= 65535:
-        fail("the port must be a number from 1 to 65535")
-    return {"host": _host(match["host"]) or "localhost", "port": int(port)}
-
-
-def _host(text: str) -> str:
-    host = decoded("host", text.removeprefix("[").removesuffix("]"))
-    if text.startswith("["):
-        if not _is_ipv6(host) or NOT_IN_URIS.search(host):
-            fail("the text in brackets is not an IPv6 address")
-    elif host and not _HOST_NAME.fullmatch(host):
-        fail("the host name holds characters that no host name has")
-    return host
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _vhost(path: str | None) -> str:
-    if path is not None and "/" in path:
+def _vhost(path: str) -> str:
+    if "/" in path:
         fail("a '/' inside the vhost (or the password) must be written %2F")
-    return decoded("vhost", path or "") or "/"
+    return decoded("vhost", path) or "/"
 
 
 def _parameters(query: str, *, tls: bool) -> dict[str, Any]:

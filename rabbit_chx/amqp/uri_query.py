@@ -8,36 +8,18 @@ from __future__ import annotations
 import difflib
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import unquote_to_bytes
 
 from rabbit_chx.amqp.secret import Secret
 from rabbit_chx.amqp.tls_settings import TlsSettings
+from rabbit_chx.amqp.url_parts import decoded, fail
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-__all__ = [
-    "BAD_PERCENT",
-    "NOT_IN_URIS",
-    "TLS_PARAMETERS",
-    "UriProblem",
-    "decoded",
-    "fail",
-    "given_parameters",
-    "tls_settings",
-]
+__all__ = ["TLS_PARAMETERS", "given_parameters", "tls_settings"]
 
-BAD_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
-NOT_IN_URIS = re.compile(r"[\s\x00-\x1f\x7f\ud800-\udfff]")
-
-
-class UriProblem(Exception):
-    """Why a URL cannot be followed. Who reads the whole URL says which it is; no part of a password is in here."""
-
-
-def fail(problem: str) -> NoReturn:
-    """Raise a `UriProblem`."""
-    raise UriProblem(problem)
+_LONGEST_NAME = 40
+_NAME = re.compile(rf"\w{{1,{_LONGEST_NAME}}}")
 
 
 def given_parameters(
@@ -69,32 +51,10 @@ def given_parameters(
 def _fail_unknown(name: str, known: Collection[str], *, after_password: bool) -> NoReturn:
     if after_password:
         fail("an unknown parameter after password=...: an '&' inside that password is written %26")
-    near = difflib.get_close_matches(name, known, n=1)
+    shown = f" {name!r}" if _NAME.fullmatch(name) else ""  # else it may be part of a password
+    near = difflib.get_close_matches(name[:_LONGEST_NAME], known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
-    fail(f"unknown parameter {name!r}: {hint}")
-
-
-def decoded(what: str, text: str) -> str:
-    """Return percent-encoded text, decoded as UTF-8.
-
-    Args:
-        what: what it is, for the message.
-        text: the text.
-
-    Raises:
-        UriProblem: it is not UTF-8.
-    """
-    found = _utf8(unquote_to_bytes(text))
-    if found is None:
-        fail(f"the {what} is not UTF-8 after percent-decoding")
-    return found
-
-
-def _utf8(raw: bytes) -> str | None:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return None
+    fail(f"unknown parameter{shown}: {hint}")
 
 
 def tls_settings(parameters: dict[str, str]) -> TlsSettings:

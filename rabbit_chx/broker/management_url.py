@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
-from rabbit_chx.amqp import Secret, TlsSettings
-from rabbit_chx.amqp.uri_query import TLS_PARAMETERS, UriProblem, fail, given_parameters, tls_settings
+from rabbit_chx.amqp.uri_query import TLS_PARAMETERS, given_parameters, tls_settings
+from rabbit_chx.amqp.url_parts import UriProblem, fail, url_parts
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from urllib.parse import SplitResult
-
-    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
+    from rabbit_chx.amqp.url_parts import UrlParts
 
 __all__ = ["ManagementUrl"]
 
@@ -71,37 +70,25 @@ class ManagementUrl:
     def masked(self) -> str:
         """The address with ``***`` for the password: fit for messages and logs."""
         scheme = "http" if self.tls is None else "https"
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = f"[{quote(self.host, safe=':')}]" if ":" in self.host else quote(self.host, safe="")
         port = "" if self.port is None else f":{self.port}"
-        return f"{scheme}://{quote(self.username or 'guest')}:***@{host}{port}"
+        return f"{scheme}://{quote(self.username or 'guest', safe='')}:***@{host}{port}"
 
 
 def _read(text: str) -> tuple[ManagementUrl | None, str]:
     try:
-        parts = urlsplit(text)
-        host, port = parts.hostname, parts.port
-    except (ValueError, AttributeError, TypeError):
-        host = None
-    if not host or parts.scheme not in ("http", "https"):
-        return None, f"this is not a management URL: give {_EXAMPLE}"
-    try:
-        tls = _tls(parts)
+        parts = url_parts(text, ("http", "https"))
+        if not parts.host:
+            fail(f"it names no host: give {_EXAMPLE}")
+        path = parts.path.rstrip("/")
+        prefix = path and f"/{path}"
+        return ManagementUrl(parts.host, parts.port, prefix, parts.username, parts.password, _tls(parts)), ""
     except UriProblem as error:
         return None, f"management URL: {error}"
-    return ManagementUrl(
-        host,
-        port,
-        parts.path.rstrip("/"),
-        None if parts.username is None else unquote(parts.username),
-        None if parts.password is None else Secret(unquote(parts.password)),
-        tls,
-    ), ""
 
 
-def _tls(parts: SplitResult) -> TlsSettings | None:
-    if parts.fragment:
-        fail("a '#' in it: in a user name, a password or a file name it is written %23")
-    given: dict[str, Any] = dict(given_parameters(parts.query, TLS_PARAMETERS))
+def _tls(parts: UrlParts) -> TlsSettings | None:
+    given = dict(given_parameters(parts.query, TLS_PARAMETERS))
     if parts.scheme == "https":
         return tls_settings(given)
     for name in given:

@@ -134,7 +134,7 @@ def _sections(text: str, file: str) -> dict[str, dict[str, Any]]:
     """Return the sections of a file, TOML or INI. Messages of the parsers hold values, so only their lines are told."""
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # int() raises the bare one for thousands of digits
         at = _AT.search(str(error))
         toml = at[1] if at else "the text"
     else:

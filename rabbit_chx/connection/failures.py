@@ -38,6 +38,8 @@ _OUR_CERTIFICATE = re.compile(
     "alert (certificate (required|unknown|expired|revoked)|unknown ca|bad certificate|unsupported certificate)"
 )
 
+_ADDRESS = re.compile(" object at 0x[0-9a-f]+")  # as pamqp writes in its errors
+
 
 class StallError(BrokerTimeoutError):
     """The broker answers nothing, and has not said that it blocks us."""
@@ -173,7 +175,8 @@ def silence(where: str, silence_s: float) -> ConnectionLostError:
 
 def nonsense(where: str, cause: Exception) -> ConnectionLostError:
     """Return the error for bytes of the broker that are not AMQP 0-9-1, or make no sense."""
-    return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {cause}")
+    said = _ADDRESS.sub("", str(cause))
+    return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {said}")
 
 
 def missing_reply(where: str, method: str, waited_s: float) -> BrokerTimeoutError:

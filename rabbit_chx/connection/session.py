@@ -58,6 +58,17 @@ _SAMPLES = 10
 _ACK = confirm_head(_CHANNEL, METHOD_ACK)
 _NACK = confirm_head(_CHANNEL, METHOD_NACK)
 _SINGLE = b"\x00" + FRAME_END
+#: What we and pamqp raise for bytes that are no AMQP; the last three for times that no calendar has, and tables in tables.
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    IndexError,
+    struct.error,
+    PAMQPException,
+    OverflowError,
+    OSError,
+    RecursionError,
+)
 
 
 class Phase(Enum):
@@ -137,7 +148,7 @@ class Session:
         buffer = self._rest + data if self._rest else data
         try:
             self._rest = buffer[self._consume(buffer) :]
-        except (ValueError, TypeError, IndexError, struct.error, PAMQPException) as cause:
+        except _UNREADABLE as cause:
             self._fail(nonsense(self.link.where, cause))
 
     # -- frames

@@ -18,6 +18,7 @@ from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
+    QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -231,8 +232,9 @@ class _File:
         Raises:
             TopologyError: the vhost is not there.
         """
-        there = {entry["vhost"] for name in _LISTS for _, entry in self.all_entries(name) if "vhost" in entry}
-        there |= {entry.get("name") for _, entry in self.all_entries("vhosts")}
+        named = [entry.get("vhost") for name in _LISTS for _, entry in self.all_entries(name)]
+        named += [entry.get("name") for _, entry in self.all_entries("vhosts")]
+        there = {name for name in named if isinstance(name, str)}
         if there and self.vhost not in there:
             rule = f"there is no vhost {self.vhost!r} in the file"
             remedy = f"give one of {', '.join(sorted(map(repr, there)))}"
@@ -311,6 +313,8 @@ class _File:
         made: QueueDefinition | None = self.made(
             path, lambda: QueueDefinition(name, "classic", durable, exclusive, auto_delete, arguments)
         )
+        if made is not None and QUEUE_TYPE in made.arguments:
+            self.value(f"{path}.arguments", made.arguments, QUEUE_TYPE, str)  # adds the problem
         return made
 
     def binding(self, given: tuple[str, dict[str, Any]]) -> BindingDefinition | None:

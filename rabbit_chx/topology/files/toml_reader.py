@@ -29,6 +29,9 @@ __all__ = ["FileEntry", "FileObjects", "parsed", "read_document"]
 
 Entry = Mapping[str, Any]
 
+_MOST_LEVELS = 100
+_TOO_DEEP = Problem("the text", "", "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
+_MANY_DIGITS = re.compile(r"[0-9_]{4000}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -83,8 +86,11 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
     Raises:
         TopologyError: the text is not TOML.
     """
+    problem = _TOO_DEEP
     try:
-        return tomllib.loads(text)
+        document = tomllib.loads(text)
+        if not _deeper_than(document, _MOST_LEVELS):
+            return document
     except tomllib.TOMLDecodeError as error:
         found = re.search(r"at line (\d+)", str(error))
         lines = text.rstrip().split("\n")
@@ -96,8 +102,25 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
             remedy = "this is the name of a file: give its text, as Path(...).read_text()"
         problem = Problem("the text", "", rule, remedy, line)
     except RecursionError:
-        problem = Problem("the text", "", "it is nested too deep", "write at most 100 levels")
+        pass
+    except ValueError:  # of int(), which reads so many digits and no more
+        found = _MANY_DIGITS.search(text)
+        line = text.count("\n", 0, found.start()) + 1 if found else 1
+        problem = Problem("the text", "", "a number has thousands of digits", "write a shorter one", line)
     raise TopologyError([problem], file=file)
+
+
+def _deeper_than(value: object, levels: int) -> bool:
+    """Whether a value has more levels than these. Dotted keys make a thousand without a bracket."""
+    level: list[Any] = [value]
+    for _ in range(levels):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, (dict, list))
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+    return bool(level)
 
 
 def read_document(document: Entry) -> FileObjects:

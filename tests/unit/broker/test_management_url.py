@@ -13,6 +13,7 @@ from rabbit_chx.errors import InputError
     ("text", "url", "masked"),
     [
         ("http://h", ManagementUrl("h", None), "http://guest:***@h"),
+        ("http://a%2Fb@h", ManagementUrl("h", None, "", "a/b"), "http://a%2Fb:***@h"),
         ("http://h:15672/", ManagementUrl("h", 15672), "http://guest:***@h:15672"),
         ("HTTP://[::1]:1", ManagementUrl("::1", 1), "http://guest:***@[::1]:1"),
         (
@@ -43,10 +44,10 @@ def test_what_a_url_says(text: str, url: ManagementUrl, masked: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("amqp://h", "this is not a management URL"),
-        ("http://", "this is not a management URL"),
-        ("http://h:x", "this is not a management URL"),
-        ("http://h:99999", "this is not a management URL"),
+        ("amqp://h", "it must begin with http:// or https://"),
+        ("http://", "it names no host"),
+        ("http://h:x", "must be host:port"),
+        ("http://h:99999", "a number from 1 to 65535"),
         ("https://h?cacertfiel=/ca", "unknown parameter 'cacertfiel': did you mean cacertfile"),
         ("https://h?heartbeat=5", "unknown parameter 'heartbeat': known are cacertfile"),
         ("https://h?verify=no", "verify_peer or verify_none is possible"),
@@ -56,7 +57,13 @@ def test_what_a_url_says(text: str, url: ManagementUrl, masked: str) -> None:
         ("https://h?password=hush&er", "an '&' inside that password is written %26"),
         ("http://h?cacertfile=/ca", "cacertfile is for TLS: write https:// instead of http://"),
         ("http://h?x=1", "unknown parameter 'x'"),
-        ("http://u:hush#x@h", "this is not a management URL|a '#' in it"),
+        ("http://u:hush#x@h", "a '#' in it"),
+        ("http://u:1/hush@h", "an '@' too many"),
+        ("http://u:hush@er@h", "an '@' too many"),
+        ("http://u:hush@h/ x", "white space"),
+        ("http://u:hush%@h", "a '%' that is not followed"),
+        ("http://u:hush%ff@h", "password is not UTF-8"),
+        ("https://h?u:hush=1", "^management URL: unknown parameter: known are"),
         ("https://u:hush@h?certfile=%ff", "value of certfile is not UTF-8"),
     ],
 )
@@ -69,7 +76,7 @@ def test_what_cannot_be_followed_is_refused(text: str, says: str) -> None:
 
 def test_the_login_of_amqp_is_taken_where_there_is_none() -> None:
     settings = ConnectionSettings.from_uri("amqp://u:p@h")
-    bare = ManagementUrl.of("https://h?cacertfile=/home/me@work/ca.pem").with_login_of(settings)
+    bare = ManagementUrl.of("https://h?cacertfile=/home/me%40work/ca.pem").with_login_of(settings)
     assert (bare.username, bare.password) == ("u", Secret("p"))
     assert ManagementUrl.of("http://v:q@h").with_login_of(settings).username == "v"
     assert ManagementUrl.of("http://v@h").with_login_of(settings).password is None

@@ -234,6 +234,12 @@ def test_a_password_that_others_may_read_is_said(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("text", ["[default]\nport = " + "9" * 5_000, "x = " + "[" * 3_000])
+def test_what_the_parser_of_toml_cannot_take_is_refused(file: Callable[..., str], text: str) -> None:
+    with pytest.raises(InputError, match="rabbitmqadmin"):
+        read_node(file(text), "default")
+
+
 def test_the_files_of_tls_are_those_of_both_urls(file: Callable[..., str]) -> None:
     new = "ca_certificate_bundle_path = '/c a.pem'\nclient_certificate_file_path = '/me.pem'\nclient_private_key_file_path = '/k'"
     old = "ssl_ca_cert_file = /c a.pem\nssl_cert_file = /me.pem\nssl_key_file = /k"

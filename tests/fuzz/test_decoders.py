@@ -1,0 +1,121 @@
+"""On what is valid, our readers of bytes say what those of pamqp and pika say."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from broker_frames import FRAMES
+from fuzzing import inputs, shares, told
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp import commands, decode, frame
+from pika.data import decode_table  # type: ignore[import-untyped]
+
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.frames import next_frame, parse_return
+from rabbit_chx.amqp.header_table import encode_table, parse_table
+
+SHORT = st.text(max_size=40).filter(lambda text: len(text.encode("utf-8", "ignore")) < 256)
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+#: Types that both clients read, with values that fit their Python types. Times: what a calendar has.
+FIELDS = st.recursive(
+    st.one_of(
+        st.builds(AmqpField, st.just("longstr"), st.binary(max_size=30)),
+        st.builds(AmqpField, st.just("binary"), st.binary(max_size=30)),
+        st.builds(AmqpField, st.just("byte"), st.integers(-128, 127)),
+        st.builds(AmqpField, st.just("unsignedbyte"), st.integers(0, 255)),
+        st.builds(AmqpField, st.just("short"), st.integers(-(1 << 15), (1 << 15) - 1)),
+        st.builds(AmqpField, st.just("unsignedshort"), st.integers(0, (1 << 16) - 1)),
+        st.builds(AmqpField, st.just("signedint"), st.integers(-(1 << 31), (1 << 31) - 1)),
+        st.builds(AmqpField, st.just("unsignedint"), st.integers(0, (1 << 32) - 1)),
+        st.builds(AmqpField, st.just("long"), st.integers(-(1 << 63), (1 << 63) - 1)),
+        st.builds(AmqpField, st.just("bool"), st.booleans()),
+        st.builds(AmqpField, st.just("double"), FINITE),
+        st.builds(AmqpField, st.just("float"), st.floats(width=32, allow_nan=False, allow_infinity=False)),
+        st.builds(AmqpField, st.just("timestamp"), st.integers(0, (1 << 32) - 1)),
+        st.builds(
+            AmqpField, st.just("decimal"), st.tuples(st.integers(0, 20), st.integers(0, (1 << 31) - 1))
+        ),
+        st.builds(AmqpField, st.just("void")),
+    ),
+    lambda inner: st.one_of(
+        st.builds(AmqpField, st.just("array"), st.lists(inner, max_size=4)),
+        st.builds(
+            AmqpField, st.just("table"), st.dictionaries(st.text("abc", max_size=5), inner, max_size=4)
+        ),
+    ),
+    max_leaves=12,
+)
+TABLES = st.dictionaries(st.text("abcdefgh", max_size=9), FIELDS, max_size=6)
+
+
+def plain(field: AmqpField, client: str) -> Any:  # noqa: PLR0911  # one for each type
+    """What a client makes of a field."""
+    value = field.value
+    match field.type:
+        case "longstr":
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return value
+        case "array":
+            return [plain(one, client) for one in value]
+        case "table":
+            return {name.decode(): plain(one, client) for name, one in value}
+        case "timestamp":
+            return datetime.fromtimestamp(value, tz=UTC)
+        case "decimal":
+            return Decimal(value[1]).scaleb(-value[0])
+        case "double" | "float" if client == "pika":
+            return int(value)  # pika 1.4.4 cuts it off
+    return value
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, with what is a float compared as one."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, float):
+        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-30)
+    return bool(one == other)
+
+
+@given(TABLES)
+def test_tables(table: dict[str, AmqpField]) -> None:
+    data = encode_table(tuple((name.encode(), field) for name, field in table.items()))
+    read = dict(parse_table(data[4:]))
+    assert {name.decode(): field for name, field in read.items()} == table
+    size, by_pamqp = decode.field_table(data)
+    by_pika, end = decode_table(data, 0)
+    assert size == end == len(data)
+    for client, found in (("pamqp", by_pamqp), ("pika", by_pika)):
+        assert same({name: plain(field, client) for name, field in table.items()}, found), client
+
+
+@given(st.integers(200, 599), SHORT, st.text("aZ9-_.:", max_size=100), SHORT)  # pamqp takes no other names
+def test_returns(code: int, text: str, exchange: str, key: str) -> None:
+    text, key = (one.encode("utf-8", "ignore").decode() for one in (text, key))
+    whole = frame.marshal(commands.Basic.Return(code, text, exchange, key), 1)
+    found = next_frame(whole, 0, 4096)
+    assert found is not None
+    assert parse_return(found.payload) == (code, text, key.encode())
+
+
+@shares()
+def test_the_borders_of_frames(share: range) -> None:
+    for chance in inputs(share):
+        chosen = [one for one in chance.choices(FRAMES, k=3) if not one.startswith(b"AMQP")]
+        data = b"".join(chosen)
+        with told(data):
+            at = 0
+            while at < len(data):
+                size, channel, _ = frame.unmarshal(data[at:])
+                ours = next_frame(data, at, 131_072)
+                assert ours is not None
+                assert (ours.end - at, ours.channel, ours.type) == (size, channel, data[at])
+                at += size

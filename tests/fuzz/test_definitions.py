@@ -1,0 +1,149 @@
+"""Exports of real brokers, mutated: a topology, or a list of mistakes.
+
+`exports/` has what RabbitMQ 3.10.8 and 4.3.6 wrote of one topology, as a whole and of its vhost; password hashes are left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from blocks import ROOT
+from fuzzing import Mutator, bounded_memory, inputs, shares, told
+
+from rabbit_chx import Topology
+from rabbit_chx.errors import TopologyError
+
+if TYPE_CHECKING:
+    import random
+
+EXPORTS = [path.read_text() for path in sorted((ROOT / "tests/fuzz/exports").glob("*.json"))]
+TOKENS = (
+    *'[]{}:,"\\\n\0\ufeffé',
+    "null",
+    "true",
+    "NaN",
+    "1e999",
+    "-1",
+    "[" * 3_000,
+    "9" * 5_000,
+    '"vhost":',
+    '"\\ud800"',
+)
+ODD: tuple[Any, ...] = (
+    *(
+        None,
+        True,
+        -1,
+        0,
+        1.5,
+        float("nan"),
+        float("inf"),
+        1 << 70,
+        "",
+        "x" * 300,
+        "\ud800",
+        "\0",
+        "größe",
+        "/",
+        "other/vhost",
+    ),
+    *(
+        [],
+        {},
+        [[]],
+        {"a": {}},
+        ["x"],
+        "queue",
+        "exchange",
+        "x-consistent-hash",
+        "amq.topic",
+        "[",
+        "4.3.6",
+        "3.10",
+    ),
+)
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Each container within a value, with each of its keys."""
+    found: list[tuple[Any, Any]] = []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        found += [(value, key), *places(inner)]
+    return found
+
+
+def changed(chance: random.Random) -> Any:
+    """A document of which some values are others, gone, twice or elsewhere."""
+    document = json.loads(chance.choice(EXPORTS))
+    there = places(document)
+    for _ in range(chance.randint(1, 5)):
+        (container, key), (other, there_key) = chance.choices(there, k=2)
+        with suppress(LookupError):  # what an earlier change has taken away
+            match chance.randrange(5):
+                case 0:
+                    container.pop(key)
+                case 1:
+                    container[key] = copy.deepcopy(other[there_key])
+                case 2 if isinstance(container, list):
+                    container.append(copy.deepcopy(container[key]))
+                case 3 if isinstance(container, dict):
+                    container[chance.choice(("name", "vhost", "arguments", "type", "x"))] = chance.choice(ODD)
+                case _:
+                    container[key] = chance.choice(ODD)
+    return document
+
+
+def check(text: str | bytes) -> None:
+    try:
+        topology = Topology.from_definitions(text)
+    except TopologyError as error:
+        check_error(error)
+        return
+    try:
+        again = topology.to_definitions()
+    except TopologyError:
+        return
+    assert Topology.from_definitions(again).queues == topology.queues
+
+
+def check_error(error: TopologyError) -> None:
+    assert error.problems
+    assert len(str(error)) < 4_000 * len(error.problems)
+
+
+@shares(each=4)
+def test_a_changed_document(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            document = changed(chance)
+            with told(document):
+                check(json.dumps(document))
+
+
+@shares(each=4)
+def test_a_changed_text(share: range) -> None:
+    mutator = Mutator(EXPORTS, TOKENS, lambda chance: chr(chance.randrange(0x3000)))
+    with bounded_memory():
+        for chance in inputs(share):
+            text = mutator.mutated(chance, most=3)
+            with told(text):
+                check(text)
+
+
+@pytest.mark.parametrize("text", EXPORTS)
+def test_what_brokers_write_is_read(text: str) -> None:
+    topology = Topology.from_definitions(text)
+    assert "orders" in topology.rings
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"queues":' * 50_000, b"\xff\xfe{}", b"\x00", "9" * 5_000, '{"queues": NaN}']
+)
+def test_what_is_no_document_is_refused(text: str | bytes) -> None:
+    with bounded_memory(), pytest.raises(TopologyError):
+        Topology.from_definitions(text)

@@ -1,0 +1,188 @@
+"""What a broker sends, mutated: each reader of bytes gives a value or its own error, and keeps little."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+from broker_frames import CONTENT, FRAMES, HANDSHAKE, RETURN
+from fuzzing import Mutator, bounded_memory, inputs, shares, told
+from scripted_delivery import ScriptedLink
+
+from rabbit_chx.amqp import AmqpField, ConnectionSettings
+from rabbit_chx.amqp.frames import FRAME_MAX, next_frame, parse_return
+from rabbit_chx.amqp.header_table import encode_table, headers_in, parse_table
+from rabbit_chx.connection.session import Session
+from rabbit_chx.errors import InputError, RabbitChxError
+
+if TYPE_CHECKING:
+    import random
+
+
+SENT = 40
+SETTINGS = ConnectionSettings(heartbeat_s=30)
+NUMBERS = [
+    number.to_bytes(size)
+    for size in (1, 2, 4, 8)
+    for number in (0, 1, 127, 128, 255, 1 << (8 * size - 1), (1 << 8 * size) - 1)
+    if number < 1 << 8 * size
+]
+TABLES = [
+    encode_table(
+        tuple(
+            (name.encode(), AmqpField(kind, value))  # type: ignore[arg-type]
+            for name, kind, value in (
+                ("", "longstr", b"text"),
+                ("n", "signedint", -5),
+                ("t", "timestamp", 1_700_000_000),
+                ("d", "decimal", (2, 314)),
+                ("f", "float", 1.5),
+                ("a", "array", [AmqpField("bool", True), AmqpField("void"), AmqpField("array", [])]),
+                ("m", "table", {"k": AmqpField("long", 1 << 40), "x": AmqpField("binary", b"\xff")}),
+            )
+        )
+    )
+]
+PROPERTIES = [CONTENT[7 + 12 : -1]]
+
+
+def any_byte(chance: random.Random) -> bytes:
+    return chance.randbytes(1)
+
+
+BYTES = Mutator((*FRAMES, b"".join(HANDSHAKE)), [*NUMBERS, *FRAMES], any_byte)
+TABLE_BYTES = Mutator(
+    [*TABLES, *PROPERTIES], [*NUMBERS, *(b"tbBsuIilLfdDSATFVx"[i : i + 1] for i in range(18))], any_byte
+)
+
+
+def dialogue(chance: random.Random) -> bytes:
+    """The handshake in half of the cases, then a few frames, mutated as a whole and each for itself."""
+    before = b"".join(HANDSHAKE) if chance.random() < 0.5 else b""
+    frames = [
+        BYTES.mutated(chance, one, 2) if chance.random() < 0.3 else one
+        for one in chance.choices(FRAMES, k=chance.randint(1, 8))
+    ]
+    return before + BYTES.mutated(chance, b"".join(frames), 1)
+
+
+def heard(pieces: list[bytes]) -> tuple[Session, bool]:
+    """A session with open messages after it heard this, until it failed; and whether it did."""
+    link = ScriptedLink(SETTINGS)
+    session = Session(SETTINGS, link)
+    link.enter(SENT, 10 * SENT, "batch")
+    for piece in pieces:
+        session.receive(piece)
+        if link.failure is not None:
+            break
+    return session, link.failure is not None
+
+
+def cut(chance: random.Random, data: bytes) -> list[bytes]:
+    ends = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 6)))
+    return [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
+
+
+def check_session(session: Session, received: int) -> None:
+    link = session.link
+    assert link.failure is None or isinstance(link.failure, RabbitChxError)
+    assert len(session._rest) <= FRAME_MAX
+    assert len(link.samples) <= 10
+    assert sum(map(len, link.output)) <= 1_000 + 4 * received
+    assert 0 <= link.open == SENT - link.answered
+    assert link.nacked <= link.answered <= link.sent == SENT
+
+
+@shares(each=5)  # a dialogue has five frames or so
+def test_a_session_takes_whatever_comes(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            data = dialogue(chance)
+            with told(data):
+                whole, failed = heard([data])
+                check_session(whole, len(data))
+                pieces, failed_in_pieces = heard(cut(chance, data))
+                check_session(pieces, len(data))
+                assert (failed, str(whole.link.failure)) == (failed_in_pieces, str(pieces.link.failure))
+                if not failed:
+                    assert whole.phase is pieces.phase
+                    assert whole.link.answered == pieces.link.answered
+                    assert b"".join(whole.link.output) == b"".join(pieces.link.output)
+
+
+@shares()
+def test_a_frame_is_read_or_refused(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            data = BYTES.mutated(chance)
+            with told(data):
+                try:
+                    found = next_frame(data, 0, 4096)
+                except ValueError:
+                    continue
+                if found is None:
+                    assert len(data) < 4096
+                else:
+                    assert len(found.payload) + 8 == found.end <= 4096
+                    assert data[7 : found.end - 1] == found.payload
+
+
+@shares()
+def test_a_return_is_read_or_refused(share: range) -> None:
+    mutator = Mutator([RETURN[7:-1]], NUMBERS, any_byte)
+    for chance in inputs(share):
+        data = mutator.mutated(chance)
+        with told(data):
+            try:
+                found = parse_return(data)
+            except ValueError:
+                continue
+            assert 0 <= found.code < 1 << 16
+            assert len(found.key) + len(found.text.encode()) <= 3 * len(data)
+
+
+@shares()
+def test_a_table_is_read_or_refused(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            data = TABLE_BYTES.mutated(chance)
+            with told(data):
+                try:
+                    table = parse_table(data[4:])
+                except InputError:
+                    pass
+                else:
+                    assert parse_table(encode_table(table)[4:]) == table
+                try:
+                    headers_in(data)
+                except InputError:
+                    continue
+
+
+def nested(tag: bytes, levels: int = 12_000) -> bytes:
+    """A field within fields, as many as a frame has room for."""
+    data = b"V"
+    for _ in range(levels):
+        content = b"\1n" + data if tag == b"F" else data
+        data = tag + struct.pack(">I", len(content)) + content
+    return data
+
+
+@pytest.mark.parametrize("tag", [b"A", b"F"])
+def test_what_is_nested_too_deep_is_refused(tag: bytes) -> None:
+    table = b"\1n" + nested(tag)
+    with pytest.raises(InputError, match="nested too deep"):
+        parse_table(table)
+    start = b"\0\x0a\0\x0a\0\x09" + struct.pack(">I", len(table)) + table + b"\0\0\0\5PLAIN\0\0\0\5en_US"
+    session, failed = heard([b"\1\0\0" + struct.pack(">I", len(start)) + start + b"\xce"])
+    assert failed
+    assert "cannot be understood" in str(session.link.failure)
+
+
+@pytest.mark.parametrize("seconds", [1 << 63, (1 << 64) - 1, 1 << 40])
+def test_a_time_that_no_calendar_has_is_refused(seconds: int) -> None:
+    whole = HANDSHAKE[0]
+    at = whole.index(b"\5sinceT") + 7
+    session, failed = heard([whole[:at] + seconds.to_bytes(8) + whole[at + 8 :]])
+    assert not failed or "cannot be understood" in str(session.link.failure)

@@ -1,0 +1,144 @@
+"""Topology files, mutated: a topology that can be written again, or a list of mistakes with their lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from blocks import ROOT
+from fuzzing import Mutator, bounded_memory, inputs, shares, told
+
+from rabbit_chx import Topology
+from rabbit_chx.errors import TopologyError
+
+if TYPE_CHECKING:
+    import random
+
+WHOLE = """
+cluster = "rabbit@prod"
+max_share_moved = 0.2
+owns = ["orders*", "audit"]
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+arguments = { hash-header = "tenant", alternate-exchange = "audit" }
+ring = [{ queue = "orders.{1..3}" }, { queue = "größe", weight = 7 }, { exchange = "audit", weight = "007" }]
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "events.{1..2}" }]
+[[exchanges]]
+name = "audit"
+type = "headers"
+durable = false
+[[queues]]
+name = "orders.{1..3}"
+type = "quorum"
+arguments = { x-dead-letter-exchange = "audit", x-max-length = 100_000 }
+[[queues]]
+name = 'größe'
+[[queues]]
+name = "events.{1..2}"
+[[bindings]]
+source = "audit"
+queue = "orders.1"
+routing_key = "a\\tb"
+arguments = { x-match = "any", n = 5, deep = { list = [1, true, "x", 1.5] } }
+[[policies]]
+name = "limit"
+pattern = "^orders"
+apply_to = "queues"
+priority = 3
+definition = { max-length = 3 }
+"""
+GOOD = [WHOLE, *(path.read_text() for path in sorted((ROOT / "examples/topology_change").glob("*.toml")))]
+TOKENS = (
+    *"[]{}=,.\"'\\#\n\r\t\0\ufeff\x7f\ud800",
+    *(
+        "[[exchanges]]\n",
+        "[[queues]]\n",
+        "[exchanges]\n",
+        "name = ",
+        "{1..3}",
+        "{1..99999999999}",
+        "{a..b}",
+        "{3..1}",
+        "{",
+    ),
+    *(
+        "true",
+        "nan",
+        "inf",
+        "-0",
+        "0x1F",
+        "1e999",
+        "1979-05-27T07:32:00Z",
+        "07:32:00",
+        '"""',
+        "'''",
+        "[[]]",
+        "{}",
+        "-1",
+    ),
+    *(
+        "9" * 5_000,
+        "[" * 3_000,
+        "\\u0000",
+        "\\uD800",
+        "x" * 300,
+        "weight = ",
+        "slots = 99999999",
+        "ring = ",
+        "owns = ",
+    ),
+)
+
+
+def any_letter(chance: random.Random) -> str:
+    return chr(chance.choice((chance.randrange(128), chance.randrange(0x3000))))
+
+
+MUTATOR = Mutator(GOOD, TOKENS, any_letter)
+
+
+def check(text: str) -> None:
+    try:
+        topology = Topology.from_toml(text)
+    except TopologyError as error:
+        check_error(error, text)
+    else:
+        assert Topology.from_toml(topology.to_toml()) == topology
+
+
+def check_error(error: TopologyError, text: str) -> None:
+    assert error.problems
+    assert all(problem.rule and problem.remedy for problem in error.problems)
+    lines = text.count("\n") + 1
+    assert all(problem.line is None or 1 <= problem.line <= lines for problem in error.problems)
+    assert len(str(error)) < (2_000 + 5 * len(text)) * len(error.problems)
+
+
+@shares()
+def test_a_file_is_read_or_refused(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            text = MUTATOR.mutated(chance, most=4)
+            with told(text):
+                check(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 5_000,
+        "x = " + "[" * 200 + "]" * 200,
+        "a" + ".a" * 5_000 + " = 1",
+        "max_share_moved = " + "9" * 5_000,
+        '[[queues]]\nname = "{1..99999999999}"',
+    ],
+    ids=["arrays not closed", "arrays", "dotted keys", "digits", "a range"],
+)
+def test_what_would_take_much_is_refused(text: str) -> None:
+    with bounded_memory(), pytest.raises(TopologyError):
+        Topology.from_toml(text)

@@ -1,0 +1,63 @@
+"""One frame of each kind that a broker sends to a publisher."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pamqp import commands, frame, header
+
+from rabbit_chx.amqp.frames import FRAME_MAX
+
+if TYPE_CHECKING:
+    from pamqp.base import Frame as Method
+
+__all__ = ["CONTENT", "FRAMES", "HANDSHAKE", "RETURN"]
+
+DEEP: dict[str, Any] = {
+    "a": {"b": {"c": [1, "x", {"d": None}]}},
+    "capabilities": {"basic.nack": True},
+    "since": datetime(2026, 1, 1, tzinfo=UTC),
+    "price": Decimal("3.14"),
+    "load": 1.5,
+    "size": 1 << 40,
+    "raw": bytearray(b"\xff"),
+}
+
+
+def said(method: Method, channel: int = 1) -> bytes:
+    return frame.marshal(method, channel)
+
+
+HANDSHAKE = (
+    said(commands.Connection.Start(server_properties={"version": "4.3.6", **DEEP}, mechanisms="PLAIN"), 0),
+    said(commands.Connection.Tune(2047, FRAME_MAX, 60), 0),
+    said(commands.Connection.OpenOk(), 0),
+    said(commands.Channel.OpenOk()),
+    said(commands.Confirm.SelectOk()),
+)
+RETURN = said(commands.Basic.Return(312, "NO_ROUTE", "x", "a key"))
+CONTENT = frame.marshal(
+    header.ContentHeader(0, 4, commands.Basic.Properties(headers=DEEP, message_id="m")), 1
+)
+BODY = b"\x03\0\1\0\0\0\4body\xce"
+FRAMES = (
+    *HANDSHAKE,
+    said(commands.Connection.Secure("more"), 0),
+    said(commands.Connection.Close(320, "CONNECTION_FORCED", 0, 0), 0),
+    said(commands.Connection.CloseOk(), 0),
+    said(commands.Connection.Blocked("low on memory"), 0),
+    said(commands.Connection.Unblocked(), 0),
+    said(commands.Channel.Flow(True)),
+    said(commands.Channel.Close(404, "NOT_FOUND - no exchange 'x'", 60, 40)),
+    said(commands.Channel.CloseOk()),
+    said(commands.Queue.DeclareOk("q", 1, 2)),
+    said(commands.Basic.Ack(3)),
+    said(commands.Basic.Ack(7, multiple=True)),
+    said(commands.Basic.Nack(9)),
+    said(commands.Basic.Nack(12, multiple=True)),
+    RETURN + CONTENT + BODY,
+    b"\x08\0\0\0\0\0\0\xce",
+    b"AMQP\0\0\x09\x01",
+)
