@@ -15,6 +15,7 @@ import math
 import platform
 import struct
 from enum import Enum, auto
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -313,6 +314,7 @@ class _OpenAnyVhost(commands.Connection.Open):
         """Accept any name; the broker checks it."""
 
 
+@cache
 def _version() -> str:
     try:
         return version("rabbit-chx")
