@@ -29,8 +29,10 @@ PYTHON_TESTS ?= tests/unit
 FIRE_TESTS ?= tests/fire
 # How many minutes `make soak` takes.
 MINUTES ?= 30
+# How many seeds `make simulate` goes through.
+SEEDS ?= 100000
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz hand-over churn check generated bench build clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated bench build clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -40,7 +42,7 @@ demo: java $(STAMP) ## write 336,776 flights from Spark to RabbitMQ and prove wh
 test: java test-unit test-live ## unit tests without a broker, then the others and the documents' examples on a real broker and a real Spark
 
 test-unit: $(STAMP) ## the first half of `make test`
-	$(PYTEST) -n auto --dist worksteal tests/unit tests/fuzz
+	$(PYTEST) -n auto --dist worksteal tests/unit tests/fuzz tests/simulation
 
 test-live: java $(SPARK_CLASSES) ## the second half
 	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/broker tests/fire tests/spark tests/docs
@@ -105,6 +107,10 @@ hand-over: $(STAMP) ## slots change hands hundreds of times under load, and move
 	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/sequences/test_slot_hand_over.py
 	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
 	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
+
+simulate: $(STAMP) ## 100,000 simulated runs of the publishers with faults of all kinds, and a cut at every byte of a dialogue
+	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
+	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
 churn: $(STAMP) ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000

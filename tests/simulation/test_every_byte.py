@@ -1,0 +1,54 @@
+"""One dialogue of 200 messages, and its connection cut at one byte after the other, in both directions.
+
+`make test` takes every byte of the handshake and every eighth of the rest, and fewer on asyncio. `make simulate` takes all.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+from simulated_faults import Fault, Program, Scenario
+from simulated_run import simulate
+
+STRIDE = int(os.environ.get("SIMULATION_STRIDE", "8"))
+HANDSHAKE = 700  # bytes, of either direction
+GOODBYE = 26
+BLOCKS = 16
+DIALOGUE = Scenario(
+    seed=7,
+    program=Program(rows=200, calls=4, body=200, keys=7),
+    publisher={"max_in_flight": 80, "retry_first_connection": True, "backoff_s": 0.01},
+    must_complete=True,
+    frame_max=(4096,),
+    confirm_s=0.004,
+    tick_s=0.001,
+)
+ASYNC_DIALOGUE = replace(DIALOGUE, program=replace(DIALOGUE.program, path="AsyncPublisher"))
+
+
+def test_the_dialogue_is_long_enough() -> None:
+    for dialogue in (DIALOGUE, ASYNC_DIALOGUE):
+        up, down = simulate(dialogue).carried
+        assert up > 29_000
+        assert down > 2_000
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("direction", ["up", "down"])
+@pytest.mark.parametrize("dialogue", [DIALOGUE, ASYNC_DIALOGUE], ids=lambda one: one.program.path)
+def test_a_cut_at_any_byte_loses_nothing_and_repeats_only_what_is_counted(
+    dialogue: Scenario, direction: str, block: int
+) -> None:
+    up, down = simulate(dialogue).carried
+    last = up if direction == "up" else down
+    stride = STRIDE if dialogue is DIALOGUE or STRIDE == 1 else 4 * STRIDE
+    places = [*range(1, HANDSHAKE), *range(HANDSHAKE, last + 1, stride)]
+    for byte in places[block::BLOCKS]:
+        kind = "cut up" if direction == "up" else "cut down"
+        outcome = simulate(replace(dialogue, faults=(Fault(kind, 0, byte=byte),)))  # type: ignore[arg-type]
+        assert not outcome.faults, f"{kind} at byte {byte}: {outcome}"
+        if byte < last - GOODBYE:
+            assert outcome.connections == 2, f"{kind} at byte {byte}: {outcome}"
+        assert outcome.report.confirmed == 200

@@ -1,0 +1,71 @@
+"""What a publisher holds in memory while it works, against the bounds that it was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simulated_faults import Scenario
+
+    from rabbit_chx.publishing import AsyncPublisher, Publisher
+
+__all__ = ["Memory"]
+
+_WINDOW, _WINDOW_BYTES = 1000, 8 << 20  # the defaults
+_BATCH_BYTES = 262_144
+_LEAST = 60  # bytes of the smallest message
+_FRAMES = 400  # the most bytes that a small message costs beside its body
+_SMALL = 65_536  # handshake, heartbeats, and what one frame of the largest size takes beside it
+
+
+class Memory:
+    """Looks at a publisher.
+
+    Args:
+        scenario: says what it may hold.
+
+    Attributes:
+        publisher: whom to look at; None for nobody.
+        excess: the first excess that was seen, or nothing.
+        most_open: the most unconfirmed rows that were seen.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.publisher: Publisher | AsyncPublisher | None = None
+        self.excess = ""
+        self.most_open = 0
+        given, program = scenario.publisher, scenario.program
+        self._rows = given.get("max_in_flight", _WINDOW)
+        batch = min(max(1, self._rows // 2), 500)
+        one_batch = min(batch * program.body, _BATCH_BYTES + program.body) + batch * _FRAMES
+        self._bytes = max(given.get("max_in_flight_bytes", _WINDOW_BYTES), one_batch) + one_batch
+
+    def look(self) -> None:
+        """Compare what it holds with what it may."""
+        if self.publisher is None or self.excess:
+            return
+        delivery = self.publisher._delivery
+        connection = self.publisher._driver.connection
+        if connection is None:
+            return
+        waiting = delivery._refused
+        unsent = sum(len(sent.rows) for sent in delivery._unsent)
+        is_current = delivery._link is connection
+        open_ = (connection.open if is_current else 0) + waiting.rows + unsent
+        self.most_open = max(self.most_open, open_)
+        held = {
+            "unconfirmed rows": (open_, self._rows),
+            "unconfirmed bytes": (connection.open_bytes + waiting.body_bytes, self._bytes),
+            # Behind a row that stays open, answered ones are kept as long as their bytes fit into the window.
+            "answers ahead": (len(connection._ahead), self._rows + self._bytes // _LEAST),
+            "batches": (len(connection._batches), self._rows + self._bytes // _LEAST),
+            "bytes of an incomplete frame": (len(connection.session._rest), connection.frame_max),
+            "bytes to be sent": (self._output(connection), self._bytes + _SMALL),
+        }
+        for what, (amount, most) in held.items():
+            if amount > most:
+                self.excess = f"{amount} {what}, and {most} are allowed"
+
+    @staticmethod
+    def _output(connection: object) -> int:
+        return sum(map(len, (*getattr(connection, "output", ()), *getattr(connection, "_out", ()))))

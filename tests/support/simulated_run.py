@@ -1,0 +1,218 @@
+"""A simulated run, and what is wrong with it: the product's real code between a program, a network and a broker of one seed."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from delivery_checker import Attempt, History, Verdict, check
+from simulated_broker import Broker, queue_for
+from simulated_client import Network, simulated
+from simulated_program import Log, publish
+from simulated_world import EndlessRunError, World
+
+from rabbit_chx.publishing.publish_report import PublishReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from simulated_faults import Scenario
+
+__all__ = ["Outcome", "bound_s", "simulate"]
+
+_CONFIRM_TIMEOUT_S, _BLOCKED_TIMEOUT_S, _RECONNECT_TIMEOUT_S = 60.0, 300.0, 120.0  # the defaults
+_CONNECT_S, _GOODBYE_S = 10.0, 10.0
+
+
+@dataclass
+class Outcome:
+    """What came of a run.
+
+    Attributes:
+        scenario: what was simulated.
+        faults: what is wrong with it, as kind and words; empty where every promise was kept.
+        report: the sum of all reports.
+        verdict: what the checker says; None where the run did not end.
+        errors: the errors that the program was told.
+        seconds: simulated seconds.
+        connections: attempts to connect.
+        carried: bytes of the first connection, to the broker and from it.
+    """
+
+    scenario: Scenario
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    report: PublishReport = field(default_factory=PublishReport)
+    verdict: Verdict | None = None
+    errors: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    connections: int = 0
+    carried: tuple[int, int] = (0, 0)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of what is wrong."""
+        return {kind for kind, _ in self.faults}
+
+    def __str__(self) -> str:
+        lines = [f"{kind}: {words}" for kind, words in self.faults] or ["nothing is wrong"]
+        return "\n".join(
+            [*lines, f"report: {self.report}", f"errors: {self.errors}", f"checker: {self.verdict}"]
+        )
+
+
+def bound_s(scenario: Scenario) -> float:
+    """Return the simulated seconds within which a run must be over, from the bounds that its publisher has."""
+    given, program = scenario.publisher, scenario.program
+    outage_s = (
+        2 * given.get("confirm_timeout_s", _CONFIRM_TIMEOUT_S)
+        + given.get("reconnect_timeout_s", _RECONNECT_TIMEOUT_S)
+        + 3 * scenario.heartbeat_s
+        + (scenario.targets + 1) * _CONNECT_S
+        + _GOODBYE_S
+    )
+    faults_s = sum(fault.until if math.isfinite(fault.until) else fault.at for fault in scenario.faults)
+    blocked_s = sum(fault.kind == "alarm" for fault in scenario.faults) * given.get(
+        "blocked_timeout_s", _BLOCKED_TIMEOUT_S
+    )
+    windows = 3 + program.rows / max(1, given.get("max_in_flight", 1000) // 2) + program.calls
+    turns_s = windows * (scenario.confirm_s + scenario.tick_s + 4 * scenario.latency_s + 0.3)
+    retries_s = program.rows * scenario.nacks * 40
+    rates = [fault.rate for fault in scenario.faults if fault.kind == "slow"]
+    slow_s = 4 * program.rows * (program.body + 400) / min(rates) if rates else 0.0
+    idle_s = 20 * program.calls * program.idle_s
+    repeats = 2 + len(scenario.faults)
+    total: float = outage_s * repeats + faults_s + blocked_s + (turns_s + slow_s) * repeats
+    return total + retries_s + idle_s + 60
+
+
+def simulate(scenario: Scenario) -> Outcome:
+    """Run a scenario, and judge it."""
+    world = World(scenario.seed)
+    world.ends_at = world.now + bound_s(scenario)
+    broker = Broker(world, scenario)
+    network = Network(world, broker, scenario)
+    log, outcome, began = Log(), Outcome(scenario), world.now
+    try:
+        with simulated(network):
+            publish(network, log)
+    except EndlessRunError as cause:
+        outcome.faults.append(("hang", str(cause)))
+        return outcome
+    except Exception:  # noqa: BLE001  # whatever escapes is a finding
+        outcome.faults.append(("crash", traceback.format_exc()))
+        return outcome
+    outcome.seconds, outcome.connections = world.now - began, network.attempts
+    outcome.carried = next(((line.up.carried, line.down.carried) for line in network.lines), (0, 0))
+    world.ends_at = math.inf
+    world.finish()
+    outcome.errors = [str(error) for error in log.errors]
+    outcome.report = sum(log.reports, PublishReport())
+    answers = _Answers.heard_of(broker)
+    outcome.verdict = _verdict(broker, log, outcome.report, answers)
+    outcome.faults = list(_wrong(outcome, broker, network, log, answers))
+    return outcome
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """What the broker did with rows, and what of it the publisher has read.
+
+    Attributes:
+        stored: rows of acks that were read.
+        returned: rows that were returned, by acks that were read.
+        refused: rows of nacks that were read.
+        acks: how many acks of stored rows were read, where a row that was sent twice may have two.
+        refusals: how many nacks were read.
+    """
+
+    stored: set[int]
+    returned: set[int]
+    refused: set[int]
+    acks: int
+    refusals: int
+
+    @classmethod
+    def heard_of(cls, broker: Broker) -> _Answers:
+        """Return those of a broker."""
+        by_kind: dict[str, list[int]] = {"stored": [], "returned": [], "refused": []}
+        for conversation in broker.conversations:
+            for answer in conversation.heard():
+                by_kind[answer.kind].append(answer.id)
+        stored, returned, refused = by_kind.values()
+        return cls(set(stored), set(returned), set(refused), len(stored), len(refused))
+
+
+def _verdict(broker: Broker, log: Log, report: PublishReport, answers: _Answers) -> Verdict:
+    scenario = broker.scenario
+    # A report has numbers, and the ledger knows rows: those that it holds for answered are the confirmed ones,
+    # unless their only answer was another one.
+    answered = log.entered - log.open
+    keeps_order = scenario.publisher.get("keep_order", False)
+    return check(
+        History(
+            attempted=[Attempt(id_, scenario.program.row_keys[id_]) for id_ in log.handed_over],
+            acked=answered - ((answers.returned | answers.refused) - answers.stored),
+            found=broker.found,
+            queue_for=queue_for,
+            # A refused row is overtaken; with keep_order only where its refusal was lost on the way.
+            ordered=not broker.refused or (keeps_order and answers.refusals == broker.refused),
+            republished=report.republished + report.retried,
+        )
+    )
+
+
+def _wrong(
+    outcome: Outcome, broker: Broker, network: Network, log: Log, answers: _Answers
+) -> Iterator[tuple[str, str]]:
+    scenario, report, verdict = outcome.scenario, outcome.report, outcome.verdict
+    assert verdict is not None
+    for kind in verdict.faults:
+        yield kind, str(verdict)
+    if report.confirmed > verdict.ok:  # a return or a refusal that it takes for a confirm
+        yield "lost", f"{verdict.ok} rows are there: {report}"
+    for words in broker.complaints:
+        yield "protocol", words
+    if network.memory.excess:
+        yield "memory", network.memory.excess
+    yield from (("count", words) for words in _miscounts(report, broker, network, log, answers))
+    if log.swallowed:
+        yield "swallowed", f"{log.swallowed} cancelled calls did not end"
+    if scenario.must_complete:
+        if log.connecting or log.errors:
+            yield (
+                "gave up",
+                f"nothing happened for which it may: {outcome.errors or 'it has never connected'}",
+            )
+        elif not log.left_out and report.confirmed != scenario.program.rows:
+            yield "gave up", f"{report.confirmed} of {scenario.program.rows} rows are confirmed"
+        if broker.hung_up and not any(fault.kind == "frozen" for fault in scenario.faults):
+            yield "heartbeat", f"the broker missed the heartbeats of {broker.hung_up} connections"
+
+
+def _miscounts(
+    report: PublishReport, broker: Broker, network: Network, log: Log, answers: _Answers
+) -> Iterator[str]:
+    """Yield what the counts of the reports say that is not so."""
+    counts = (report.confirmed, report.returned, report.nacked, report.unknown)
+    if min(counts) < 0 or sum(counts) != report.rows:
+        yield f"they do not add up: {report}"
+    rows = len(log.handed_over)
+    if report.rows > rows or (report.rows < rows and not (log.left_out or log.errors)):
+        yield f"{rows} rows were handed over: {report}"
+    unheard = log.entered - log.open - answers.stored - answers.returned - answers.refused
+    if unheard:
+        yield f"rows are taken for answered that never were: {sorted(unheard)[:5]}"
+    stored = answers.acks
+    if report.confirmed > stored:
+        yield f"the publisher has heard {stored} confirms: {report}"
+    is_exact = network.scenario.program.path == "Publisher" and not broker.returned and not log.left_out
+    if is_exact and report.confirmed != stored:
+        yield f"the publisher has heard {stored} confirms, and not one return: {report}"
+    if report.returned > broker.returned:
+        yield f"the broker returned {broker.returned}: {report}"
+    if report.nacked + report.retried > broker.refused:
+        yield f"the broker refused {broker.refused}: {report}"
+    if report.reconnects > max(0, len(network.lines) - 1):
+        yield f"{len(network.lines)} connections were opened: {report}"

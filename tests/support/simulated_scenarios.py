@@ -1,0 +1,226 @@
+"""Scenarios from seeds: what a publisher may meet, in any mixture.
+
+Half of them hold nothing for which the publisher may give up, so that it has to confirm every row (`must_complete`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from simulated_faults import Fault, Program, Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["scenario_of"]
+
+_HANDSHAKE_BYTES = 600
+_ROW_BYTES = 130  # of frames around a body
+_MOST_PIECES = 3000
+_MOST_TURNS_S = 400.0
+
+#: What a broker says when it closes something: those after which another connection may do better, and those after which not.
+_PASSING_CLOSES = [
+    (320, "CONNECTION_FORCED - broker forced connection closure"),
+    (541, "INTERNAL_ERROR"),
+    (504, "CHANNEL_ERROR"),
+]
+_FATAL_CLOSES = [
+    (404, "NOT_FOUND - no exchange 'x' in vhost '/'"),
+    (403, "ACCESS_REFUSED - access to exchange 'x' in vhost '/' refused for user 'guest'"),
+    (406, "PRECONDITION_FAILED - message size 20000000 is larger than configured max size 16777216"),
+]
+_PASSING_DENIALS = [
+    (530, "NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (1) is reached"),
+    (541, "INTERNAL_ERROR - access to vhost '/' refused: vhost '/' is down"),
+]
+_FATAL_DENIALS = [(403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN")]
+
+
+def scenario_of(seed: int, fewest: int = 20, most: int = 1000) -> Scenario:
+    """Return the scenario of a seed.
+
+    Args:
+        seed: any number.
+        fewest: the fewest rows to publish.
+        most: the most rows to publish; most scenarios are nearer to the fewest.
+    """
+    return _Drawing(seed, fewest, most).scenario()
+
+
+class _Drawing:
+    """Draws one scenario."""
+
+    def __init__(self, seed: int, fewest: int, most: int) -> None:
+        self._seed = seed
+        self._chance = random.Random(seed)  # noqa: S311  # the same scenario each time
+        self._must_complete = self._chance.random() < 0.5
+        self._rows = round(math.exp(self._chance.uniform(math.log(fewest), math.log(most))))
+        self._stalls = 0
+
+    def scenario(self) -> Scenario:
+        """Draw it."""
+        pick = self._chance.choice
+        program = self._program()
+        publisher = self._publisher(program)
+        size = program.rows * (program.body // 2 + _ROW_BYTES)
+        confirm_s, tick_s = self._answers(program, publisher)
+        scenario = Scenario(
+            seed=self._seed,
+            program=program,
+            publisher=publisher,
+            must_complete=self._must_complete,
+            targets=pick((1, 1, 2, 3)),
+            heartbeat_s=pick((0, 2, 10, 60)),
+            frame_max=pick(((131_072,), (131_072,), (4096,), (131_072, 4096), (8192, 5000, 131_072))),
+            latency_s=pick((0.0001, 0.0005, 0.005, 0.1)),
+            piece=pick(
+                [piece for piece in (65_536, 65_536, 8192, 1460, 100, 7) if size / piece < _MOST_PIECES]
+            ),
+            room=pick((262_144, 262_144, 20_000, 4096)),
+            confirm_s=confirm_s,
+            tick_s=tick_s,
+            nacks=self._nacks(publisher),
+        )
+        return replace(scenario, faults=self._faults(scenario, size))
+
+    # -- the program and its publisher
+
+    def _program(self) -> Program:
+        chance, pick, rows = self._chance, self._chance.choice, self._rows
+        path = "AsyncPublisher" if chance.random() < 0.25 else "Publisher"
+        program = Program(
+            path=path,  # type: ignore[arg-type]
+            rows=rows,
+            calls=chance.randint(1, 12),
+            body=pick((16, 60, 60, 300, 2000, 10_000) if rows < 300 else (16, 60, 60, 300)),
+            keys=pick((1, 3, 20, 200)),
+            idle_s=pick((0.0, 0.0, 0.01, 0.5, 10.0)),
+            columns=chance.random() < 0.2,
+            objections=pick((0, 0, 0, 0, 3)),
+            unroutable=0 if self._must_complete else pick((0, 0, 0, 1)),
+        )
+        if path == "AsyncPublisher":
+            return replace(program, tasks=pick((1, 1, 3)), cancel_every=pick((0, 0, 2, 3)))
+        if not self._must_complete and chance.random() < 0.1:
+            return replace(program, interrupt_at=chance.expovariate(1.0))
+        return program
+
+    def _publisher(self, program: Program) -> dict[str, Any]:
+        pick = self._chance.choice
+        window = pick([window for window in (1, 5, 20, 100, 1000) if program.rows / window < 150])
+        given: dict[str, Any] = {
+            "max_in_flight": window,
+            "max_in_flight_bytes": pick((8 << 20, 8 << 20, 20_000)),
+            "keep_order": pick((False, True)),
+            "backoff_s": pick((0.01, 0.2, 1.0)),
+        }
+        if self._must_complete:
+            return given | {
+                "confirm_timeout_s": pick((20.0, 60.0)),
+                "blocked_timeout_s": 300.0,
+                "reconnect_timeout_s": 600.0,
+                "retry_first_connection": True,
+                "nack_retries": 30,
+            }
+        return given | {
+            "confirm_timeout_s": pick((2.0, 20.0, 60.0)),
+            "blocked_timeout_s": pick((0.0, 5.0, 300.0)),
+            "reconnect_timeout_s": pick((0.0, 10.0, 120.0)),
+            "max_reconnects": pick((None, None, 0, 3)),
+            "retry_first_connection": pick((False, True)),
+            "nack_retries": pick((0, 1, 3)),
+            "on_unroutable": pick(("raise", "report")),
+        }
+
+    def _answers(self, program: Program, publisher: dict[str, Any]) -> tuple[float, float]:
+        """Return how late the broker answers, and how often."""
+        chance = self._chance
+        windows = 1 + program.calls + program.rows / max(1, publisher["max_in_flight"] // 2)
+        if chance.random() < 0.003 and windows < 20:
+            publisher["confirm_timeout_s"] = 900.0
+            return 600.0, 0.5  # ten minutes late
+        longest = publisher["confirm_timeout_s"] / (4 if self._must_complete else 1)
+        waits = [
+            wait
+            for wait in (0.001, 0.001, 0.02, 0.3, 3.0, 15.0)
+            if wait * windows < _MOST_TURNS_S and wait < longest
+        ]
+        return chance.choice(waits or [0.001]), chance.choice((0.001, 0.01, 0.2))
+
+    def _nacks(self, publisher: dict[str, Any]) -> float:
+        if self._must_complete:
+            return 0.0 if publisher["keep_order"] else self._chance.choice((0.0, 0.0, 0.03))
+        return self._chance.choice((0.0, 0.0, 0.0, 0.01, 0.2))
+
+    # -- what goes wrong
+
+    def _faults(self, scenario: Scenario, size: int) -> tuple[Fault, ...]:
+        chance = self._chance
+        program = scenario.program
+        windows = 1 + program.rows / max(1, scenario.publisher["max_in_flight"] // 2)
+        run_s = program.calls * program.idle_s + windows * (
+            scenario.confirm_s / 2 + scenario.tick_s + 2 * scenario.latency_s
+        )
+        kinds: list[Callable[[int | None, float, int], Fault]] = [self._of_line] * 4
+        kinds += [self._of_opening] * 2 + [self._of_talk] * 3 + [self._of_broker] * 2
+        faults: list[Fault] = []
+        connection = 0
+        for _ in range(chance.choice((0, 1, 1, 2, 3, 5))):
+            fault = chance.choice(kinds)(connection, chance.random() * run_s, size)
+            faults.append(fault)
+            connection += fault.connection is not None and chance.random() < 0.8
+        return tuple(faults)
+
+    def _of_line(self, connection: int | None, at: float, size: int) -> Fault:
+        chance = self._chance
+        kinds = ["cut up", "cut up", "cut down", "cut down", "reset", "slow"]
+        if not (self._must_complete and self._stalls):
+            kinds += ["stall up", "stall down", "stall both"]
+        kind: Any = chance.choice(kinds)
+        if kind == "slow":
+            return Fault(kind, connection, rate=max(3000.0, size / chance.uniform(1, 60)))
+        if kind.startswith("stall"):
+            self._stalls += 1
+            return Fault(kind, connection, at, seconds=chance.choice((None, chance.expovariate(0.1))))
+        most = size if kind == "cut up" else _HANDSHAKE_BYTES + 21 * self._rows
+        return Fault(kind, connection, at, byte=round(math.exp(chance.uniform(0, math.log(most)))))
+
+    def _of_opening(self, connection: int | None, *_: object) -> Fault:
+        chance = self._chance
+        kind: Any = chance.choice(("refused", "swallowed", "mute", "denied"))
+        if kind != "denied":
+            return Fault(kind, connection)
+        code, text = self._words(_PASSING_DENIALS, _FATAL_DENIALS)
+        return Fault(kind, connection, code=code, text=text)
+
+    def _of_talk(self, connection: int | None, *_: object) -> Fault:
+        chance = self._chance
+        message = chance.randint(1, self._rows)
+        kind: Any = chance.choice(("connection.close", "channel.close", "nonsense", "no heartbeats"))
+        if kind in ("nonsense", "no heartbeats"):
+            return Fault(kind, connection, byte=message)
+        code, text = self._words(_PASSING_CLOSES, _FATAL_CLOSES)
+        return Fault(kind, connection, byte=message, code=code, text=text)
+
+    def _of_broker(self, _: int | None, at: float, __: int) -> Fault:
+        chance = self._chance
+        kinds = ["killed"]
+        if not (self._must_complete and self._stalls):
+            kinds += ["frozen", "alarm"]
+            if not self._must_complete:
+                kinds += ["unbound", "full"]
+        kind: Any = chance.choice(kinds)
+        self._stalls += kind in ("frozen", "alarm")
+        seconds = (
+            min(chance.expovariate(0.05), 90.0) if kind == "alarm" else min(chance.expovariate(0.2), 40.0)
+        )
+        return Fault(kind, at=at, seconds=seconds)
+
+    def _words(self, passing: list[tuple[int, str]], fatal: list[tuple[int, str]]) -> tuple[int, str]:
+        if self._must_complete or self._chance.random() < 0.7:
+            return self._chance.choice(passing)
+        return self._chance.choice(fatal)
