@@ -46,6 +46,7 @@ SLOW_FILES = (
     "spark/test_discovery.py",
     "broker/test_slot_hand_over.py",
     "broker/test_running_broker.py",
+    "fire/publisher/test_broker_faults.py",
     "broker/test_publisher_outages.py",
     "docs/test_testing.py",
     "broker/test_topology_command.py",

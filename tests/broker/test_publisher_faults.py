@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -25,7 +24,6 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.tally import Tally
-from rabbit_chx.testing import skip_unless_ci
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,37 +209,3 @@ def test_confirms_that_do_not_come(consumed: Consumed, vhost_url: str, proxy: Ca
             publisher.publish_many(["k"] * 3, ["b"] * 3)
     assert caught.value.report.unknown == 3
     assert not consumed()
-
-
-@pytest.mark.restarts
-def test_a_blocked_connection_waits_and_goes_on(
-    consumed: Consumed, broker: RunningBroker, vhost_url: str
-) -> None:
-    if not broker.owned:
-        skip_unless_ci("sets a memory alarm, so it needs a broker that the tests started")
-    with Publisher(vhost_url, "x", blocked_timeout_s=60, confirm_timeout_s=1.5) as publisher:
-        broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
-        lift = threading.Timer(3, broker.run, ("rabbitmqctl", "set_vm_memory_high_watermark", "0.6"))
-        lift.start()
-        report = publisher.publish_many(["k"] * 5_000, ["b"] * 5_000)
-        lift.join()
-    assert report.confirmed == 5_000
-    assert report.blocked_seconds > 1
-    assert len(consumed()) == 5_000
-
-
-@pytest.mark.restarts
-def test_a_connection_blocked_for_too_long(
-    channel: BlockingChannel, broker: RunningBroker, vhost_url: str
-) -> None:
-    if not broker.owned:
-        skip_unless_ci("sets a memory alarm, so it needs a broker that the tests started")
-    broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
-    try:
-        blocked = pytest.raises(PublishError, match=r"blocked publishers \(.*memory.*\) for 1 s")
-        with Publisher(vhost_url, "x", blocked_timeout_s=1) as publisher, blocked as caught:
-            publisher.publish_many(["k"] * 5, ["b"] * 5)
-        assert isinstance(caught.value.__cause__, BrokerTimeoutError)
-    finally:
-        broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.6")
-    assert channel.is_open

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import pika
 import pytest
 from exchange_types import CHX
 from publishing_support import Consumed, bodies_with, through
 
-from rabbit_chx.broker import pika_parameters
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError, PublishError
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.testing import skip_unless_ci
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +21,6 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.publishing import PublishReport
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 
@@ -40,25 +35,6 @@ def check_all_there(found: list[Any], report: PublishReport) -> None:
     assert report.confirmed == report.rows
     repeated = len(found) - report.rows
     assert 0 <= repeated <= report.republished <= WINDOW * report.reconnects
-
-
-@pytest.mark.parametrize("keep_order", [False, True])
-def test_connections_that_are_cut(
-    consumed: Consumed,
-    vhost_url: str,
-    proxy: Callable[[], Any],
-    keep_order: bool,  # noqa: FBT001
-) -> None:
-    way = proxy()
-    bodies = bodies_with({2_300: way.cut, 7_000: way.cut, 7_100: way.cut}, ROWS)
-    with Publisher(through(vhost_url, way.port), "x", backoff_s=0.05, keep_order=keep_order) as publisher:
-        report = publisher.publish_many(itertools.repeat("k", ROWS), bodies)
-    found = consumed()
-    check_all_there(found, report)
-    assert 2 <= report.reconnects <= 3
-    assert report.republished > 0
-    firsts = list(dict.fromkeys(int(m.body) for m in found))  # one key, so one queue
-    assert firsts == sorted(firsts), "no row overtakes another"
 
 
 def test_a_broker_that_falls_silent_is_left(
@@ -152,28 +128,6 @@ def test_what_no_new_connection_cures(
         assert isinstance(caught.value.__cause__, kind)
     report = caught.value.report
     assert report.confirmed + report.unknown == report.rows
-
-
-@pytest.mark.restarts
-def test_a_broker_that_restarts(broker: RunningBroker, vhost_url: str) -> None:
-    if not broker.owned:
-        skip_unless_ci("restarts the broker, so it needs one that the tests started")
-
-    def restart() -> None:
-        broker.run("rabbitmqctl", "stop_app")
-        threading.Thread(target=broker.run, args=("rabbitmqctl", "start_app")).start()
-
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        channel = connection.channel()
-        channel.exchange_declare("durable", CHX, durable=True)
-        channel.queue_declare("q", durable=True)
-        channel.queue_bind("q", "durable", "1")
-    with Publisher(vhost_url, "durable") as publisher:
-        report = publisher.publish_many([str(i) for i in range(ROWS)], bodies_with({5_000: restart}, ROWS))
-    assert (report.confirmed, report.reconnects) == (ROWS, 1)
-    with pika.BlockingConnection(pika_parameters(vhost_url)) as connection:
-        there = connection.channel().queue_declare("q", durable=True, passive=True).method.message_count
-    assert ROWS <= int(there or 0) <= ROWS + report.republished
 
 
 def test_close_during_a_reconnect_leaves_no_connection(

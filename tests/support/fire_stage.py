@@ -37,12 +37,12 @@ __all__ = ["PATHS", "Stage", "both", "fire_stage"]
 PATHS: dict[Any, str] = {Publisher: "Publisher", Awaited: "AsyncPublisher"}
 
 
-def both(*, representative: AnyPublisher | None = None) -> pytest.MarkDecorator:
-    """Run a test with each publisher, as its argument ``kind``; one of them may be representative."""
+def both(*, representative: Collection[AnyPublisher] = ()) -> pytest.MarkDecorator:
+    """Run a test with each publisher, as its argument ``kind``; both may be representative."""
     return pytest.mark.parametrize(
         "kind",
         [
-            pytest.param(kind, id=path, marks=[pytest.mark.representative] if kind is representative else [])
+            pytest.param(kind, id=path, marks=[pytest.mark.representative] if kind in representative else [])
             for kind, path in PATHS.items()
         ],
     )
@@ -107,12 +107,15 @@ class Stage:
             told = traceback.TracebackException.from_exception(run.error, capture_locals=True)
             (self.folder / "error.txt").write_text("".join(told.format()))
 
-    def read_ring(self) -> HashRing:
-        """Read the ring, and keep it among those in force."""
+    def ring_now(self) -> HashRing:
+        """Read the ring."""
         url, management_url = self.broker.url, self.broker.management_url
         with Broker(url, management_url=management_url, ring_source=quick_prefix(self.broker)) as broker:
-            self.rings.append(broker.ring(EXCHANGE))
-        return self.rings[-1]
+            return broker.ring(EXCHANGE)
+
+    def read_ring(self) -> None:
+        """Read the ring, and keep it among those in force."""
+        self.rings.append(self.ring_now())
 
     def history(
         self,

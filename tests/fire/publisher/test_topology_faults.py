@@ -65,7 +65,7 @@ def test_the_exchange_is_deleted(kind: AnyPublisher, stage: Stage, kept: Callabl
     )
 
 
-@both(representative=Publisher)
+@both(representative=(Publisher,))
 def test_all_bindings_are_removed(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
     run = stage.publish(kind, remove_all(stage), load=Load(rows=12_000, fault_at=3_000))
     assert "NO_ROUTE" in str(run.error)
@@ -117,7 +117,7 @@ def test_one_binding_is_removed(kind: AnyPublisher, stage: Stage, kept: Callable
     )
 
 
-@both(representative=Awaited)
+@both(representative=(Awaited,))
 def test_full_queues_refuse(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
     run = stage.publish(kind, limit(stage, 3_000), backoff_s=0.2)
     assert "basic.nack" in str(run.error)

@@ -1,0 +1,87 @@
+"""What happens while the publisher itself routes: straight to the queue that the ring names."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from fire_queues import BINDINGS, EXCHANGE, QUEUES
+from fire_stage import both
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from both_publishers import AnyPublisher
+    from delivery_checker import Verdict
+    from fire_load import Run
+    from fire_stage import Stage
+
+pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
+
+GONE = QUEUES[0]
+LANE = 'routing="client": '
+
+
+@pytest.fixture(name="publish")
+def publish_by_client(stage: Stage, kind: AnyPublisher) -> Callable[..., Run]:
+    """Publishes with the ring as it was read before the first row and after the last."""
+    return partial(stage.publish, kind, routing="client", ring=stage.ring_now)
+
+
+@both()
+def test_killed_and_started(stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]) -> None:
+    def kill(_: Run) -> None:
+        stage.broker.kill()
+        time.sleep(1)
+        stage.broker.start()
+
+    run = publish(kill)
+    same = stage.ring_now() == stage.rings[0]  # where the store is Mnesia, its order may be another one
+    assert run.report.complete
+    kept(
+        run,
+        fault=LANE + "broker killed (SIGKILL) and started again after 1 s",
+        promise="Every row is confirmed, in the queue that the ring named at first. If the restart has changed the ring, PublishError says so.",
+        outcome="complete" if same else "PublishError: the ring has changed",
+    )
+    assert run.report.reconnects >= 1
+
+
+@both()
+def test_a_binding_is_removed(
+    stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]
+) -> None:
+    def remove(_: Run) -> None:
+        with stage.site.channel() as channel:
+            channel.queue_unbind(GONE, EXCHANGE, str(dict(BINDINGS)[GONE]))
+
+    run = publish(remove)
+    assert run.report.complete
+    assert "ring" in str(run.error)
+    kept(
+        run,
+        fault=LANE + "one binding removed",
+        promise="Every row is confirmed, in the queue that the ring named at first. Then PublishError says that the ring has changed.",
+        outcome="PublishError: the ring has changed",
+    )
+
+
+@both()
+def test_a_queue_is_deleted(stage: Stage, publish: Callable[..., Run], kept: Callable[..., Verdict]) -> None:
+    handed: list[int] = []
+
+    def delete(run: Run) -> None:
+        stage.site.delete_queue(GONE)
+        handed.append(run.handed)
+
+    run = publish(delete)
+    assert run.report.returned > 0
+    kept(
+        run,
+        fault=LANE + "one queue deleted, with what is in it",
+        promise="The rows of that queue are gone or come back, which PublishError counts. Every other confirmed row is there.",
+        outcome="PublishError: rows came back, and the ring has changed",
+        elsewhere=stage.rows_for(GONE, stage.rings[0], handed[0]),
+    )
