@@ -35,6 +35,8 @@ class FireRecord:
         seconds: how long the whole test took.
         date: the day of the run, such as ``"2026-01-31"``.
         machine: what it ran on.
+        gone: rows that the fault itself took away, such as those of a queue that it deletes.
+        moved: copies in another queue than the ring named at first, since the fault has changed the ring.
     """
 
     path: str
@@ -53,6 +55,8 @@ class FireRecord:
     seconds: float
     date: str
     machine: str
+    gone: int = 0
+    moved: int = 0
 
     @property
     def place(self) -> tuple[str, str]:

@@ -27,6 +27,7 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
     records = _records() if records is None else records
     confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
     repeated, handed = sum(one.repeated for one in records), sum(one.rows for one in records)
+    gone = sum(one.gone for one in records)
     days = sorted({one.date for one in records})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     machines = " and ".join(sorted({one.machine for one in records}))
@@ -34,7 +35,7 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
     return (
         f"Measured {when} on {machines}, RabbitMQ {releases} in containers on the same machine.\n\n"
         f"**{lost:,} of {confirmed:,} confirmed rows are lost, in {len(records):,} runs**; what went with a queue that was deleted "
-        "is not counted. "
+        f"is not counted, {gone:,} rows. "
         f"{handed:,} rows were handed over, and {repeated:,} copies of them came twice.\n\n"
         + _confidence(lost, confirmed, len(records))
     )
@@ -98,8 +99,15 @@ def _figure_rows(records: Iterable[FireRecord]) -> Iterable[Sequence[str]]:
                 _or_none(one.out_of_order),
                 _or_none(one.wrong_queue),
                 "" if one.recover_s is None else f"{one.recover_s:.1f}",
-                one.outcome,
+                _end(one),
             )
+
+
+def _end(one: FireRecord) -> str:
+    """Return how a run ended, and what the fault did to rows besides."""
+    gone = f"{one.gone:,} rows went with the queue" if one.gone else ""
+    moved = f"{one.moved:,} rows in another queue than before, as the ring has changed" if one.moved else ""
+    return "; ".join(part for part in (one.outcome, gone, moved) if part)
 
 
 def _or_none(count: int | None) -> str:

@@ -94,6 +94,7 @@ class Recorder:
         promise: str,
         recover_s: float | None = None,
         outcome: str = "complete",
+        moved: int = 0,
     ) -> Verdict:
         """Check a run with the one checker, and record it.
 
@@ -104,6 +105,7 @@ class Recorder:
             promise: what is promised under it, in words for users.
             recover_s: seconds from the end of the fault until the next confirm; None where that makes no sense.
             outcome: ``"complete"``, or the error's first words.
+            moved: copies in another queue than the ring named at first.
         """
         verdict = check(history)
         assert verdict.passed, str(verdict)
@@ -126,6 +128,8 @@ class Recorder:
                 seconds=round(time.monotonic() - self._began, 1),
                 date=datetime.now(UTC).date().isoformat(),
                 machine=_machine(),
+                gone=_gone(history),
+                moved=moved,
             )
         )
         return verdict
@@ -167,6 +171,13 @@ def _name(item: pytest.Item) -> str:
     series = call.params.get("_chx_series")
     parameters = [one for one in call._idlist if one != series]
     return f"{bare}[{'-'.join(parameters)}]" if parameters else bare
+
+
+def _gone(history: History) -> int:
+    """Return how many of the rows that the fault may have taken away are not there."""
+    found = {number for numbers in history.found.values() for number in numbers}
+    taken = set(history.elsewhere) - found
+    return sum(one.id in taken for one in history.attempted)
 
 
 def _machine() -> str:

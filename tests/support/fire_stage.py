@@ -145,6 +145,11 @@ class Stage:
             elsewhere=elsewhere,
         )
 
+    def moved(self, history: History) -> int:
+        """Return how many copies are in another queue than the ring named at first."""
+        first = {row.id: self.rings[0].destination_for(row.key) for row in history.attempted}
+        return sum(first[number] != queue for queue, rows in history.found.items() for number in rows)
+
     def rows_for(self, queue: str, ring: HashRing, before: int) -> set[int]:
         """Return the first rows, up to a number, that a ring sends to a queue."""
         return {number for number in range(before) if ring.destination_for(key_of(number)) == queue}

@@ -48,13 +48,15 @@ def kept(stage: Stage, kind: AnyPublisher, record: Callable[..., Verdict]) -> Ca
         report = run.report
         assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows
         assert (run.error is None and report.complete) == (outcome == "complete"), report
+        found = stage.history(run, **history)
         return record(
-            stage.history(run, **history),
+            found,
             path=PATHS[kind],
             fault=fault,
             promise=promise,
             recover_s=run.recover_s if run.error is None else None,
             outcome=outcome,
+            moved=stage.moved(found),
         )
 
     return check
