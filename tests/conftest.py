@@ -52,7 +52,9 @@ SLOW_FILES = (
     "broker/test_topology_command.py",
     "spark/test_placement.py",
     "broker/test_permissions.py",
-    "spark/test_outages.py",
+    "fire/spark/test_task_faults.py",
+    "fire/spark/test_batch_faults.py",
+    "fire/spark/test_driver_faults.py",
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict
 from itertools import count
@@ -42,9 +43,16 @@ EVERY_S = 1.0
 RESTART_EVERY_S = 180.0
 SAMPLE_EVERY_S = 10.0
 #: What a process loads and keeps in its first minutes is no growth.
-WARM_UP = 0.2
-#: A MB at each restart is 20 MB/h. The line through the samples of half an hour is good to a MB/h or so.
-MOST_MB_PER_HOUR = 10.0
+WARM_UP = 1 / 3
+#: A MB at each restart is 20 MB/h, and 10 kB for each batch 36 MB/h. The JVM is Spark's: outside of its heap it grows slowly for
+#: long, so there the heap that lives tells more.
+MOST_MB_PER_HOUR = {
+    "driver, JVM": 40.0,
+    "driver, JVM, live heap": 10.0,
+    "driver, Python": 5.0,
+    "planners, Python": 5.0,
+    "tasks, Python": 5.0,
+}
 MOST_FILES_PER_HOUR = 10.0
 #: What was acknowledged so long before a kill does not come back.
 SETTLE_S = 5.0
@@ -60,7 +68,6 @@ CONF = {
     "spark.ui.retainedTasks": "500",
     "spark.sql.ui.retainedExecutions": "20",
 }
-JUDGED = {"driver, JVM", "driver, JVM, live heap", "driver, Python", "planners, Python", "tasks, Python"}
 _KINDS = ("connections", "channels")
 
 
@@ -181,29 +188,32 @@ def test_memory_is_flat_and_nothing_is_lost(
         left = soak.left_on_broker()
 
     growth = soak.samples.growth(WARM_UP * length_s, 0.9 * (1 - WARM_UP) * length_s)
-    results: Path | None = pytestconfig.getoption("--soak-results")
-    if results is not None:
-        measured = {
-            "release": vhost.version,
-            "minutes": length_s / 60,
-            "restarts": soak.restarts,
-            "longest_recovery_s": round(max(soak.recovered_s, default=0.0), 1),
-            "left": left,
-            "most_mb_per_hour": MOST_MB_PER_HOUR,
-            "most_files_per_hour": MOST_FILES_PER_HOUR,
-            "growth": [asdict(one) for one in growth],
-        }
-        results.write_text(json.dumps(measured, indent=2) + "\n")
     assert left == {"connections": 0, "channels": 0}
-    assert {one.what for one in growth} >= JUDGED
-    assert not [one for one in growth if one.mb_per_hour > MOST_MB_PER_HOUR]
+    assert {one.what for one in growth} == set(MOST_MB_PER_HOUR)
+    assert not [one for one in growth if one.mb_per_hour > MOST_MB_PER_HOUR[one.what]]
     assert not [one for one in growth if (one.files_per_hour or 0.0) > MOST_FILES_PER_HOUR]
     assert not traces_of_canary(tmp_path)
-    record(
+    verdict = record(
         history_of(soak.found, unread, reports_in(reports)),
         path="Spark stream",
-        fault=f"broker killed by SIGKILL and started {soak.restarts} times in {length_s / 60:g} minutes",
+        fault=f"broker killed (SIGKILL) and started again {soak.restarts} times in {length_s / 60:g} minutes",
         promise="The query goes on. Every row of a batch that has a report is in a queue. Memory stays flat, and nothing is left "
         "on the broker.",
         recover_s=max(soak.recovered_s, default=None),
     )
+    results: Path | None = pytestconfig.getoption("--soak-results")
+    if results is not None:
+        measured = {
+            "release": vhost.version,
+            "machine": f"{os.cpu_count()} shared cores",
+            "minutes": length_s / 60,
+            "rows": verdict.attempted,
+            "lost": verdict.lost,
+            "repeated": verdict.duplicated,
+            "restarts": soak.restarts,
+            "longest_recovery_s": round(max(soak.recovered_s, default=0.0), 1),
+            "left": left,
+            "most_mb_per_hour": MOST_MB_PER_HOUR,
+            "growth": [asdict(one) for one in growth],
+        }
+        results.write_text(json.dumps(measured, indent=2) + "\n")

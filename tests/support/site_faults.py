@@ -160,48 +160,56 @@ def black_hole(site: Site) -> Iterator[None]:
 
 FAULTS = (
     SiteFault(
-        name="killed", words="broker killed by SIGKILL, started 2 s later", happen=killed, restarts=True
+        name="killed",
+        words="broker killed (SIGKILL) and started again after 2 s",
+        happen=killed,
+        restarts=True,
     ),
     SiteFault(
         name="paused",
-        words="broker frozen for 20 s, heartbeat 5 s",
+        words="broker frozen (SIGSTOP) for 20 s, heartbeat 5 s",
         happen=paused,
         options={"heartbeat": "5s"},
     ),
     SiteFault(name="memory_alarm", words="memory alarm for 8 s", happen=memory_alarm),
     SiteFault(
         name="connections_closed",
-        words="all connections closed by the management API",
+        words="every connection closed by the management API",
         happen=connections_closed,
     ),
-    SiteFault(name="line_reset", words="TCP connections reset three times", happen=line_reset, by_proxy=True),
+    SiteFault(
+        name="line_reset", words="every line reset (RST) three times", happen=line_reset, by_proxy=True
+    ),
     SiteFault(
         name="black_hole",
-        words="no byte comes through for 8 s, confirmTimeout 5 s",
+        words="a line that swallows all for 8 s, confirmTimeout 5 s",
         happen=black_hole,
         options={"confirmTimeout": "5s", "connectTimeout": "3s"},
         by_proxy=True,
     ),
     SiteFault(
-        name="queue_deleted", words="a queue deleted, with what it held", happen=queue_deleted, loses=_LOSER
+        name="queue_deleted",
+        words="one queue deleted, with what is in it",
+        happen=queue_deleted,
+        loses=_LOSER,
     ),
     SiteFault(
         name="exchange_deleted",
-        words="exchange deleted",
+        words="the exchange deleted",
         happen=exchange_deleted,
         fails_with="NOT_FOUND - no exchange 'fire'",
         mend=lambda site: site.declare(),
     ),
     SiteFault(
         name="user_deleted",
-        words="user deleted",
+        words="the user deleted",
         happen=user_deleted,
         fails_with="refused",
         mend=user_made_again,
     ),
     SiteFault(
         name="queue_full",
-        words="a queue full, which rejects",
+        words="one queue full, which refuses (reject-publish)",
         happen=queue_full,
         fails_with="a queue is full",
         mend=limit_lifted,

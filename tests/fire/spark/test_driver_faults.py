@@ -64,7 +64,7 @@ def test_a_driver_that_dies_in_the_middle_of_a_batch(
     record(
         history,
         path=STREAM_PATHS[way],
-        fault="driver killed by SIGKILL in the middle of a batch",
+        fault="the driver killed (SIGKILL), Python and JVM, in the middle of a batch",
         promise=ONE_BATCH,
     )
 
@@ -86,6 +86,6 @@ def test_a_driver_that_dies_between_batches(
     record(
         history,
         path=STREAM_PATHS[way],
-        fault="driver killed by SIGKILL between two batches",
+        fault="the driver killed (SIGKILL), Python and JVM, between two batches",
         promise=NO_BATCH,
     )

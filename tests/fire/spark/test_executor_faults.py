@@ -51,7 +51,7 @@ def shuffle_lost(run: SparkRun) -> Iterator[None]:
 @pytest.mark.parametrize("way", BATCH_PATHS)
 @pytest.mark.parametrize(
     ("fault", "words"),
-    [(executor_killed, "executor killed by SIGKILL"), (shuffle_lost, "shuffle files lost")],
+    [(executor_killed, "an executor killed (SIGKILL)"), (shuffle_lost, "all shuffle files lost")],
     ids=["executor_killed", "shuffle_lost"],
 )
 def test_a_batch_write(
@@ -84,4 +84,4 @@ def test_a_stream(
     assert any("may be in the queues twice" in note for report in reports for note in report["notes"])
     history = history_of(run.site, files.rows, range(files.rows), ordered=False)
     run.search_for_the_password()
-    record(history, path=STREAM_PATHS[way], fault="executor killed by SIGKILL", promise=REPEATS)
+    record(history, path=STREAM_PATHS[way], fault="an executor killed (SIGKILL)", promise=REPEATS)

@@ -44,7 +44,7 @@ def test_a_slow_task_and_its_copy(
     verdict = record(
         history,
         path=BATCH_PATHS[way],
-        fault="slow task, spark.speculation on",
+        fault="a slow task, and spark.speculation on",
         promise="The write succeeds. Rows of the slow task may be there twice, once by each copy; a note of the report says so.",
     )
     assert verdict.duplicated

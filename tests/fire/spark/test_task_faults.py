@@ -67,7 +67,7 @@ def test_a_python_worker_that_is_killed(
     run = prepared({"ordering": "per-key"})
     run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS)
     assert run.end(run.meet(worker_killed(run), FAULT_AT)).error is None
-    expect_repeats(run, record, way, "Python worker of a task killed by SIGKILL", 1)
+    expect_repeats(run, record, way, "the Python worker of a task killed (SIGKILL)", 1)
 
 
 @pytest.mark.parametrize("way", ["format", pytest.param("publish", marks=pytest.mark.representative)])
@@ -93,4 +93,4 @@ def test_a_job_that_is_cancelled(
     assert run.report["failed"]
     history = history_of(run.site, ROWS, run.report["confirmed"], ordered=True)
     run.search_for_the_password()
-    record(history, path=BATCH_PATHS[way], fault="job cancelled", promise=ENDS, outcome=ended.outcome)
+    record(history, path=BATCH_PATHS[way], fault="the job cancelled", promise=ENDS, outcome=ended.outcome)
