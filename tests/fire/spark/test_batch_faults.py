@@ -42,7 +42,7 @@ def cases() -> Iterator[object]:
             yield pytest.param(way, fault, id=f"{fault.name}-{way}", marks=marks)
 
 
-@pytest.mark.parametrize(("way", "fault"), cases())
+@pytest.mark.parametrize(("way", "fault"), list(cases()))
 def test_a_fault_in_the_middle_of_a_write(
     way: str, fault: SiteFault, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
