@@ -47,11 +47,11 @@ WARM_UP = 1 / 3
 #: A MB at each restart is 20 MB/h, and 10 kB for each batch 36 MB/h. The JVM is Spark's: outside of its heap it grows slowly for
 #: long, so there the heap that lives tells more.
 MOST_MB_PER_HOUR = {
-    "driver, JVM": 40.0,
+    "driver, JVM": 30.0,
     "driver, JVM, live heap": 10.0,
-    "driver, Python": 5.0,
-    "planners, Python": 5.0,
-    "tasks, Python": 5.0,
+    "driver, Python": 10.0,
+    "planners, Python": 10.0,
+    "tasks, Python": 10.0,
 }
 MOST_FILES_PER_HOUR = 10.0
 #: What was acknowledged so long before a kill does not come back.

@@ -33,6 +33,7 @@ _CONF = {
     "spark.eventLog.compress": "false",
     "spark.sql.execution.pyspark.udf.tracebackWithLocals.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "500",  # so that rows that come slowly are published as they come
+    "spark.sql.files.maxPartitionBytes": "32k",  # so that a small file is read by several tasks
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
@@ -168,9 +169,12 @@ class SparkDriver:
         workers = [one for one in daemons.values() if one.parent in daemons]
         return [one for one in workers if port is None or connected_to(port, one)]
 
-    def executors(self) -> list[Process]:
-        """The JVMs that run tasks, if they are not the driver's own."""
-        return [one for one in self.processes if "CoarseGrainedExecutorBackend" in one.command]
+    def executors(self, port: int) -> list[Process]:
+        """The JVMs whose tasks are connected to a port, if they are not the driver's own."""
+        processes = {one.pid: one for one in self.processes}
+        daemons = {processes[worker.parent] for worker in self.workers(port)}
+        jvms = {processes[daemon.parent] for daemon in daemons}
+        return [one for one in jvms if "CoarseGrainedExecutorBackend" in one.command]
 
     def kill(self) -> None:
         """Kill the driver and its JVM by SIGKILL, as a machine's end does, and wait until nothing of them lives.

@@ -7,6 +7,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import spark_jobs
 from canary import traces_of_canary
@@ -125,6 +126,11 @@ class SparkRun:
         recover_s = self._until_more(over_at)
         ended = self.end_unharmed(within_s)
         return ended if ended.error else replace(ended, recover_s=recover_s)
+
+    @property
+    def port(self) -> int:
+        """The port that the rows go to."""
+        return urlsplit(self.options["url"]).port or 5672
 
     @property
     def report(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pyspark
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["SPARK_HOME", "StandaloneSpark", "standalone_spark"]
 
@@ -78,7 +78,7 @@ class StandaloneSpark:
 
 @contextmanager
 def standalone_spark(
-    folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "1g"
+    folder: Path, *, workers: int = 2, cores: int = 2, memory: str = "1g", hosts: Sequence[str] = (_HOST,)
 ) -> Iterator[StandaloneSpark]:
     """Start a cluster, and end it with its executors; nothing of it runs afterwards.
 
@@ -87,6 +87,7 @@ def standalone_spark(
         workers: how many workers.
         cores: the cores of each.
         memory: the memory that each may give to executors.
+        hosts: the addresses of this machine that the workers are at, in turns. Spark takes each for a machine.
     """
     (folder / "conf").mkdir(parents=True)
     (folder / "conf" / "spark-defaults.conf").write_text("spark.ui.enabled false\nspark.log.level WARN\n")
@@ -105,7 +106,8 @@ def standalone_spark(
                 folder,
                 f"worker-{number}",
                 (
-                    *("org.apache.spark.deploy.worker.Worker", "--host", _HOST, "--webui-port", "0"),
+                    *("org.apache.spark.deploy.worker.Worker", "--host", hosts[number % len(hosts)]),
+                    *("--webui-port", "0"),
                     *("--cores", str(cores), "--memory", memory, "--work-dir", str(folder / "work"), master),
                 ),
                 r"Successfully registered with master (spark://\S+)",

@@ -32,8 +32,8 @@ REPEATS = (
 
 @contextmanager
 def executor_killed(run: SparkRun) -> Iterator[None]:
-    """Kill one of the two; the shuffle files that it has written go with it."""
-    executor = run.driver.executors()[0]
+    """Kill one whose tasks publish; the shuffle files that it has written go with it."""
+    executor = run.driver.executors(run.port)[0]
     os.kill(executor.pid, signal.SIGKILL)
     yield
 

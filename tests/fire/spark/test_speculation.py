@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 import spark_jobs
+from spark_driver import SparkDriver
 from spark_runs import BATCH_PATHS, SparkRun, history_of
+from standalone_spark import standalone_spark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from delivery_checker import Verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 
-MASTER = "local-cluster[2,1,1024]"
+HOSTS = ("127.0.0.1", "127.0.0.2")  # a copy of a task runs on another machine, or not at all
 CONF = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -25,6 +28,17 @@ CONF = {
 ROWS = 60_000
 PARTITIONS = 4
 PAUSE_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
+    """A Spark with two workers of one core."""
+    folder = tmp_path_factory.mktemp("spark")
+    python = {"spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    with standalone_spark(folder / "cluster", cores=1, hosts=HOSTS) as cluster:
+        driver = SparkDriver(folder, cluster.master, {**CONF, **python})
+        yield driver
+        driver.stop()
 
 
 @pytest.mark.parametrize("way", BATCH_PATHS)

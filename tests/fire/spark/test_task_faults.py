@@ -6,7 +6,6 @@ import os
 import signal
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pytest
 import spark_jobs
@@ -33,7 +32,7 @@ ENDS = "The write ends at once and leaves no connection. Rows that its report ca
 @contextmanager
 def worker_killed(run: SparkRun) -> Iterator[None]:
     """Kill a Python worker that publishes."""
-    (worker, *_) = run.driver.workers(urlsplit(run.site.broker.url).port)
+    (worker, *_) = run.driver.workers(run.port)
     os.kill(worker.pid, signal.SIGKILL)
     yield
 
