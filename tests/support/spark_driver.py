@@ -63,6 +63,7 @@ class SparkDriver:
         for name in ("events", "scratch"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         ours, theirs = multiprocessing.Pipe()
+        environment = _environment(folder, master)
         self._connection: Connection = ours
         self._numbers = 0
         self._answers: dict[int, tuple[Any, str | None]] = {}
@@ -70,7 +71,7 @@ class SparkDriver:
             self._process = subprocess.Popen(
                 [sys.executable, str(_PROGRAM), str(theirs.fileno())],
                 cwd=folder,
-                env=_environment(folder, master),
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -81,6 +82,7 @@ class SparkDriver:
             ours.send(
                 {
                     "spark.master": master,
+                    "spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"],
                     "spark.local.dir": str(folder / "scratch"),
                     "spark.eventLog.dir": (folder / "events").as_uri(),
                     "spark.sql.warehouse.dir": str(folder / "warehouse"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,9 +33,8 @@ PAUSE_S = 1.0
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
     """A Spark with two workers of one core."""
     folder = tmp_path_factory.mktemp("spark")
-    python = {"spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     with standalone_spark(folder / "cluster", cores=1, hosts=HOSTS) as cluster:
-        driver = SparkDriver(folder, cluster.master, {**CONF, **python})
+        driver = SparkDriver(folder, cluster.master, CONF)
         yield driver
         driver.stop()
 
