@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -20,10 +21,13 @@ __all__ = ["Reading", "drained", "reading", "rows_waiting"]
 
 _IDLE_S = 1.0
 _STEP_S = 0.2
+_AT_ONCE = 500
+_UNACKNOWLEDGED = 2_000
 
 
 class Reading:
-    """Queues that are being read. What was read is acknowledged, so it is read once.
+    """Queues that are being read. What was read is acknowledged, and nothing else: pika drops what comes to a consumer without
+    acknowledgements after it was cancelled.
 
     Attributes:
         found: the numbers of the rows of each queue, in the order in which they came.
@@ -33,6 +37,7 @@ class Reading:
     def __init__(self, connection: BlockingConnection, found: dict[str, list[int]]) -> None:
         self._connection = connection
         self._channels: dict[str, BlockingChannel] = {}
+        self._last_tags: dict[str, int] = {}
         self.found = found
         self.unread: tuple[str, ...] = ()
 
@@ -45,14 +50,24 @@ class Reading:
                 channel.queue_declare(queue, passive=True)
             except ChannelClosedByBroker:
                 continue
-            channel.basic_consume(queue, lambda *got, rows=rows: rows.append(_number(got[3])), auto_ack=True)
+            channel.basic_qos(prefetch_count=_UNACKNOWLEDGED)
+            channel.basic_consume(queue, partial(self._take, queue, rows))
             self._channels[queue] = channel
+
+    def _take(self, queue: str, rows: list[int], channel: Any, method: Any, _: Any, body: bytes) -> None:
+        rows.append(int(body.split(b" ", 1)[0]))
+        if len(rows) % _AT_ONCE == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+            self._last_tags.pop(queue, None)
+        else:
+            self._last_tags[queue] = method.delivery_tag
 
     def read(self, seconds: float) -> None:
         """Read for so long."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             self._connection.process_data_events(min(left, _STEP_S))  # type: ignore[arg-type]  # its stub wants int
+        self._acknowledge()
 
     def to_end(self, within_s: float) -> None:
         """Read until nothing comes for a second and the queues are empty, or until the time is over."""
@@ -67,10 +82,15 @@ class Reading:
                 return
 
     def end(self) -> None:
-        """Read what is under way, and no more."""
-        for queue, channel in self._channels.items():
-            for tag in channel.consumer_tags:
-                self.found[queue] += [_number(body) for *_, body in channel.basic_cancel(tag)]
+        """Read no more. What is under way goes back."""
+        self._acknowledge()
+        for channel in self._channels.values():
+            channel.close()
+
+    def _acknowledge(self) -> None:
+        for queue, tag in self._last_tags.items():
+            self._channels[queue].basic_ack(tag, multiple=True)
+        self._last_tags.clear()
 
     @property
     def count(self) -> int:
@@ -110,7 +130,3 @@ def rows_waiting(url: str, queues: Iterable[str]) -> int:
 
 def _waiting(channel: BlockingChannel, queue: str) -> int:
     return channel.queue_declare(queue, passive=True).method.message_count or 0
-
-
-def _number(body: Any) -> int:
-    return int(body.split(b" ", 1)[0])
