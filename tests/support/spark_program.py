@@ -6,6 +6,7 @@ looks for a data source that was registered. Those that are to run at once do so
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
@@ -31,43 +32,56 @@ def session(conf: dict[str, str]) -> SparkSession:
     return spark
 
 
-def main() -> None:
-    """Run what comes, until the other side has gone."""
-    connection = Connection(int(sys.argv[1]))
-    answering = threading.Lock()
-    waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+class Program:
+    """The requests and their answers.
 
-    def answer(number: int, value: object, error: str | None) -> None:
-        with answering:
-            connection.send((number, value, error))
+    Args:
+        connection: to who sends the requests.
+    """
 
-    def run(number: int, function: Any, arguments: dict[str, Any]) -> None:
-        try:
-            value = function(spark, **arguments)
-        except Exception as cause:  # noqa: BLE001  # the other side gets it
-            traceback.print_exc()
-            answer(number, None, f"{type(cause).__name__}: {cause}")
-        else:
-            answer(number, value, None)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._answering = threading.Lock()
+        self._busy = threading.Event()
+        self._waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._spark = session(connection.recv())
 
-    def listen() -> None:
+    def serve(self) -> None:
+        """Run what comes, until the other side has gone."""
+        self._answer(0, None, None)
+        threading.Thread(target=self._listen, daemon=True).start()
+        while request := self._waiting.get():
+            self._busy.set()
+            self._run(*request)
+            self._busy.clear()
+        self._spark.stop()
+
+    def _listen(self) -> None:
         try:
             while True:
-                number, at_once, function, arguments = connection.recv()
+                number, at_once, function, arguments = self._connection.recv()
                 if at_once:
-                    run(number, function, arguments)
+                    self._run(number, function, arguments)
                 else:
-                    waiting.put((number, function, arguments))
+                    self._waiting.put((number, function, arguments))
         except (EOFError, OSError):
-            waiting.put(None)
+            if self._busy.is_set():
+                os._exit(1)  # the JVM and the rest follow, so that nothing outlives a test that was killed
+            self._waiting.put(None)
 
-    spark = session(connection.recv())
-    answer(0, None, None)
-    threading.Thread(target=listen, daemon=True).start()
-    while request := waiting.get():
-        run(*request)
-    spark.stop()
+    def _run(self, number: int, function: Any, arguments: dict[str, Any]) -> None:
+        try:
+            value = function(self._spark, **arguments)
+        except Exception as cause:  # noqa: BLE001  # the other side gets it
+            traceback.print_exc()
+            self._answer(number, None, f"{type(cause).__name__}: {cause}")
+        else:
+            self._answer(number, value, None)
+
+    def _answer(self, number: int, value: object, error: str | None) -> None:
+        with self._answering:
+            self._connection.send((number, value, error))
 
 
 if __name__ == "__main__":
-    main()
+    Program(Connection(int(sys.argv[1]))).serve()
