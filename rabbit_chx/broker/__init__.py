@@ -7,6 +7,7 @@ from __future__ import annotations
 from rabbit_chx.broker.async_facade import AsyncBroker
 from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.firehose import TracedRing
+from rabbit_chx.broker.locality import queue_addresses
 from rabbit_chx.broker.pika_settings import pika_parameters
 from rabbit_chx.broker.ring_source import Buckets, DiagnosticsRing, RingSource, SavedRing, eval_expression
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
@@ -24,4 +25,5 @@ __all__ = [
     "aio_pika_arguments",
     "eval_expression",
     "pika_parameters",
+    "queue_addresses",
 ]

@@ -270,7 +270,7 @@ OPTIONS: tuple[Option, ...] = (
         "localityMap",
         JSON_OBJECT,
         None,
-        "`host:port` by queue; a task whose rows go to one queue connects there first",
+        "`host:port` by queue, as `queue_addresses` finds it; a task whose rows go to one queue connects there first",
         _PLACE,
     ),
     Option(

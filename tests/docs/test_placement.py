@@ -28,9 +28,11 @@ def test_the_snippets_run(
 ) -> None:
     assert spark is not None  # the document's own getOrCreate takes it
     assert vhost.ring_via is not None
-    assert len(python_blocks(PAGE)) == 6
+    assert vhost.management_url is not None
+    assert len(python_blocks(PAGE)) == 7
     words = {
         "amqp://guest:guest@localhost": vhost.url,
+        "http://guest:guest@localhost:15672": vhost.management_url,
         "docker compose exec -T rabbitmq": shlex.join(vhost.ring_via),
         "100_000": "2_000",
         '"checkpoint"': f'"{tmp_path}"',
