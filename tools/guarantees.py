@@ -163,8 +163,10 @@ def _link(test: str) -> str:
     return f"[{words}](../{file})"
 
 
-def _path_rank(path: str) -> tuple[int, str]:
-    return (_PATHS.index(path) if path in _PATHS else len(_PATHS), path)
+def _path_rank(path: str) -> tuple[bool, int, str]:
+    """Plain paths come first, then those with more words, such as ``"Publisher, three nodes"``, in the same order."""
+    plain, comma, _ = path.partition(",")
+    return bool(comma), _PATHS.index(plain) if plain in _PATHS else len(_PATHS), path
 
 
 def _version(release: str) -> list[int]:
