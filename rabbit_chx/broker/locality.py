@@ -53,10 +53,16 @@ def queue_addresses(
         raise InputError(f"the addresses are of {len(vhosts)} vhosts: give those of one vhost")
     management = Management(management_url)
     nodes = _nodes_behind(targets, management, timeout_s)
-    listed = management.answer(
-        ApiRequest("GET", ("queues", *vhosts), {"columns": "name,node"}, listed=True, fields={"name": str})
+    asked = ApiRequest(
+        "GET", ("queues", *vhosts), {"columns": "name,leader,node"}, listed=True, fields={"name": str}
     )
-    return {one["name"]: nodes[one["node"]] for one in listed if one.get("node") in nodes}
+    leaders = {one["name"]: _leader(one) for one in management.answer(asked)}
+    return {queue: nodes[leader] for queue, leader in leaders.items() if leader in nodes}
+
+
+def _leader(queue: Mapping[str, str]) -> str | None:
+    """Return the node that leads a queue: a classic queue has no ``leader``, and on 3.10 a new quorum queue no ``node`` yet."""
+    return queue.get("leader") or queue.get("node")
 
 
 def _nodes_behind(

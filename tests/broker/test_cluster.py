@@ -19,7 +19,14 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import ShardConsumer
 from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
 from rabbit_chx.routing.sharding import ShardName, shard_names
-from rabbit_chx.testing import NoBrokerError, RunningBroker, RunningCluster, docker_cluster, need
+from rabbit_chx.testing import (
+    NoBrokerError,
+    RunningBroker,
+    RunningCluster,
+    docker_broker,
+    docker_cluster,
+    need,
+)
 from rabbit_chx.testing.readiness import amqp_version, free_ports
 from rabbit_chx.topology import plan
 
@@ -166,6 +173,14 @@ def test_an_address_where_nothing_answers_is_left_out(cluster: RunningCluster, l
     assert found == {queue: address(cluster.urls[0]) for queue, number in led.items() if number == 0}
     with pytest.raises(UnreachableError):
         queue_addresses([nobody], management)
+
+
+def test_a_quorum_queue_that_has_just_been_declared_on_3_10_has_an_address() -> None:
+    need("docker")
+    with docker_broker("3.10") as broker:
+        with connect(broker) as connection:
+            connection.channel().queue_declare("new", durable=True, arguments={"x-queue-type": "quorum"})
+        assert queue_addresses([broker.url], str(broker.management_url)) == {"new": address(broker.url)}
 
 
 def test_a_management_user_who_may_not_see_the_connections_is_told_the_tag(cluster: RunningCluster) -> None:

@@ -49,7 +49,7 @@ class ThreeNodes:
     def leader(self) -> int:
         """Return the number of the node that leads the first queue."""
         management = Management(str(self.cluster.nodes[0].management_url))
-        return self.cluster.names.index(management.request("GET", "queues", self.vhost, QUEUES[0])["node"])
+        return self.cluster.names.index(management.request("GET", "queues", self.vhost, QUEUES[0])["leader"])
 
     def beginning_with(self, first: int) -> list[RunningBroker]:
         """Return the nodes, the one of this number first."""
