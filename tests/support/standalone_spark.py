@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -24,6 +25,7 @@ SPARK_HOME = Path(pyspark.__file__).resolve().parent
 _HOST = "127.0.0.1"
 _READY_TIMEOUT_S = 90.0
 _END_TIMEOUT_S = 20.0
+_PR_SET_PDEATHSIG = 1
 #: What a program of the cluster must not take over from us: it is to find our packages only where it is told to.
 _OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
 
@@ -127,6 +129,7 @@ def _started(stack: ExitStack, folder: Path, name: str, command: tuple[str, ...]
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509  # one system call, before Spark's script begins
         )
     stack.callback(_ended, process)
     deadline = time.monotonic() + _READY_TIMEOUT_S
@@ -150,6 +153,11 @@ def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
         "SPARK_LAUNCHER_OPTS": SHORT_LIVED_JVM,
         **more,
     }
+
+
+def _end_with_parent() -> None:
+    """Have the system end this process when its parent dies, such as a test that is killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
