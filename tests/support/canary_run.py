@@ -1,0 +1,232 @@
+"""A program that does everything with a broker, well and badly, and writes all that it can into the current folder.
+
+Its logs are those of DEBUG, of every library and of asyncio. The URLs come over stdin: command lines are seen by all.
+What each step came to is a line of ``outcomes``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import pickle
+import sys
+import time
+import traceback
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx import AsyncBroker, AsyncPublisher, Broker, ConsumerGroup, Publisher, Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import aio_pika_arguments, pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.management_url import ManagementUrl
+from rabbit_chx.cli import main
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.topology import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+FILE = """
+owns = ["orders*"]
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.{1..3}" }]
+[[queues]]
+name = "orders.{1..3}"
+type = "quorum"
+arguments = { x-single-active-consumer = true }
+"""
+LOG = logging.getLogger("canary_run")
+SHORT: dict[str, Any] = {"max_reconnects": 2, "reconnect_timeout_s": 5, "confirm_timeout_s": 5}
+ROWS = 50
+
+
+def outcome(name: str, said: object) -> None:
+    """Write what a step came to; ``print`` writes into stdout, which is a file too."""
+    with Path("outcomes").open("a") as file:
+        file.write(f"{name}: {said} {said!r}\n")
+
+
+def step(name: str, do: Callable[[], object]) -> None:
+    """Do a step, and write its result or its error, with its trace and with those that led to it."""
+    try:
+        outcome(name, do())
+    except Exception as error:
+        LOG.exception(name)
+        outcome(name, error)
+        with suppress(TypeError, AttributeError):
+            Path(f"{name}.pickle").write_bytes(pickle.dumps(error))
+        Path(f"{name}.trace").write_text("".join(traceback.format_exception(error)))
+
+
+def bad_urls(url: str) -> dict[str, str]:
+    """URLs that fail in one way each."""
+    scheme, _, rest = url.partition("://")
+    login, _, address = rest.partition("@")
+    user, _, password = login.partition(":")
+    host, _, vhost = address.partition("/")
+    return {
+        "wrong password": f"{scheme}://{login}x@{address}",
+        "unknown user": f"{scheme}://nobody:{password}@{address}",
+        "unknown vhost": f"{scheme}://{login}@{host}/nowhere",
+        "closed port": f"{scheme}://{login}@127.0.0.1:1/{vhost}",
+        "tls": f"amqps://{rest}",
+        "misspelt parameter": f"{url}?hearbeat=5",
+        "two at signs": f"{scheme}://{user}:{password}@x@{address}",
+        "a slash": f"{scheme}://{user}:1/{password}@{address}",
+        "a question mark": f"{scheme}://{user}:?{password}@{address}",
+        "a number sign": f"{scheme}://{user}:#{password}@{address}",
+        "a per cent sign": f"{scheme}://{user}:%{password}@{address}",
+        "password as a parameter": f"amqps://{user}@{address}?password={password}&{password}=1",
+        "password as the host": f"{scheme}://{user}:x@{password}:{password}/{vhost}",
+    }
+
+
+def publish(url: str, exchange: str, **options: Any) -> object:
+    with Publisher(url, exchange, **SHORT, **options) as publisher:
+        outcome("repr", publisher)
+        return publisher.publish_many([f"k{n}" for n in range(ROWS)], [b"b"] * ROWS)
+
+
+async def publish_async(url: str, exchange: str, **options: Any) -> object:
+    async with AsyncPublisher(url, exchange, **SHORT, **options) as publisher:
+        outcome("repr", publisher)
+        return await publisher.publish_many([f"k{n}" for n in range(ROWS)], [b"b"] * ROWS)
+
+
+def cut_off(url: str, management: str) -> object:
+    """A connection that the broker closes in the midst of it."""
+    api = Management(management)
+    with Publisher(url, "orders", **SHORT) as publisher:
+        publisher.publish_many(["k"], ["b"])
+        deadline = time.monotonic() + 15
+        while not (there := api.request("GET", "connections")) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for one in there:
+            with suppress(RabbitChxError):
+                api.request("DELETE", "connections", one["name"])
+        return publisher.publish_many(["k"] * ROWS, [b"b"] * ROWS)
+
+
+def topology(url: str, management: str) -> object:
+    wanted = Topology.from_toml(FILE)
+    with Broker(url, management) as broker:
+        outcome("repr", broker)
+        made = plan(wanted, broker.topology())
+        Path("plan.json").write_text(made.to_json())
+        return broker.apply(made), broker.topology(), broker.exchange("orders"), broker.ring("orders")
+
+
+async def topology_async(url: str, management: str) -> object:
+    async with AsyncBroker(url, management) as broker:
+        outcome("repr", broker)
+        return await broker.topology(), await broker.ring("orders")
+
+
+async def consume(url: str, queues: list[str]) -> object:
+    handled = 0
+
+    async def handle(message: Any) -> None:
+        nonlocal handled
+        handled += 1
+        LOG.debug("%r", message)
+        if handled == 3:
+            raise RuntimeError("a handler that fails")
+
+    async with ConsumerGroup(url, queues, member="one") as group:
+        outcome("repr", group)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(4):
+                await group.run(handle)
+    return handled
+
+
+def values(url: str, management: str) -> object:
+    """Values that hold the password, as they print and pickle themselves."""
+    settings = ConnectionSettings.from_uri(url)
+    shown = (settings, ManagementUrl.of(management), Management(management), pika_parameters(url))
+    Path("settings.pickle").write_bytes(pickle.dumps(settings))
+    LOG.debug("%s %r %s", settings, settings, settings.masked_url)
+    assert aio_pika_arguments(url)
+    return shown
+
+
+def commands(url: str, management: str, ring_via: str, bad: dict[str, str]) -> None:
+    Path("topology.toml").write_text(FILE)
+    Path("other.toml").write_text(FILE.replace("{1..3}", "{1..4}"))
+    live = ["--url", url, "--management-url", management, "--ring-via", ring_via]
+    for words in (
+        "ring show orders",
+        "ring check orders",
+        "ring repair orders",
+        "topology export",
+        "topology plan topology.toml",
+        "topology plan other.toml --output json",
+        "topology arrange other.toml",
+        "topology check other.toml",
+        "topology apply other.toml --yes --allow-moved 1",
+        "topology apply other.toml --checksum 0",
+        "route --exchange orders k",
+        "keys --exchange orders orders.1 --count 2",
+        "simulate --exchange orders",
+        "verify orders --count 50",
+        "verify orders --passive --seconds 1",
+        "group show orders",
+        "slots show orders",
+        "shards show orders",
+        "ring show nothing",
+    ):
+        step(f"rabbit-chx {words}", partial(main, [*words.split(), *live]))
+    for name, wrong in bad.items():
+        verify = ["verify", "orders", "--count", "5", "--url", wrong, "--management-url", management]
+        step(f"rabbit-chx with {name}", partial(main, verify))
+        http = wrong.replace("amqps", "https").replace("amqp", "http")
+        show = ["ring", "show", "orders", "--url", url, "--management-url", http]
+        step(f"rabbit-chx API with {name}", partial(main, show))
+
+
+def run(url: str, management: str, ring_via: str) -> None:
+    """Do all of it."""
+    bad = bad_urls(url)
+    step("values", partial(values, url, management))
+    step("topology", partial(topology, url, management))
+    step("topology async", partial(awaited, topology_async, url, management))
+    senders: dict[str, Callable[..., object]] = {
+        "publisher": publish,
+        "async publisher": partial(awaited, publish_async),
+    }
+    for name, sender in senders.items():
+        step(name, partial(sender, url, "orders"))
+        step(f"{name} without an exchange", partial(sender, url, "nothing"))
+        step(f"{name} without a route", partial(sender, url, "amq.direct"))
+        for fault, wrong in bad.items():
+            step(f"{name} with {fault}", partial(sender, wrong, "orders"))
+    step("cut off", partial(cut_off, url, management))
+    step("group", partial(awaited, consume, url, ["orders.1", "orders.2"]))
+    step("group of nothing", partial(awaited, consume, url, ["nothing"]))
+    for fault, wrong in bad.items():
+        step(f"broker with {fault}", partial(opened, wrong, management))
+        step(f"async broker with {fault}", partial(awaited, topology_async, wrong, management))
+        step(f"group with {fault}", partial(awaited, consume, wrong, ["orders.1"]))
+    commands(url, management, ring_via, bad)
+
+
+def awaited(do: Callable[..., Coroutine[Any, Any, object]], *given: Any) -> object:
+    return asyncio.run(do(*given))
+
+
+def opened(url: str, management: str) -> object:
+    with Broker(url, management) as broker:
+        return broker.release
+
+
+if __name__ == "__main__":
+    logging.basicConfig(
+        level=logging.DEBUG, filename="log", format="%(asctime)s:%(levelname)s:%(name)s:%(message)s"
+    )
+    run(*json.load(sys.stdin))
