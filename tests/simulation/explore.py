@@ -74,7 +74,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=100_000, help="how many")
     parser.add_argument("--first", type=int, default=1_000_000, help="the first of them")
     parser.add_argument("--fewest", type=int, default=100, help="the fewest rows of a run")
-    parser.add_argument("--most", type=int, default=5000, help="the most rows of a run")
+    parser.add_argument("--most", type=int, default=2000, help="the most rows of a run")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, help="only this one")
     given = parser.parse_args()

@@ -116,6 +116,12 @@ class Network:
             return True
         return False
 
+    def sleep(self, seconds: float) -> None:
+        """Sleep as the publisher does between two connections."""
+        self.world.sleep(seconds)
+        if self.interrupt():
+            raise KeyboardInterrupt
+
 
 class SimulatedTransport:
     """Plays `rabbit_chx.connection.transport.Transport`."""
@@ -124,7 +130,7 @@ class SimulatedTransport:
         self._network = network
         self._world = world = network.world
         self._where = settings.masked_url
-        world.sleep(2 * network.scenario.latency_s)
+        network.sleep(2 * network.scenario.latency_s)
         try:
             line = network.attempt()
         except OSError as cause:
@@ -186,6 +192,8 @@ class SimulatedTransport:
             self._counts = False
         size = min(len(data), self._line.up.room)
         self._line.up.write(data[:size])
+        if self._network.interrupt():
+            raise KeyboardInterrupt
         return size
 
     @property
@@ -364,7 +372,7 @@ def simulated(network: Network) -> Iterator[None]:
         (blocking_connection, "Transport", lambda *given: SimulatedTransport(network, *given)),
         (asyncio_connection, "time", world),
         (asyncio_connection, "bytes_not_taken", lambda pipe: pipe.untaken),
-        (drivers, "time", world),
+        (drivers, "time", network),
         (publisher_base, "time", world),
         (publisher_base, "random", world.chance),
     ]

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Literal
 from zlib import crc32
 
-__all__ = ["UNROUTABLE", "Fault", "Kind", "Program", "Scenario", "is_fatal"]
+__all__ = ["UNROUTABLE", "Fault", "Kind", "Program", "Scenario"]
 
 #: Keys that begin with it have no queue.
 UNROUTABLE = "!"
@@ -41,9 +41,6 @@ Kind = Literal[
 ]
 
 _OF_BROKER = {"alarm", "frozen", "killed", "unbound", "full"}
-_OPENING = {"refused", "swallowed", "mute", "denied"}
-#: Codes at which another connection may do better.
-_PASSING = {320, 504, 505, 506, 541}
 
 
 @dataclass(frozen=True)
@@ -76,21 +73,9 @@ class Fault:
         return self.kind in _OF_BROKER
 
     @property
-    def is_of_opening(self) -> bool:
-        """Whether the connection is never opened."""
-        return self.kind in _OPENING
-
-    @property
     def until(self) -> float:
         """Seconds, as `at`, at which it is over."""
         return math.inf if self.seconds is None else self.at + self.seconds
-
-
-def is_fatal(fault: Fault) -> bool:
-    """Whether a publisher may give up because of it, however long it may try."""
-    if fault.kind in ("connection.close", "channel.close", "denied"):
-        return fault.code not in _PASSING and "limit" not in fault.text
-    return fault.kind in ("unbound", "full")
 
 
 @dataclass(frozen=True)

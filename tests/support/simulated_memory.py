@@ -27,13 +27,11 @@ class Memory:
     Attributes:
         publisher: whom to look at; None for nobody.
         excess: the first excess that was seen, or nothing.
-        most_open: the most unconfirmed rows that were seen.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self.publisher: Publisher | AsyncPublisher | None = None
         self.excess = ""
-        self.most_open = 0
         given, program = scenario.publisher, scenario.program
         self._rows = given.get("max_in_flight", _WINDOW)
         batch = min(max(1, self._rows // 2), 500)
@@ -52,7 +50,6 @@ class Memory:
         unsent = sum(len(sent.rows) for sent in delivery._unsent)
         is_current = delivery._link is connection
         open_ = (connection.open if is_current else 0) + waiting.rows + unsent
-        self.most_open = max(self.most_open, open_)
         held = {
             "unconfirmed rows": (open_, self._rows),
             "unconfirmed bytes": (connection.open_bytes + waiting.body_bytes, self._bytes),

@@ -169,6 +169,7 @@ def _publish(network: Network, log: Log, calls: list[range]) -> None:
             pass
     except KeyboardInterrupt:
         log.left_out = True
+    network.interrupt_at = None
     _take_leave(publisher, log)
     publisher.close()
 
@@ -252,7 +253,8 @@ async def _task(publisher: AsyncPublisher, network: Network, log: Log, calls: li
 
 async def _cancel(running: asyncio.Task[Any], network: Network, log: Log) -> None:
     """Cancel a call after a while; it ends at once."""
-    await asyncio.sleep(network.world.chance.random() * 4 * network.scenario.confirm_s)
+    chance = network.world.chance
+    await asyncio.sleep(chance.random() * chance.choice((4 * network.scenario.confirm_s, 3.0)))
     if running.cancel():
         asked = network.world.now
         await asyncio.wait([running])
