@@ -12,11 +12,11 @@ import spark_jobs
 from blocks import ROOT
 from canary import CANARY
 from declared import with_login
-from fire_queues import declare_fire
 from fire_site import Site, site_on
 from spark_driver import SparkDriver
 from spark_runs import Ended, SparkRun, history_of, reports_in
 from standalone_spark import standalone_spark
+from stream_files import StreamFiles
 from three_nodes import (
     LEADER_CUT_OFF,
     LEADER_KILLED,
@@ -45,7 +45,6 @@ pytestmark = [
 
 ROWS = 120_000
 PARTITIONS = 4
-FILES = 6
 FAULT_AT = 5_000
 #: Before the fault is over, each task sends 500 rows in so many seconds, so that the rows last.
 PAUSE_S = 2.0
@@ -73,7 +72,7 @@ def site(chx_cluster: RunningCluster) -> Iterator[Site]:
     """The exchange and its quorum queues, on the nodes."""
     chx_cluster.wait_until_together()
     with temporary_vhost(chx_cluster.nodes[0]) as home, site_on(home) as site:
-        declare_fire(home.url, QUORUM)
+        site.declare(QUORUM)
         yield site
 
 
@@ -150,23 +149,14 @@ def test_a_rolling_restart_under_a_stream(
     record: Callable[..., Verdict],
     tmp_path: Path,
 ) -> None:
-    source, reports = tmp_path / "source", tmp_path / "reports"
-    source.mkdir()
-    for number, first in enumerate(range(0, ROWS, ROWS // FILES)):
-        lines = "\n".join(map(str, range(first, first + ROWS // FILES)))
-        path = source / f"{number}.txt"
-        path.write_text(f"{lines}\n")
-        os.utime(path, (number, number))
-    run.options["reportPath"] = str(reports)
+    files = StreamFiles(tmp_path / "stream", count=6, rows_each=ROWS // 6)
+    files.write()
+    trickle = spark_jobs.Trickle(run.begun, PAUSE_S / PARTITIONS)
     run.begin(
-        spark_jobs.stream_files,
-        way="format",
-        source=source,
-        checkpoint=tmp_path / "checkpoint",
-        step=spark_jobs.Trickle(run.begun, PAUSE_S / PARTITIONS),
+        spark_jobs.stream_files, way="format", source=files.source, checkpoint=files.checkpoint, step=trickle
     )
     recover_s = ended(ROLLING_RESTART).recover_s
-    batches = reports_in(reports)
+    batches = reports_in(run.report_path)
     assert sum(batch["confirmed"] for batch in batches) == ROWS
     assert sum(batch["reconnects"] for batch in batches) >= 1
     republished = sum(batch["republished"] for batch in batches)
