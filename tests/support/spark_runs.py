@@ -202,6 +202,7 @@ def reports_in(folder: Path) -> list[dict[str, Any]]:
 
 def first_words(error: str) -> str:
     """Return what an error says, without what Spark puts around it, and without the task and the address."""
-    ours = re.search(r"(?:Error|Exception): partition \d+: (?:amqps?://\S+: )?(.*)", error)
+    ours = re.search(r"(?:Error|Exception): partition \d+: (.*)", error)
     words = (ours[1] if ours else re.sub(r"^.*?(?=\[[A-Z_]+)", "", error, flags=re.DOTALL)).splitlines()[0]
+    words = re.sub(r"amqps?://\S+: ", "", words)
     return words if len(words) <= _WORDS else f"{words[: words.rindex(' ', 0, _WORDS)]} ..."
