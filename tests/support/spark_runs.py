@@ -31,6 +31,7 @@ __all__ = [
     "SparkRun",
     "first_words",
     "history_of",
+    "moved",
     "reports_in",
 ]
 
@@ -191,6 +192,13 @@ def history_of(
         republished=republished,
         elsewhere=gone,
     )
+
+
+def moved(release: str, history: History) -> int:
+    """Return how many copies are in another queue than the ring named before the fault."""
+    ring = ring_of(release)
+    expected = {row.id: str(ring.destination_for(row.key)) for row in history.attempted}
+    return sum(expected[row] != queue for queue, rows in history.found.items() for row in rows)
 
 
 def reports_in(folder: Path) -> list[dict[str, Any]]:

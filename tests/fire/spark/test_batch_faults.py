@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import spark_jobs
 from site_faults import FAULTS, SiteFault
-from spark_runs import BATCH_PATHS, SparkRun, history_of
+from spark_runs import BATCH_PATHS, SparkRun, history_of, moved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,5 +80,6 @@ def test_a_fault_in_the_middle_of_a_write(
         fault=fault.words,
         promise=SUCCEEDS if fault.fails_with is None else FAILS,
         recover_s=ended.recover_s,
+        moved=moved(run.site.broker.version, history),
         outcome=ended.outcome,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import spark_jobs
 from site_faults import FAULTS, SiteFault
-from spark_runs import STREAM_PATHS, SparkRun, history_of, reports_in
+from spark_runs import STREAM_PATHS, SparkRun, history_of, moved, reports_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +78,7 @@ def test_a_fault_in_the_middle_of_a_batch(
         fault=fault.words,
         promise=GOES_ON if fault.fails_with is None else RESUMES,
         recover_s=ended.recover_s,
+        moved=moved(run.site.broker.version, history),
         outcome=ended.outcome
         if fault.fails_with is None
         else f"{ended.outcome}; complete after the next start",
