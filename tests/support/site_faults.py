@@ -61,6 +61,11 @@ class SiteFault:
     fails_with: str | None = None
     mend: Callable[[Site], None] | None = None
 
+    @property
+    def repeats_tasks(self) -> bool:
+        """Whether a write may have to repeat tasks, though it succeeds: a row may find its queue gone before its binding is."""
+        return self.loses is not None
+
     def keeps_the_ring(self, release: str) -> bool:
         """Whether the ring is the same before, during and after the fault."""
         if self.loses or self.rebinds:

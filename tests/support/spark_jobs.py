@@ -34,6 +34,7 @@ __all__ = [
 KEYS = 977
 _PART = 500
 _PAUSE_S = 0.1
+_LONG_PAUSE_S = 2.0
 
 
 def key_of(number: int) -> str:
@@ -48,16 +49,19 @@ class Trickle:
     Attributes:
         until: the file.
         pause_s: how long it waits before each part of its rows.
+        slower_from: the file from which on it waits longer, so that no task ends while a fault begins; None for none.
     """
 
     until: Path
     pause_s: float = _PAUSE_S
+    slower_from: Path | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the rows on. Spark calls this in the task."""
         for part in _parts(batches):
             if not self.until.exists():
-                time.sleep(self.pause_s)
+                slower = self.slower_from is not None and self.slower_from.exists()
+                time.sleep(_LONG_PAUSE_S if slower else self.pause_s)
             yield part
 
 

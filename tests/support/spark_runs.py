@@ -29,6 +29,7 @@ __all__ = [
     "STREAM_PATHS",
     "Ended",
     "SparkRun",
+    "counted_copies",
     "first_words",
     "history_of",
     "moved",
@@ -87,6 +88,7 @@ class SparkRun:
         self.driver = driver
         self.site = site
         self.folder = folder
+        self._begins = folder / "the fault begins"
         self.begun = folder / "the fault has begun"
         self.report_path = folder / "report.json"
         self.options = {
@@ -99,12 +101,13 @@ class SparkRun:
 
     def begin(self, function: Callable[..., None], **arguments: Any) -> None:
         """Start a function of `spark_jobs`."""
-        arguments.setdefault("step", spark_jobs.Trickle(self.begun))
+        arguments.setdefault("step", spark_jobs.Trickle(self.begun, slower_from=self._begins))
         self._job = self.driver.begin(function, options=self.options, **arguments)
 
     def meet(self, fault: AbstractContextManager[Any], at_row: int) -> float:
         """Let the fault happen when so many rows are in the queues; return when it was over."""
         self.site.wait_for_rows(at_row, _START_S, lambda: not self.driver.has_answered(self._job))
+        self._begins.touch()
         with fault:
             self.begun.touch()
         return time.monotonic()
@@ -192,6 +195,11 @@ def history_of(
         republished=republished,
         elsewhere=gone,
     )
+
+
+def counted_copies(report: Mapping[str, Any]) -> int:
+    """Return how many copies a report accounts for: what was sent again, and the rows of tasks that were run again."""
+    return int(report["republished"] + sum(task["attempt"] * task["rows"] for task in report["tasks"]))
 
 
 def moved(release: str, history: History) -> int:
