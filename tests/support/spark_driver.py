@@ -174,9 +174,9 @@ class SparkDriver:
     def executors(self, port: int) -> list[Process]:
         """The JVMs whose tasks are connected to a port, if they are not the driver's own."""
         processes = {one.pid: one for one in self.processes}
-        daemons = {processes[worker.parent] for worker in self.workers(port)}
-        jvms = {processes[daemon.parent] for daemon in daemons}
-        return [one for one in jvms if "CoarseGrainedExecutorBackend" in one.command]
+        daemons = {worker.parent for worker in self.workers(port)} & processes.keys()
+        jvms = {processes[daemon].parent for daemon in daemons} & processes.keys()
+        return [processes[jvm] for jvm in jvms if "CoarseGrainedExecutorBackend" in processes[jvm].command]
 
     def kill(self) -> None:
         """Kill the driver and its JVM by SIGKILL, as a machine's end does, and wait until nothing of them lives.

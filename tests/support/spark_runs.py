@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fire_site import Site
+    from process_table import Process
     from spark_driver import SparkDriver
 
 __all__ = [
@@ -135,6 +136,18 @@ class SparkRun:
     def port(self) -> int:
         """The port that the rows go to."""
         return urlsplit(self.options["url"]).port or 5672
+
+    def one_that_publishes(self, among: Callable[[int], list[Process]]) -> Process:
+        """Wait for a process that is connected to the broker.
+
+        Args:
+            among: finds those that are connected to a port: `SparkDriver.workers` or `executors`.
+        """
+        deadline = time.monotonic() + _START_S
+        while not (found := among(self.port)):
+            assert time.monotonic() < deadline, "no process publishes"
+            time.sleep(_POLL_S)
+        return found[0]
 
     @property
     def report(self) -> dict[str, Any]:

@@ -33,8 +33,7 @@ REPEATS = (
 @contextmanager
 def executor_killed(run: SparkRun) -> Iterator[None]:
     """Kill one whose tasks publish; the shuffle files that it has written go with it."""
-    executor = run.driver.executors(run.port)[0]
-    os.kill(executor.pid, signal.SIGKILL)
+    os.kill(run.one_that_publishes(run.driver.executors).pid, signal.SIGKILL)
     yield
 
 

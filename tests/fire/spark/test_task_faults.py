@@ -32,8 +32,7 @@ ENDS = "The write ends at once and leaves no connection. Rows that its report ca
 @contextmanager
 def worker_killed(run: SparkRun) -> Iterator[None]:
     """Kill a Python worker that publishes."""
-    (worker, *_) = run.driver.workers(run.port)
-    os.kill(worker.pid, signal.SIGKILL)
+    os.kill(run.one_that_publishes(run.driver.workers).pid, signal.SIGKILL)
     yield
 
 
