@@ -90,7 +90,7 @@ class Soak:
         self.samples = Samples(role_of)
         self.found: dict[str, list[int]] = {}
         self.restarts = 0
-        self.recovered_s: list[float] = []
+        self.read_again_s: list[float] = []
 
     @property
     def age_s(self) -> float:
@@ -106,7 +106,7 @@ class Soak:
                 self.samples.add(self.age_s, self._driver.processes, {"driver, JVM, live heap": heap})
 
     def restart(self) -> None:
-        """Kill the broker and start it; note how long it takes until rows come again."""
+        """Kill the broker and start it; note how long it takes until rows are read again."""
         time.sleep(SETTLE_S)
         self._site.broker.kill()
         time.sleep(DOWN_S)
@@ -117,7 +117,7 @@ class Soak:
             while queues.count == before:
                 assert time.monotonic() < ended + END_S, "no row comes after a restart"
                 queues.read(0.2)
-        self.recovered_s.append(time.monotonic() - ended)
+        self.read_again_s.append(time.monotonic() - ended)
         self.restarts += 1
 
     def read_to_end(self) -> tuple[str, ...]:
@@ -199,7 +199,6 @@ def test_memory_is_flat_and_nothing_is_lost(
         fault=f"broker killed (SIGKILL) and started again {soak.restarts} times in {length_s / 60:g} minutes",
         promise="The query goes on. Every row of a batch that has a report is in a queue. Memory stays flat, and nothing is left "
         "on the broker.",
-        recover_s=max(soak.recovered_s, default=None),
     )
     results: Path | None = pytestconfig.getoption("--soak-results")
     if results is not None:
@@ -211,7 +210,7 @@ def test_memory_is_flat_and_nothing_is_lost(
             "lost": verdict.lost,
             "repeated": verdict.duplicated,
             "restarts": soak.restarts,
-            "longest_recovery_s": round(max(soak.recovered_s, default=0.0), 1),
+            "read_again_within_s": round(max(soak.read_again_s, default=0.0), 1),
             "left": left,
             "most_mb_per_hour": MOST_MB_PER_HOUR,
             "growth": [asdict(one) for one in growth],
