@@ -192,12 +192,14 @@ class AsyncPublisher(PublisherBase):
             PublishError: not every row is confirmed.
         """
         try:
-            await self._driver.run(self._delivery.draining())
-            if self._read_ring is not None and self.report.rows:
-                self._compare(await self._ring_now())
+            await self._driver.run(self._delivery.draining(), then=self._compare_ring)
         except RabbitChxError as cause:
             raise self._error(cause) from cause
         return self._finished()
+
+    async def _compare_ring(self) -> None:
+        if self._read_ring is not None and self.report.rows:
+            self._compare(await self._ring_now())
 
     async def _take_ring(self) -> None:
         """Read the ring, if it is to be read and nobody has.

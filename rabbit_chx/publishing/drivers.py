@@ -169,14 +169,20 @@ class AsyncDriver:
         self._lock = asyncio.Lock()  # tasks take turns
         self._sleep = asyncio.sleep
 
-    async def run(self, steps: Steps) -> None:
+    async def run(self, steps: Steps, then: Callable[[], Awaitable[None]] | None = None) -> None:
         """Do every step of an operation.
 
+        Args:
+            steps: the operation.
+            then: is awaited behind it, before another task has its turn.
+
         Raises:
-            RabbitChxError: the operation raises it.
+            RabbitChxError: the operation raises it, or `then`.
         """
         async with self._lock:
             await run_async(steps, self._do)
+            if then is not None:
+                await then()
 
     async def _do(self, step: Step) -> AsyncConnection | None:
         if isinstance(step, Turn):
