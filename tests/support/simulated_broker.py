@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
-from zlib import crc32
 
 from simulated_conversation import Conversation
 from simulated_faults import UNROUTABLE
+
+from rabbit_chx.routing import HashRing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,14 +25,16 @@ if TYPE_CHECKING:
     from simulated_line import Line
     from simulated_world import World
 
-__all__ = ["Broker", "Copy", "queue_for"]
+__all__ = ["RING", "Broker", "Copy", "queue_for"]
 
-_QUEUES = 4
+#: The ring of the broker's exchange.
+RING = HashRing.from_buckets(["q0", "q1", "q2", "q3"])
 
 
+@cache
 def queue_for(key: str) -> str | None:
-    """Return the queue of a key, as a ring does; None where no queue takes it."""
-    return None if key.startswith(UNROUTABLE) else f"q{crc32(key.encode()) % _QUEUES}"
+    """Return the queue of a key, by the ring; None where no queue takes it."""
+    return None if key.startswith(UNROUTABLE) else str(RING.destination_for(key))
 
 
 @dataclass(eq=False, slots=True)
@@ -68,7 +72,7 @@ class Broker:
         self.world = world
         self.scenario = scenario
         self.complaints: list[str] = []
-        self.queues: dict[str, list[Copy]] = {f"q{number}": [] for number in range(_QUEUES)}
+        self.queues: dict[str, list[Copy]] = {str(queue): [] for queue in RING.destinations}
         self.refused = self.returned = self.hung_up = 0
         self.conversations: list[Conversation] = []
         self._safe = dict.fromkeys(self.queues, 0)  # how many are safe; they are the first ones
@@ -117,9 +121,11 @@ class Broker:
 
     # -- messages
 
-    def route(self, key: str) -> str | None:
-        """Return the queue of a key now."""
-        return None if self.end_of("unbound") is not None else queue_for(key)
+    def route(self, exchange: str, key: str) -> str | None:
+        """Return the queue of a message now; the default exchange takes it to the queue that is named by its key."""
+        if self.end_of("unbound") is not None:
+            return None
+        return queue_for(key) if exchange else key if key in self.queues else None
 
     def store(self, id_: int, queue: str) -> Copy:
         """Put a message into its queue."""

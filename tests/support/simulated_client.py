@@ -34,6 +34,7 @@ __all__ = ["Network", "SimulatedLoop", "simulated"]
 
 _CLOSE = (10 << 16 | 50).to_bytes(4)  # connection.close, behind the frame's head
 _RESET = ConnectionResetError(104, "Connection reset by peer")
+_THREAD_S = 0.5
 _LAST_S = 60.0  # for tasks that are cancelled
 _HIGH_WATER, _LOW_WATER = 65_536, 16_384  # those of asyncio
 
@@ -268,6 +269,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if timeout is None and not self._ready:
             raise EndlessRunError("everybody waits for nothing")
         return []
+
+    def run_in_executor(self, _: object, func: Callable[..., Any], *given: object) -> asyncio.Future[Any]:
+        """Call it after a while, as if a thread did."""
+        future = self.create_future()
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(func(*given))
+
+        self.call_later(self._network.world.chance.random() * _THREAD_S, finish)
+        return future
 
     def cancel_all(self) -> None:
         """End every task of a run that does not end."""

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from simulated_broker import RING
 from simulated_client import SimulatedLoop
 from simulated_world import EndlessRunError
 
@@ -75,6 +76,7 @@ def _arguments(network: Network) -> dict[str, Any]:
         "url": [ConnectionSettings(host=f"node{number}") for number in range(scenario.targets)],
         "exchange": "x",
         "progress": _Progress(scenario.program.objections),
+        "ring": (lambda: RING) if scenario.publisher.get("routing") == "client" else None,
         **scenario.publisher,
     }
 

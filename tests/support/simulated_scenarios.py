@@ -66,6 +66,8 @@ class _Drawing:
         pick = self._chance.choice
         program = self._program()
         publisher = self._publisher(program)
+        if not (program.columns or program.unroutable) and self._chance.random() < 0.2:
+            publisher["routing"] = "client"
         size = program.rows * (program.body // 2 + _ROW_BYTES)
         confirm_s, tick_s = self._answers(program, publisher)
         scenario = Scenario(
