@@ -233,7 +233,7 @@ def test_an_error_in_the_block_is_not_hidden_by_a_wait(publisher_of: AnyPublishe
     [
         ({"url": None}, "url is of type NoneType: give an AMQP URI"),
         ({"url": 5}, "url is of type int: give an AMQP URI"),
-        ({"url": [5]}, "expected text such as amqp://user:password@host:5672/vhost, not int"),
+        ({"url": [5]}, "expected text such as amqp://user:password@host, not int"),
         ({"properties": 5}, "properties is of type int: give a dict of values by name"),
         ({"max_in_flight": "100"}, "max_in_flight is '100': give a whole number"),
         ({"url": []}, "url is an empty list"),
