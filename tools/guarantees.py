@@ -34,9 +34,9 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
     releases = _listed(sorted({one.release for one in records}, key=_version, reverse=True))
     return (
         f"Measured {when} on {machines}, RabbitMQ {releases} in containers on the same machine.\n\n"
-        f"**{lost:,} of {confirmed:,} confirmed rows are lost, in {len(records):,} runs**; what went with a queue that was deleted "
-        f"is not counted, {gone:,} rows. "
-        f"{handed:,} rows were handed over, and {repeated:,} copies of them came twice.\n\n"
+        f"**{lost:,} of {confirmed:,} confirmed rows are lost, in {len(records):,} runs.** "
+        f"Not counted are {gone:,} rows of queues that were deleted. "
+        f"{handed:,} rows were handed over, and {repeated:,} copies came beyond the first of a row.\n\n"
         + _confidence(lost, confirmed, len(records))
     )
 

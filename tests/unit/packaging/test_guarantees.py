@@ -55,7 +55,7 @@ def test_processes_that_write_at_once(tmp_path: Path) -> None:
 
 def test_what_is_lost_is_said() -> None:
     said = guarantees.measured([RECORD] * 100)
-    assert "**0 of 100,000 confirmed rows are lost, in 100 runs**" in said
+    assert "**0 of 100,000 confirmed rows are lost, in 100 runs.**" in said
     assert "300 copies" in said
     assert "below 30 in a million" in said
     assert "fewer than 3.0% of such runs" in said
