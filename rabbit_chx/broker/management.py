@@ -40,6 +40,8 @@ _NOT_ALLOWED = (
     "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "
     "policies), and permissions on the vhost, rabbitmqctl set_permissions -p VHOST USER '^$' '^$' '^$' or more"
 )
+#: What the API says where another tag is needed, and that tag.
+_TAGS = {"Not administrator user": "administrator", "Not monitor user": "monitoring"}
 _REFUSALS: dict[int, tuple[type[BrokerRefusedError], str]] = {
     400: (BrokerRefusedError, "correct what it names"),
     401: (AccessRefusedError, _NOT_ALLOWED),
@@ -130,8 +132,12 @@ class Management:
             connection.close()
         if not 200 <= status < 300:
             refusal, remedy = _REFUSALS.get(status, (BrokerRefusedError, "look at the broker's log"))
+            reason = self._reason(content)
+            for words, tag in _TAGS.items():
+                if words in reason:
+                    remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
             raise refusal(
-                f"{self.masked_url}: {asked} was answered {status}{self._reason(content)}: {remedy}",
+                f"{self.masked_url}: {asked} was answered {status}{reason}: {remedy}",
                 reply_code=status,
             )
         try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aiormq import exceptions as aiormq_errors
 from aiormq import spec
 
+from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
 from rabbit_chx.consuming.broker_answers import REPLY_S, answered
 from rabbit_chx.consuming.group_message import GroupMessage
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.errors import RabbitChxError
 
 __all__ = ["GroupChannels", "LineChannel"]
 
@@ -114,13 +116,21 @@ class LineChannel:
             async with asyncio.timeout(_CLOSE_S):
                 await self._channel.queue_declare(_NO_QUEUE, passive=True)
 
-    def when_closed(self, call: Callable[[], None]) -> None:
+    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
         """Call something when the channel is closed, by whomever.
 
         Args:
-            call: what to call.
+            call: what to call, with the broker's refusal where the user lacks a permission.
         """
-        self._channel.closing.add_done_callback(lambda _: call())
+
+        def closed(closing: asyncio.Future[Any]) -> None:
+            cause = None if closing.cancelled() else closing.exception()
+            if isinstance(cause, aiormq_errors.ChannelAccessRefused):
+                call(error_for(*refusal_told_by(cause), where=self._where, queue=self._queue))
+            else:
+                call(None)
+
+        self._channel.closing.add_done_callback(closed)
 
 
 class GroupChannels:
@@ -170,8 +180,13 @@ class GroupChannels:
         Raises:
             NotFoundError: there is no such queue.
             MismatchError: the queue is no quorum queue with a single active consumer.
+            AccessRefusedError: the user has no permission on it.
         """
-        await self.ready_count(queue)
+        try:
+            await self.ready_count(queue)
+        except AccessRefusedError as refused:  # the broker names another permission
+            needed = f"{refused}. A group needs the permission read on its queues"
+            raise AccessRefusedError(needed, queue=queue, reply_code=refused.reply_code) from None
         asking = learned_arguments(queue)
         arguments = next(asking)
         while True:

@@ -8,6 +8,7 @@ import itertools
 import logging
 import secrets
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rabbit_chx.consuming.journal_entry import JournalEntry
@@ -116,17 +117,15 @@ class GroupSession:
             return priority_without_journal(name, queue, weight, settled=self._is_settled)
         return place(self._offset, name, queue, weight)
 
-    def line_lost(self, queue: str) -> None:
+    def line_lost(self, queue: str, refusal: RabbitChxError | None) -> None:
         """Note that the channel of a queue was closed by the broker, or with the connection.
 
         Args:
             queue: the queue.
+            refusal: the broker's refusal, where the user lacks a permission.
         """
-        self.fail(
-            ConnectionLostError(
-                f"{self.channels.where}: the channel that consumes {queue!r} was closed", queue=queue
-            )
-        )
+        closed = f"{self.channels.where}: the channel that consumes {queue!r} was closed"
+        self.fail(refusal or ConnectionLostError(closed, queue=queue))
 
     def released(self, queue: str) -> None:
         """Write into the journal that this member has finished with a queue.
@@ -172,17 +171,19 @@ class GroupSession:
         pace = self.member.pace
         since_s = time.time() - _READY_EACH * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
         self._journal = await self.channels.read_journal(journal, since_s, self._read)
-        self._journal.when_closed(lambda: self.line_lost(journal))
+        self._journal.when_closed(partial(self.line_lost, journal))
         self._write("alive")
         try:
             async with asyncio.timeout(pace.journal_s):
-                await self._is_known.wait()
+                await self._until(self._is_known)
         except TimeoutError:
             raise BrokerTimeoutError(
                 f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
                 "and whether a majority of its nodes is up",
                 queue=journal,
             ) from None
+        if self._error is not None:
+            raise self._error
 
     async def _until(self, stop: asyncio.Event) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (stop, self._ended)]

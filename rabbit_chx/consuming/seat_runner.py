@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
 from rabbit_chx.consuming.journal_entry import JournalEntry
@@ -62,7 +63,7 @@ class RunnerSession(Protocol):
     def place(self, queue: str) -> int:
         """Return the ``x-priority`` of a consumer that comes now."""
 
-    def line_lost(self, queue: str) -> None:
+    def line_lost(self, queue: str, refusal: RabbitChxError | None) -> None:
         """Note that the channel of a queue was closed by the broker."""
 
     def released(self, queue: str) -> None:
@@ -254,12 +255,12 @@ class SeatRunner:
             take,
         )
         self._lines[number] = line
-        line.when_closed(lambda: self._closed(number, session))
+        line.when_closed(partial(self._closed, number, session))
         await self.do(self.seat.subscribed(number))
 
-    def _closed(self, number: int, session: RunnerSession) -> None:
+    def _closed(self, number: int, session: RunnerSession, refusal: RabbitChxError | None) -> None:
         if self._lines.pop(number, None) is not None and session is self.session:
-            session.line_lost(self.seat.queue)
+            session.line_lost(self.seat.queue, refusal)
 
     async def _abandon(self, number: int) -> None:
         if line := self._lines.pop(number, None):

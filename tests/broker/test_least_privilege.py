@@ -1,0 +1,267 @@
+"""The table of docs/security.md: with exactly these rights each works, and with one less the error names it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import re
+import shlex
+import threading
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import pika
+import pytest
+from blocks import page
+from both_publishers import BOTH
+from canary import CANARY, canary_user
+from declared import with_login
+from fuzzing import told
+from quick_rings import quick_prefix
+from slotted import declare_slots
+
+from rabbit_chx import ConsumerGroup, Release, Topology
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.broker import Broker, pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.cli import main
+from rabbit_chx.consuming import JOURNAL
+from rabbit_chx.errors import AccessRefusedError, PublishError
+from rabbit_chx.topology import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "orders.{1..2}" }]
+[[queues]]
+name = "orders.{1..2}"
+type = "quorum"
+arguments = { x-single-active-consumer = true }
+"""
+KINDS = ("configure", "write", "read")
+
+
+class Right(NamedTuple):
+    """A permission on what has this name."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Site:
+    """The vhost, and a user whose rights change."""
+
+    vhost: RunningBroker
+    management: Management
+    user: str
+    file: str
+
+    @property
+    def name(self) -> str:
+        """The name of the vhost."""
+        return ConnectionSettings.from_uri(self.vhost.url).vhost
+
+    @property
+    def url(self) -> str:
+        """The AMQP URI of the user."""
+        return with_login(self.vhost.url, self.user, CANARY)
+
+    @property
+    def live(self) -> list[str]:
+        """The options of a command that the user runs."""
+        management_url = with_login(str(self.vhost.management_url), self.user, CANARY)
+        via = shlex.join(quick_prefix(self.vhost))
+        return ["--url", self.url, "--management-url", management_url, "--ring-via", via]
+
+    @property
+    def names_permissions(self) -> bool:
+        """Whether the broker says which permission is missing, and not only on what."""
+        return Release(self.vhost.version) >= Release("4.0.0")
+
+    def permit(self, rights: set[Right], tag: str) -> None:
+        """Give the user these rights, and no others."""
+        self.management.request("PUT", "users", self.user, body={"password": CANARY, "tags": tag})
+        patterns = {
+            kind: f"^({'|'.join(one.name if '*' in one.name else re.escape(one.name) for one in rights if one.kind == kind)})$"
+            for kind in KINDS
+        }
+        self.management.request("PUT", "permissions", self.name, self.user, body=patterns)
+
+
+@pytest.fixture
+def site(vhost: RunningBroker, tmp_path: Path) -> Iterator[Site]:
+    file = tmp_path / "topology.toml"
+    file.write_text(FILE)
+    with Broker(vhost.url, vhost.management_url) as broker:
+        broker.apply(plan(Topology.from_toml(FILE), broker.topology()))
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        declare_slots(connection.channel(), "events", 4, ("events.1", "events.2"))
+    management = Management(str(vhost.management_url))
+    with canary_user(management, ConnectionSettings.from_uri(vhost.url).vhost) as user:
+        yield Site(vhost, management, user, str(file))
+
+
+class RefusedCommandError(Exception):
+    """A command that ended with the exit code of a refusal, and what it said."""
+
+
+def command(*words: str) -> Callable[[Site], None]:
+    def run(site: Site) -> None:
+        with redirect_stderr(io.StringIO()) as stderr, redirect_stdout(io.StringIO()) as stdout:
+            code = main([*(word.format(file=site.file) for word in words), *site.live])
+        if code == 77:
+            raise RefusedCommandError(stderr.getvalue())
+        assert code in {0, 1}, (code, stdout.getvalue(), stderr.getvalue())
+
+    return run
+
+
+def publish(site: Site) -> None:
+    for kind in BOTH:
+        with kind(site.url, "orders") as publisher:
+            assert publisher.publish_many(["k"], ["b"]).complete
+
+
+def consume(site: Site) -> None:
+    async def consumed() -> None:
+        async def handle(_: object) -> None:
+            group.stop()
+
+        async with (
+            ConsumerGroup(site.url, ["orders.1", "orders.2"], member="one") as group,
+            asyncio.timeout(60),
+        ):
+            await group.run(handle)
+
+    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
+        connection.channel().basic_publish("", "orders.1", b"")
+    asyncio.run(consumed())
+
+
+def consume_with_a_journal_there(site: Site) -> None:
+    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
+        connection.channel().queue_declare(JOURNAL, durable=True, arguments={"x-queue-type": "stream"})
+    consume(site)
+
+
+def consume_without_a_journal_there(site: Site) -> None:
+    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
+        connection.channel().queue_delete(JOURNAL)
+    consume(site)
+
+
+def repair(site: Site) -> None:
+    """The ring in another order than the file says, so that there is something to repair."""
+    with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
+        channel = connection.channel()
+        for queue in ("orders.1", "orders.2"):
+            channel.queue_unbind(queue, "orders", "1")
+        for queue in ("orders.2", "orders.1"):
+            channel.queue_bind(queue, "orders", "1")
+    command("ring", "repair", "orders", "--file", "{file}", "--allow-moved", "1", "--apply")(site)
+
+
+@contextmanager
+def traffic(site: Site) -> Iterator[None]:
+    over = threading.Event()
+
+    def send() -> None:
+        with pika.BlockingConnection(pika_parameters(site.vhost.url)) as connection:
+            channel, number = connection.channel(), 0
+            while not over.wait(0.005):
+                number += 1
+                channel.basic_publish("orders", f"key {number}", b"")
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(30)
+
+
+def verify_passively(site: Site) -> None:
+    with traffic(site):
+        command("verify", "orders", "--passive", "--seconds", "60", "--messages", "100")(site)
+
+
+#: What each row of the table stands for.
+ACTIONS: dict[str, list[Callable[[Site], None]]] = {
+    "`Publisher`, `AsyncPublisher`, a write from Spark": [publish],
+    "`ConsumerGroup` whose journal is there": [consume_with_a_journal_there],
+    "`ConsumerGroup`": [consume_without_a_journal_there],
+    "`route`, `keys`, `simulate` with `--exchange`": [
+        command("route", "--exchange", "orders", "k"),
+        command("keys", "--exchange", "orders", "orders.1", "--count", "1"),
+        command("simulate", "--exchange", "orders"),
+    ],
+    "`ring show`, `ring check`, `ring repair`": [
+        command("ring", "show", "orders"),
+        command("ring", "check", "orders"),
+        command("ring", "repair", "orders"),
+    ],
+    "`ring repair --apply` that moves `orders.2`": [repair],
+    "`topology plan`, `check`, `arrange`, `export`": [
+        command("topology", "plan", "{file}"),
+        command("topology", "check", "{file}"),
+        command("topology", "arrange", "{file}"),
+        command("topology", "export"),
+    ],
+    "`group show`, `slots show`, `slots balance`": [
+        command("group", "show", "orders"),
+        command("slots", "show", "events"),
+        command("slots", "balance", "events", "--keys", "{file}"),
+    ],
+    "`verify`": [command("verify", "orders", "--count", "20")],
+    "`verify --passive`": [verify_passively],
+}
+ROWS = re.findall(
+    r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",
+    page("docs/security.md").partition("## Permissions")[2].partition("| --- |")[2],
+    re.MULTILINE,
+)
+
+
+def test_each_row_is_tried() -> None:
+    assert [row[0] for row in ROWS] == list(ACTIONS)
+
+
+def refused(action: Callable[[Site], None], site: Site) -> str:
+    with pytest.raises((AccessRefusedError, PublishError, RefusedCommandError)) as caught:
+        action(site)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: re.sub("[^a-zA-Z -]", "", row[0]))
+def test_exactly_these_rights(site: Site, row: tuple[str, ...]) -> None:
+    title, *cells, tag_cell = row
+    rights = {
+        Right(kind, name)
+        for kind, cell in zip(KINDS, cells, strict=True)
+        for name in re.findall(r"`([^`]+)`", cell)
+    }
+    tag = tag_cell.strip("`")
+    for action in ACTIONS[title]:
+        site.permit(rights, tag)
+        action(site)
+        for right in sorted(rights):
+            site.permit(rights - {right}, tag)
+            with told(right):
+                said = refused(action, site)
+            assert re.search(rf"{right.kind}\b", said) or not site.names_permissions, (right, said)
+            assert re.search(right.name, said), (right, said)
+        if tag:
+            site.permit(rights, "management" if tag == "administrator" else "")
+            assert f"set_user_tags USER {tag}" in refused(action, site)
