@@ -1,6 +1,6 @@
 """No password in anything that Spark writes or shows, even where it is told to show local variables.
 
-In the same job: a task that fails once is run again.
+In the same job: a task that fails once is run again. Its user may write to its exchanges, and do nothing else.
 """
 
 from __future__ import annotations
@@ -12,27 +12,37 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from canary import CANARY, canary_user, traces_of_canary
+from declared import with_login
+
+from rabbit_chx.broker.management import Management
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from rabbit_chx.testing import RunningBroker
 
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 
 JOB = """
+import json
 import os
 import sys
+import urllib.request
 from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from spark_connector.datasource import data_source
 
-url, folder = sys.argv[1:]
+url, password, secret_file = json.load(sys.stdin)
+folder = Path.cwd()
 spark = (
     SparkSession.builder.master("local[2,2]")
-    .config("spark.ui.enabled", "false")
+    .config("spark.ui.port", "0")
+    .config("spark.log.level", "DEBUG")
     .config("spark.eventLog.enabled", "true")
     .config("spark.eventLog.dir", Path(folder, "events").as_uri())
     .config("spark.eventLog.compress", "false")
@@ -42,7 +52,7 @@ spark = (
 )
 df = spark.range(0, 100, 1, 2).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
 bad = df.selectExpr("cast(null AS string) AS key", "value")
-user = url.replace(":c4nary-password@", "@")
+user = url.replace(f":{password}@", "@")
 report = Path(folder, "report")
 
 
@@ -78,25 +88,25 @@ def fail_once(batches):
 
 write(df, exchange="nope")
 spark.dataSource.register(Broken)
-write(df, name="broken", url=user, password="c4nary-password")
-write(df, url=url.replace("c4nary-password", "c4nary-wrong"))
-write(bad, url=user, password="c4nary-password")
+write(df, name="broken", url=user, password=password)
+write(df, url=url.replace(password, password + "x"))
+write(bad, url=user, password=password)
 for read in (spark.read, spark.read.schema("a int")):
     try:
-        read.format("rabbitmq").options(url=user, password="c4nary-password").load().collect()
+        read.format("rabbitmq").options(url=user, password=password).load().collect()
     except Exception as cause:
         print("FAILED", cause)
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", exchange="nope")
 write(df, save="saveAsTable", reportPath=str(report))
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", reportPath=str(report))
-write(df, url=user, passwordFile=str(Path(folder, "password")), reportPath=str(report))
+write(df, url=user, passwordFile=secret_file, reportPath=str(report))
 write(df.mapInArrow(fail_once, df.schema), messageId="auto", exchange="twice", reportPath=str(report / "twice.json"))
 
 stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
 query = (
     stream.selectExpr("string(value) AS key", "string(value) AS value")
     .writeStream.format("rabbitmq")
-    .options(url=user, password="c4nary-password", exchange="x", reportPath=str(report))
+    .options(url=user, password=password, exchange="x", reportPath=str(report))
     .option("checkpointLocation", str(Path(folder, "checkpoint")))
     .trigger(once=True)
     .start()
@@ -104,48 +114,77 @@ query = (
 query.awaitTermination()
 print(query.lastProgress)
 query.explain(extended=True)
+
+ui = spark.sparkContext.uiWebUrl
+api = f"api/v1/applications/{spark.sparkContext.applicationId}"
+for page in (
+    *("jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/", "SQL/execution/?id=0", "StreamingQuery/"),
+    *("api/v1/applications", f"{api}/jobs", f"{api}/stages?details=true", f"{api}/executors", f"{api}/environment"),
+    *(f"{api}/sql?details=true&planDescription=true&length=1000", f"{api}/logs"),
+):
+    with urllib.request.urlopen(f"{ui}/{page}", timeout=60) as answer:
+        Path("ui", page.replace("/", "-")).write_bytes(answer.read())
 spark.stop()
 """
 
 
 @pytest.fixture
-def output(vhost_url: str, broker_user: str, channel: Any, tmp_path: Path) -> tuple[Path, str, str]:
-    """The folder of the job, its stdout and its stderr."""
+def user(broker: RunningBroker, vhost_url: str) -> Iterator[str]:
+    """A user with the canary as password, who may write to `x` and to `twice`."""
+    management, vhost = Management(str(broker.management_url)), vhost_url.rpartition("/")[2]
+    with canary_user(management, vhost, "") as name:
+        rights = {"configure": "^$", "write": "^(x|twice)$", "read": "^$"}
+        management.request("PUT", "permissions", vhost, name, body=rights)
+        yield name
+
+
+@pytest.fixture
+def written(vhost_url: str, user: str, channel: Any, tmp_path: Path) -> Path:
+    """The folder with all that the job wrote, its stdout and its stderr among it."""
     channel.exchange_declare("twice", "x-consistent-hash")
     channel.queue_bind("q1", "twice", "1")
-    job = tmp_path / "job.py"
+    job, secret, folder = tmp_path / "job.py", tmp_path / "password", tmp_path / "written"
     job.write_text(JOB)
-    (tmp_path / "password").write_text("c4nary-password\n")
-    for name in ("events", "report"):
-        (tmp_path / name).mkdir()
-    url = vhost_url.replace("guest:guest@", f"{broker_user}:c4nary-password@")
-    done = subprocess.run(
-        [sys.executable, job, url, tmp_path],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SECRET_OF_RABBIT": "c4nary-password"},
-    )
-    assert done.returncode == 0, done.stderr
-    return tmp_path, done.stdout, done.stderr
+    secret.write_text(f"{CANARY}\n")
+    for name in ("events", "report", "ui", "local"):
+        (folder / name).mkdir(parents=True)
+    with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
+        done = subprocess.run(
+            [sys.executable, job],
+            input=json.dumps([with_login(vhost_url, user, CANARY), CANARY, str(secret)]),
+            cwd=folder,
+            stdout=stdout,
+            stderr=stderr,
+            text=True,
+            timeout=170,
+            check=False,
+            env={
+                **os.environ,
+                "PYSPARK_PYTHON": sys.executable,
+                "SECRET_OF_RABBIT": CANARY,
+                "SPARK_LOCAL_DIRS": str(folder / "local"),
+            },
+        )
+    assert done.returncode == 0, (folder / "stderr").read_text()[-3_000:]
+    return folder
 
 
-def test_no_password_anywhere_and_a_second_attempt(output: tuple[Path, str, str], consumed: Consumed) -> None:
-    folder, stdout, stderr = output
+def test_no_password_anywhere_and_a_second_attempt(written: Path, consumed: Consumed) -> None:
+    assert traces_of_canary(written) == []
+    stdout = (written / "stdout").read_text()
     assert stdout.count("FAILED") == 7
     assert stdout.count("NotImplementedError: format('rabbitmq') writes only") == 2
     assert "unforeseen TypeError (at " in stdout
     assert stdout.count("WRITTEN") == 4
-    logged = "".join(file.read_text() for file in (folder / "events").rglob("*") if file.is_file())
+    assert " DEBUG " in (written / "stderr").read_text()
+    assert "AppendData" in next((written / "ui").glob("*-sql*")).read_text()
+    logged = "".join(file.read_text() for file in (written / "events").rglob("*") if file.is_file())
     assert "SparkListenerJobEnd" in logged
     assert "AppendData" in logged
-    reports = [json.loads(file.read_text()) for file in (folder / "report").glob("*.json")]
+    reports = [json.loads(file.read_text()) for file in (written / "report").glob("*.json")]
     assert len([report for report in reports if not report["failed"]]) == 5
-    for text in (stdout, stderr, logged, json.dumps(reports)):
-        assert "c4nary" not in text
 
-    twice = json.loads((folder / "report" / "twice.json").read_text())
+    twice = json.loads((written / "report" / "twice.json").read_text())
     assert [(task["partition"], task["attempt"], task["confirmed"]) for task in twice["tasks"]] == [
         (0, 0, 50),
         (1, 1, 50),
