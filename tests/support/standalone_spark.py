@@ -27,7 +27,7 @@ _READY_TIMEOUT_S = 90.0
 _END_TIMEOUT_S = 20.0
 _PR_SET_PDEATHSIG = 1
 #: What a program of the cluster must not take over from us: it is to find our packages only where it is told to.
-_OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS")
+_OURS = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,7 @@ def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     return {
         **inherited,
         "SPARK_CONF_DIR": str(folder / "conf"),  # and not that of the user
+        "SPARK_LOCAL_DIRS": str(folder / "scratch"),
         "SPARK_LOCAL_IP": _HOST,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": jvm,

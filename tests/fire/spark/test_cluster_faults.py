@@ -52,6 +52,9 @@ IN_ORDER = (
     "Every row is in its queue, and rows of a key come in order. No task is repeated; tasks whose node is gone go on at another one, "
     "and tasks whose queue has no majority wait."
 )
+IN_ANY_ORDER = (
+    "Every row is in its queue. No task is repeated; tasks whose node is gone go on at another one."
+)
 WITH_REFUSALS = (
     "Every row is in its queue. No task is repeated; tasks wait for the majority. A queue without a leader may refuse rows: they "
     "are sent again, and may be overtaken (with ordering=per-key the task is repeated instead)."
@@ -159,7 +162,6 @@ def test_a_rolling_restart_under_a_stream(
     files = StreamFiles(tmp_path / "stream", count=6, rows_each=ROWS // 6)
     files.write()
     trickle = spark_jobs.Trickle(run.begun, PAUSE_S / PARTITIONS)
-    run.options["ordering"] = "per-key"
     run.begin(
         spark_jobs.stream_files, way="format", source=files.source, checkpoint=files.checkpoint, step=trickle
     )
@@ -169,9 +171,9 @@ def test_a_rolling_restart_under_a_stream(
     assert sum(batch["reconnects"] for batch in batches) >= 1
     republished = sum(batch["republished"] for batch in batches)
     record(
-        history_of(run.site, ROWS, range(ROWS), ordered=True, republished=republished),
+        history_of(run.site, ROWS, range(ROWS), ordered=False, republished=republished),
         path="Spark stream, standalone cluster, three nodes",
         fault=ROLLING_RESTART.words,
-        promise=IN_ORDER,
+        promise=IN_ANY_ORDER,
         recover_s=recover_s,
     )
