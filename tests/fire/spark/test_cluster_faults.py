@@ -161,7 +161,7 @@ def test_a_rolling_restart_under_a_stream(
 ) -> None:
     files = StreamFiles(tmp_path / "stream", count=6, rows_each=ROWS // 6)
     files.write()
-    trickle = spark_jobs.Trickle(run.begun, PAUSE_S / PARTITIONS)
+    trickle = spark_jobs.Trickle(run.begun, PAUSE_S)
     run.begin(
         spark_jobs.stream_files, way="format", source=files.source, checkpoint=files.checkpoint, step=trickle
     )
