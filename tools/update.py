@@ -14,6 +14,7 @@ import guarantees
 import tables
 from figures import figures
 from module_list import module_list
+from soak_table import soak
 from topology_schema import topology_schema
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/guarantees.md": {
         "measured": guarantees.measured,
         "promises": guarantees.promises,
+        "soak": soak,
         "figures": guarantees.figures,
     },
     "docs/how-it-routes.md": {"rules": tables.rules},
