@@ -147,3 +147,15 @@ def test_what_brokers_write_is_read(text: str) -> None:
 def test_what_is_no_document_is_refused(text: str | bytes) -> None:
     with bounded_memory(), pytest.raises(TopologyError):
         Topology.from_definitions(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"queues": [{"name": "q", "vhost": []}]}',
+        '{"vhosts": [{"name": {}}], "queues": [{"name": "q", "vhost": "/"}]}',
+        '{"queues": [{"name": "q", "vhost": "/", "arguments": {"x-queue-type": []}}]}',
+    ],
+)
+def test_what_was_found(text: str) -> None:
+    check(text)

@@ -252,3 +252,11 @@ def test_the_shape_of_an_answer(api: ScriptedApi, request_: ApiRequest, answer: 
         BrokerRefusedError, match=f"the answer to GET [a-z/]+ is not {shape}: check that the URL"
     ):
         management.answer(request_)
+
+
+@pytest.mark.parametrize(
+    ("reason", "tag"), [("Not administrator user", "administrator"), ("Not monitor user", "monitoring")]
+)
+def test_the_tag_that_is_missing_is_named(api: ScriptedApi, reason: str, tag: str) -> None:
+    refused = error(api, page("401 Unauthorized", {"error": "not_authorised", "reason": reason}))
+    assert str(refused).endswith(f"({reason}): the user needs the tag, rabbitmqctl set_user_tags USER {tag}")

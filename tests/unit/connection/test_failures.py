@@ -54,3 +54,21 @@ def test_only_a_port_without_tls_is_told_of_amqps() -> None:
     assert "is AMQP 0-9-1 spoken there? Check the port; a port that speaks TLS needs amqps://" in str(
         failures.broken_handshake(plain, ended)
     )
+
+
+@pytest.mark.parametrize("alert", ["tlsv13 alert certificate required", "tlsv1 alert unknown ca"])
+def test_a_refused_certificate_has_one_wording_before_and_behind_the_handshake(alert: str) -> None:
+    cause = ssl.SSLError(1, f"[SSL: ALERT] {alert} (_ssl.c:2580)")
+    before = failures.failed_tls(SETTINGS, cause)
+    lost = failures.lost_connection(SETTINGS.masked_url, cause)
+    behind = failures.broken_handshake(SETTINGS, lost)
+    assert str(before) == str(lost) == str(behind)
+    assert "give one of an authority that it trusts with certfile and keyfile" in str(behind)
+    assert failures.refused_certificate("", ConnectionResetError("reset")) is None
+
+
+def test_an_address_in_memory_is_not_shown() -> None:
+    said = str(
+        failures.nonsense("here", ValueError("cannot unmarshal <Connection.Close object at 0x7fa7316e3f50>"))
+    )
+    assert "<Connection.Close>" in said
