@@ -132,9 +132,11 @@ def test_a_client_is_asked_for_its_certificate(mutual: TlsBroker, way: Way) -> N
         refusal(way, url_for(way, mutual, parameters))
 
 
-def test_what_is_said_where_the_certificate_of_the_client_is_missing(mutual: TlsBroker) -> None:
-    with pytest.raises(UnreachableError, match=r"does not accept our certificate.*certfile and keyfile"):
-        by_publisher(mutual.amqps(mutual.trusted))
+@pytest.mark.parametrize("way", [by_publisher, by_async_publisher, by_broker, by_async_broker, by_http])
+def test_what_is_said_where_the_certificate_of_the_client_is_missing(mutual: TlsBroker, way: Way) -> None:
+    url = url_for(way, mutual, mutual.trusted)
+    # The system may drop the broker's alert, where the broker has closed the connection before we read.
+    assert any("does not accept our certificate" in refusal(way, url) for _ in range(5))
 
 
 @pytest.mark.parametrize("way", BY_AMQP)
