@@ -12,7 +12,7 @@ _AT_ONCE = 100
 @pytest.mark.parametrize("first", range(0, 5000, _AT_ONCE))
 def test_promises_are_kept_under_any_mixture_of_faults(first: int) -> None:
     for seed in range(first, first + _AT_ONCE):
-        outcome = simulate(scenario_of(seed, fewest=20, most=1000))
+        outcome = simulate(scenario_of(seed, fewest=20, most=800))
         assert not outcome.faults, (
-            f"{outcome}\nagain: python tests/simulation/explore.py --seed {seed} --fewest 20 --most 1000"
+            f"{outcome}\nagain: python tests/simulation/explore.py --seed {seed} --fewest 20 --most 800"
         )
