@@ -22,7 +22,7 @@ Text = TypeVar("Text", str, bytes)
 
 _CASES = int(os.environ.get("FUZZ_CASES", "2000"))
 _SEED = os.environ.get("FUZZ_SEED", "0")
-_SHARE = 20_000
+_SHARE = 10_000
 _LARGEST = 200_000
 _MOST_GROWTH_KB = 400_000
 
