@@ -91,6 +91,7 @@ def run_as_written(
         cwd=folder,
         PIP_NO_INDEX="1",
         PIP_NO_COMPILE="1",
+        GZIP="-1",  # the archive is used once
         PIP_FIND_LINKS=str(wheels),
         PATH=f"{SPARK_HOME / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         PYSPARK_PYTHON=python,
