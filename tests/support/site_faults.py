@@ -43,6 +43,7 @@ class SiteFault:
         happen: begins it, and ends it after the block.
         options: the options of the connector under it.
         by_proxy: whether the rows go through the site's proxy.
+        leaves: the count of a batch write's report that the fault always leaves a trace in; None for none.
         restarts: whether the broker is started again, which changes the ring on releases that keep it in Mnesia.
         loses: the queue that is gone with what it held; None where none is.
         rebinds: whether bindings are removed.
@@ -55,6 +56,7 @@ class SiteFault:
     happen: Callable[[Site], AbstractContextManager[None]]
     options: Mapping[str, str] = field(default_factory=dict)
     by_proxy: bool = False
+    leaves: str | None = None
     restarts: bool = False
     loses: str | None = None
     rebinds: bool = False
@@ -170,22 +172,30 @@ FAULTS = (
         name="killed",
         words="broker killed (SIGKILL) and started again after 2 s",
         happen=killed,
+        leaves="reconnects",
         restarts=True,
     ),
     SiteFault(
         name="paused",
         words="broker frozen (SIGSTOP) for 20 s, heartbeat 5 s",
         happen=paused,
+        leaves="reconnects",
         options={"heartbeat": "5s"},
     ),
-    SiteFault(name="memory_alarm", words="memory alarm for 8 s", happen=memory_alarm),
+    SiteFault(
+        name="memory_alarm", words="memory alarm for 8 s", happen=memory_alarm, leaves="blocked_seconds"
+    ),
     SiteFault(
         name="connections_closed",
         words="every connection closed by the management API",
         happen=connections_closed,
+        leaves="reconnects",
     ),
     SiteFault(
-        name="line_reset", words="every line reset (RST) three times", happen=line_reset, by_proxy=True
+        name="line_reset",
+        words="every line reset (RST) three times",
+        happen=line_reset,
+        by_proxy=True,
     ),
     SiteFault(
         name="black_hole",

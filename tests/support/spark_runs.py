@@ -105,10 +105,18 @@ class SparkRun:
         arguments.setdefault("step", spark_jobs.Trickle(self.begun, slower_from=self._begins))
         self._job = self.driver.begin(function, options=self.options, **arguments)
 
-    def meet(self, fault: AbstractContextManager[Any], at_row: int) -> float:
-        """Let the fault happen when so many rows are in the queues; return when it was over."""
+    def meet(self, fault: AbstractContextManager[Any], at_row: int, *, connected: bool = False) -> float:
+        """Let the fault happen when so many rows are in the queues; return when it was over.
+
+        Args:
+            fault: the fault, for as long as it lasts.
+            at_row: how many rows.
+            connected: whether it waits until a task of a driver without executors has a connection.
+        """
         self.site.wait_for_rows(at_row, _START_S, lambda: not self.driver.has_answered(self._job))
         self._begins.touch()
+        if connected:
+            self.one_that_publishes(self.driver.workers)
         with fault:
             self.begun.touch()
         return time.monotonic()

@@ -52,13 +52,14 @@ def test_a_fault_in_the_middle_of_a_write(
 ) -> None:
     run = prepared({"ordering": "per-key", **fault.options}, by_proxy=fault.by_proxy)
     run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS)
-    ended = run.end(run.meet(fault.happen(run.site), FAULT_AT))
+    ended = run.end(run.meet(fault.happen(run.site), FAULT_AT, connected=True))
 
     report = run.report
     if fault.fails_with is None:
         assert ended.error is None
         assert report["confirmed"] == report["rows"] == ROWS
         assert fault.repeats_tasks or not any(task["attempt"] for task in report["tasks"])
+        assert fault.leaves is None or report[fault.leaves], "the fault has hit no task"
         assert bool(report["reconnects"]) == any("connections were lost" in note for note in report["notes"])
     else:
         assert ended.error is not None

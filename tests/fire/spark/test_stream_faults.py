@@ -50,7 +50,7 @@ def test_a_fault_in_the_middle_of_a_batch(
     run = prepared({"ordering": "per-key" if ordered else "none", **fault.options}, by_proxy=fault.by_proxy)
     arguments = {"way": way, "source": files.source, "checkpoint": files.checkpoint}
     run.begin(spark_jobs.stream_files, **arguments)
-    ended = run.end(run.meet(fault.happen(run.site), files.rows // 2))
+    ended = run.end(run.meet(fault.happen(run.site), files.rows // 2, connected=True))
     if fault.fails_with is not None:
         assert ended.error is not None
         assert re.search(fault.fails_with, ended.error)
