@@ -344,6 +344,7 @@ class Conversation(Server):
                 self._block()
         elif self._blocked:
             self._blocked = False
+            self._last_heard = self._world.now  # it looks for heartbeats anew
             self.say(_UNBLOCKED)
             self._read()
 

@@ -36,7 +36,9 @@ class Memory:
         self._rows = given.get("max_in_flight", _WINDOW)
         batch = min(max(1, self._rows // 2), 500)
         one_batch = min(batch * program.body, _BATCH_BYTES + program.body) + batch * _FRAMES
-        self._bytes = max(given.get("max_in_flight_bytes", _WINDOW_BYTES), one_batch) + one_batch
+        # A refused row is in a batch for each time that it was sent, as long as an older one is open.
+        sent_again = 2 + given.get("nack_retries", 3)
+        self._bytes = max(given.get("max_in_flight_bytes", _WINDOW_BYTES), one_batch) + sent_again * one_batch
 
     def look(self) -> None:
         """Compare what it holds with what it may."""

@@ -124,14 +124,12 @@ class _Answers:
         returned: rows that were returned, by acks that were read.
         refused: rows of nacks that were read.
         acks: how many acks of stored rows were read, where a row that was sent twice may have two.
-        refusals: how many nacks were read.
     """
 
     stored: set[int]
     returned: set[int]
     refused: set[int]
     acks: int
-    refusals: int
 
     @classmethod
     def heard_of(cls, broker: Broker) -> _Answers:
@@ -141,7 +139,7 @@ class _Answers:
             for answer in conversation.heard():
                 by_kind[answer.kind].append(answer.id)
         stored, returned, refused = by_kind.values()
-        return cls(set(stored), set(returned), set(refused), len(stored), len(refused))
+        return cls(set(stored), set(returned), set(refused), len(stored))
 
 
 def _verdict(broker: Broker, log: Log, report: PublishReport, answers: _Answers) -> Verdict:
@@ -156,8 +154,8 @@ def _verdict(broker: Broker, log: Log, report: PublishReport, answers: _Answers)
             acked=answered - ((answers.returned | answers.refused) - answers.stored),
             found=broker.found,
             queue_for=queue_for,
-            # A refused row is overtaken; with keep_order only where its refusal was lost on the way.
-            ordered=not broker.refused or (keeps_order and answers.refusals == broker.refused),
+            # A refused row is overtaken; with keep_order only where a connection was lost as well.
+            ordered=not broker.refused or (keeps_order and not report.reconnects),
             republished=report.republished + report.retried,
         )
     )

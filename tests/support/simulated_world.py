@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EndlessRunError", "World"]
 
-_MOST_ROUNDS = 20_000
+_MOST_ROUNDS = 200_000
 
 
 class EndlessRunError(BaseException):
