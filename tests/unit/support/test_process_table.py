@@ -11,7 +11,10 @@ from process_table import connected_to, processes_of
 
 PROGRAM = """
 import socket, subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", "the child"])
+child = subprocess.Popen(
+    [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)", "the child"], stdout=subprocess.PIPE
+)
+child.stdout.readline()  # while it starts, it opens files of its own
 line = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
 print("ready", flush=True)
 sys.stdin.read()
