@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from both_publishers import BOTH, AnyPublisher, Awaited
-from scripted_peer import Peer
+from scripted_peer import Peer, ack
 
 from rabbit_chx.errors import EmptyRingError, InputError, PublishError, RingSourceError, RowError
 from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, SlotTable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 RING = HashRing.from_buckets(["q1", "q2", "q2", "q3"])
 GROWN = HashRing.from_buckets(["q1", "q2", "q2", "q3", "q4"])
 KEYS = [f"key {i}" for i in range(700)]
-
-
-@pytest.fixture(params=BOTH, ids=["Publisher", "AsyncPublisher"])
-def publisher_of(request: pytest.FixtureRequest) -> AnyPublisher:
-    """Which of the two."""
-    kind: AnyPublisher = request.param
-    return kind
-
-
-@pytest.fixture
-def peer() -> Iterator[Peer]:
-    """A broker that acks every message."""
-    with Peer() as peer:
-        yield peer
 
 
 def in_client(publisher_of: AnyPublisher, peer: Peer, ring: Any, **options: Any) -> Any:
@@ -73,8 +56,6 @@ def test_rows_of_a_lost_connection_go_to_the_same_queues(publisher_of: AnyPublis
     def hang_up_once(message: Any) -> bytes:
         if message.connection == 1:
             raise ConnectionResetError
-        from scripted_peer import ack
-
         return ack(message)
 
     peer.answer = hang_up_once

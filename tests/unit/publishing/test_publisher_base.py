@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from both_publishers import BOTH, AnyPublisher, Awaited
+from both_publishers import AnyPublisher, Awaited
 from scripted_peer import Answer, Peer, ack, nack, nothing, unroutable
 
 from rabbit_chx.connection.link import Link
@@ -17,21 +17,7 @@ from rabbit_chx.publishing.batches import Columns
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
-
-
-@pytest.fixture(params=BOTH, ids=["Publisher", "AsyncPublisher"])
-def publisher_of(request: pytest.FixtureRequest) -> AnyPublisher:
-    """Which of the two."""
-    kind: AnyPublisher = request.param
-    return kind
-
-
-@pytest.fixture
-def peer() -> Iterator[Peer]:
-    """A broker that acks every message, unless told otherwise."""
-    with Peer() as peer:
-        yield peer
+    from collections.abc import AsyncIterator, Iterable
 
 
 def only(tag: int, answer: Answer) -> Answer:
