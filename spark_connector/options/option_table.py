@@ -254,8 +254,9 @@ OPTIONS: tuple[Option, ...] = (
         "ringVia",
         TEXT,
         None,
-        "instead of `ring`: the command prefix by which the driver reads the ring with `rabbitmqctl`, before and after the "
-        "write: `docker exec NAME`, `kubectl exec POD --`; `env` on the broker's own machine",
+        "instead of `ring`: the command prefix by which the driver reads the ring with `rabbitmqctl`, before the write, and again "
+        "after it if connections were lost or `routing` is `client`: `docker exec NAME`, `kubectl exec POD --`; `env` on the "
+        "broker's own machine",
         _PLACE,
     ),
     Option(
