@@ -3,10 +3,12 @@
 The members are the `Seat` that runs in production. The broker is a model of a quorum queue with a single active consumer, with
 what was measured on real ones: it drains the old consumer before it elects another one, and a polite end of a consumer returns
 its messages late. What is in flight between a member and the broker is in flight here too: messages, acks, claims, and what the
-journal says. Queues share nothing but the journal, so one queue shows what several would.
+journal says. Claims go over a connection of their own, and may take as long as an alarm of the broker lasts; they may also be
+written when their member is dead. The broker may close the other connection, and the member may learn that late. Queues share
+nothing but the journal, so one queue shows what several would.
 
-    python tools/group_exploration.py             # all sizes: half an hour
-    python tools/group_exploration.py 3 1 1 1     # members, messages, deaths, steps back
+    python tools/group_exploration.py               # all sizes: half an hour
+    python tools/group_exploration.py 3 1 1 1 0     # members, messages, deaths, steps back, cuts
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
+    Confirm,
     DeliveredMessage,
     Interrupt,
     RunHook,
@@ -72,7 +75,7 @@ class Explored:
 
 
 def explored(
-    members: int, messages: int, *, crashes: int = 1, returns: int = 1, prompt: bool = False
+    members: int, messages: int, *, crashes: int = 1, returns: int = 1, cuts: int = 0, prompt: bool = False
 ) -> Explored:
     """Go through all states and return how many there are.
 
@@ -81,6 +84,7 @@ def explored(
         messages: how many messages the queue has.
         crashes: how many members may die.
         returns: how many members may step back, each at any time.
+        cuts: how often the broker may close the connection of a member, which learns it later and connects again.
         prompt: whether the broker knows a consumer as soon as its place is chosen. Else another one may come before it.
 
     Raises:
@@ -94,7 +98,7 @@ def explored(
     frontier = deque([(state_key(first), packed)])
     while frontier:
         key, packed = frontier.popleft()
-        choices = list(_choices(pickle.loads(packed), crashes, returns))  # noqa: S301  # our own bytes
+        choices = list(_choices(pickle.loads(packed), crashes, returns, cuts))  # noqa: S301  # our own bytes
         if not choices:
             found.ends += 1
             _check_end(pickle.loads(packed), lambda key=key: _way(seen, key))  # noqa: S301
@@ -127,10 +131,14 @@ def _way(seen: dict[Any, tuple[Any, str]], key: Any) -> list[str]:  # noqa: ANN4
 # -- what can happen
 
 
-def _choices(world: World, crashes: int, returns: int) -> Iterator[tuple[Any, ...]]:
+def _choices(  # noqa: C901  # one branch for each event
+    world: World, crashes: int, returns: int, cuts: int
+) -> Iterator[tuple[Any, ...]]:
     queue = world.queue
     if queue.late:
         yield ("return late",)
+    if world.testament:
+        yield ("write late",)
     active = queue.active
     if active and queue.ready and len(active.unacked) < _PREFETCH and not queue.is_outranked:
         yield ("deliver",)
@@ -145,7 +153,15 @@ def _choices(world: World, crashes: int, returns: int) -> Iterator[tuple[Any, ..
         if member.may_end:
             yield "leave", number
             if world.crashes < crashes:
-                yield "crash", number
+                yield "crash", number, False
+                if member.to_journal:
+                    yield "crash", number, True
+        if (
+            world.cuts < cuts
+            and not member.seat.stopping
+            and any(one.member == number for one in queue.consumers)
+        ):
+            yield "cut", number
 
 
 def _own_choices(world: World, number: int) -> Iterator[tuple[Any, ...]]:
@@ -155,21 +171,30 @@ def _own_choices(world: World, number: int) -> Iterator[tuple[Any, ...]]:
         yield "send", number
     if member.to_member:
         yield "receive", number
+    if member.to_journal:
+        yield "write", number
+    if member.answers:
+        yield "answer", number
+    if member.is_given_up:
+        yield "lose", number
     for line, message in member.running:
         yield "handle", number, line, message
     for line, reason in sorted(set(member.timers)):
         yield "time", number, line, reason
-    if member.read < len(world.journal):
+    if member.read < (len(world.journal) if member.unread is None else member.unread):
         yield "read", number
 
 
-def _do(world: World, choice: tuple[Any, ...], found: Explored) -> None:  # noqa: C901  # one branch for each event
+def _do(world: World, choice: tuple[Any, ...], found: Explored) -> None:  # noqa: C901, PLR0912, PLR0915  # one branch for each event
     what, *rest = choice
     if what == "return late":
         world.queue.ready = sorted(world.queue.late.pop(0) + world.queue.ready)
         return
     if what == "deliver":
         _deliver(world)
+        return
+    if what == "write late":
+        world.journal.append(world.testament.pop(0))
         return
     number = rest[0]
     member = world.members[number]
@@ -196,7 +221,25 @@ def _do(world: World, choice: tuple[Any, ...], found: Explored) -> None:  # noqa
         case "read":
             who, line = world.journal[member.read]
             member.read += 1
-            commands = seat.claimed(line, member.read) if who == number else seat.superseded()
+            is_own = (
+                who == number and line > 0
+            )  # a claim over a connection that is lost is as one of another member
+            commands = seat.claimed(line, member.read) if is_own else seat.superseded()
+        case "write":
+            world.journal.append((number, member.to_journal.pop(0)))
+        case "answer":
+            commands = seat.confirmed(*member.answers.pop(0))
+        case "cut":
+            world.cuts += 1
+            _end_consumers(world, number, found)
+            member.is_given_up, member.unread = True, len(world.journal)
+        case "lose":
+            member.is_given_up, member.is_replaced, member.unread = False, False, None
+            member.to_broker, member.to_member, member.answers = [], [], []
+            # What is written over the other connection may still come.
+            world.testament += [(number, -line) for line in member.to_journal]
+            member.to_journal = []
+            commands = seat.lost() + seat.consume()
         case "step back":
             member.may_return = False
             world.returns += 1
@@ -206,7 +249,10 @@ def _do(world: World, choice: tuple[Any, ...], found: Explored) -> None:  # noqa
             commands = seat.stop()
         case "crash":
             world.crashes += 1
-            _crash(world, number, found)
+            if rest[1]:
+                world.testament += [(number, -line) for line in member.to_journal]
+            _end_consumers(world, number, found)
+            world.members[number] = Member(None, may_join=False, may_return=False, may_end=False)
             return
     _take(world, number, commands)
     if seat.stopping and seat.is_empty and not member.to_broker:
@@ -228,7 +274,7 @@ def _deliver(world: World) -> None:
     world.members[consumer.member].to_member.append((consumer.line, message))
 
 
-def _take(world: World, number: int, commands: list[SeatCommand]) -> None:
+def _take(world: World, number: int, commands: list[SeatCommand]) -> None:  # noqa: C901  # one branch for each
     """Do what a seat asks for; what goes to the broker is on its way first."""
     member = world.members[number]
     for command in commands:
@@ -245,10 +291,13 @@ def _take(world: World, number: int, commands: list[SeatCommand]) -> None:
                 member.to_broker.append(Consumer(number, line, world.place))
                 if world.prompt:
                     _take(world, number, _sent(world, number, len(member.to_broker) - 1))
-            case Claim() | Ack() | Abandon():
+            case Claim(line):
+                member.to_journal.append(line)
+            case Confirm() | Ack() | Abandon():
                 member.to_broker.append(command)
-            case Interrupt():
-                raise BrokenInvariantError("a handler is interrupted although no line is lost")
+            case Interrupt():  # it ends later, as a handler does that shields itself
+                if not world.cuts:
+                    raise BrokenInvariantError("a handler is interrupted although no line is lost")
 
 
 def _sent(world: World, number: int, which: int = 0, found: Explored | None = None) -> list[SeatCommand]:
@@ -256,14 +305,20 @@ def _sent(world: World, number: int, which: int = 0, found: Explored | None = No
     member, queue = world.members[number], world.queue
     command = member.to_broker.pop(which)
     seat = _seat(member)
+    if member.is_given_up:
+        return []
     if isinstance(command, Consumer):
         queue.consumers.append(command)
         queue.elect()
         return seat.subscribed(command.line)
-    if isinstance(command, Claim):
-        world.journal.append((number, command.line))
+    consumer = next(
+        (one for one in queue.consumers if (one.member, one.line) == (number, command.line)), None
+    )
+    if consumer is None:  # the broker has closed the connection
         return []
-    consumer = next(one for one in queue.consumers if (one.member, one.line) == (number, command.line))
+    if isinstance(command, Confirm):
+        member.answers.append((command.line, command.generation))
+        return []
     if isinstance(command, Ack):
         if command.tag not in consumer.unacked:
             raise BrokenInvariantError(f"message {command.tag} is acknowledged and not held")
@@ -277,21 +332,24 @@ def _sent(world: World, number: int, which: int = 0, found: Explored | None = No
     return seat.closed(command.line)
 
 
-def _crash(world: World, number: int, found: Explored) -> None:
+def _end_consumers(world: World, number: int, found: Explored) -> None:
+    """End the connection of a member at the broker."""
     queue = world.queue
-    for consumer in [one for one in queue.consumers if one.member == number]:
+    for consumer in [consumer for consumer in queue.consumers if consumer.member == number]:
         found.kept += queue.would_keep(consumer)
         world.repeatable |= set(consumer.unacked)
         queue.remove(consumer)
-    world.members[number] = Member(None, may_join=False, may_return=False, may_end=False)
 
 
 # -- what must hold
 
 
 def _check_start(world: World, number: int, message: int, generation: int) -> None:
-    if sum(len(member.running) for member in world.members) > 1:
+    starter = world.members[number]
+    if not world.cuts and sum(len(member.running) for member in world.members) > 1:
         raise BrokenInvariantError("two handlers run at once")
+    if len(starter.running) > 1:
+        raise BrokenInvariantError("a member runs two handlers at once")
     first = len(set(world.handled)) + 1
     if message != first and not (message in world.handled and message in world.repeatable):
         raise BrokenInvariantError(f"message {message} is started; the next one is {first}")
@@ -303,6 +361,13 @@ def _check_start(world: World, number: int, message: int, generation: int) -> No
         knows_all = world.members[number].read == len(world.journal)
         if who != number and (generation == before or (generation < before and knows_all)):
             raise BrokenInvariantError(f"the generation {generation} comes after {before}")
+        if starter.is_replaced and generation > before:
+            raise BrokenInvariantError(
+                f"generation {generation} is of a member that was replaced: {before} should fence it off"
+            )
+    if starter.read == len(world.journal):
+        for member in world.members:
+            member.is_replaced |= member.is_given_up and member is not starter
     world.starts = [(number, message, generation)]
 
 
@@ -324,17 +389,27 @@ def _check_end(world: World, way: Any) -> None:  # noqa: ANN401
         raise BrokenInvariantError("; ".join(faults) + "\n" + "\n".join(way()))
 
 
-_SIZES = [(1, 3, 1, 1), (2, 2, 1, 1), (2, 2, 2, 2), (2, 3, 1, 1), (3, 1, 1, 1), (3, 2, 0, 1)]
+_SIZES = [
+    (1, 3, 1, 1, 0),
+    (2, 2, 1, 1, 0),
+    (2, 2, 2, 2, 0),
+    (2, 3, 1, 1, 0),
+    (2, 2, 0, 0, 1),
+    (2, 2, 0, 1, 1),
+    (2, 2, 1, 0, 1),
+    (3, 1, 1, 1, 0),
+    (3, 2, 0, 1, 0),
+]
 
 
 def main() -> None:
     """Explore, and print how much there was."""
-    given = tuple(int(text) for text in sys.argv[1:5])
-    for members, messages, crashes, returns in [given] if len(given) == 4 else _SIZES:
+    given = tuple(int(text) for text in sys.argv[1:6])
+    for members, messages, crashes, returns, cuts in [given] if len(given) == 5 else _SIZES:
         for prompt in (True, False):
-            found = explored(members, messages, crashes=crashes, returns=returns, prompt=prompt)
+            found = explored(members, messages, crashes=crashes, returns=returns, cuts=cuts, prompt=prompt)
             print(
-                f"{members} members, {messages} messages, {crashes} deaths, {returns} steps back, {'prompt' if prompt else 'late'}: "
+                f"{members} members, {messages} messages, {crashes} deaths, {returns} steps back, {cuts} cuts, {'prompt' if prompt else 'late'}: "
                 f"{found.states:,} states, {found.steps:,} steps, {found.ends:,} ends; all invariants hold. A consumer that held "
                 f"messages ended while outranked in {found.kept} steps ({found.seconds:.0f} s)",
                 flush=True,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rabbit_chx.consuming.seat_commands import Confirm
+
 if TYPE_CHECKING:
     from rabbit_chx.consuming.seat import Seat
 
@@ -72,6 +74,13 @@ class Member:
     may_return: bool = True
     may_end: bool = True
     to_broker: list[Any] = field(default_factory=list)
+    to_journal: list[int] = field(default_factory=list)  # claims: lines; over a connection of their own
+    answers: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # to what was asked over a line: line, generation
+    is_given_up: bool = False  # the broker has closed its connection, and it does not know yet
+    is_replaced: bool = False  # another member has started a message since then
+    unread: int | None = None  # where its journal ends meanwhile, which it reads over the same connection
     to_member: list[tuple[int, int]] = field(default_factory=list)  # deliveries: line, message
     running: list[tuple[int, int]] = field(default_factory=list)  # handlers: line, message
     timers: list[tuple[int, str]] = field(default_factory=list)
@@ -86,10 +95,14 @@ class World:
     members: list[Member]
     prompt: bool = False
     journal: list[tuple[int, int]] = field(default_factory=list)  # claims: member, line
+    testament: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # claims that are written behind the death of their member
     handled: list[int] = field(default_factory=list)
     starts: list[tuple[int, int, int]] = field(default_factory=list)  # the last: member, message, generation
     repeatable: set[int] = field(default_factory=set)  # held by a member that died
     crashes: int = 0
+    cuts: int = 0
     returns: int = 0
     place: int = 0  # of the consumer that came last
 
@@ -115,8 +128,9 @@ def state_key(world: World) -> tuple[Any, ...]:
         len(set(world.handled)),
         tuple((who, message, ranks[generation]) for who, message, generation in world.starts),
         frozenset(world.repeatable),
-        world.crashes,
+        (world.crashes, world.cuts),
         tuple(world.journal[unread:]),
+        tuple(world.testament),
         world.returns,
     )
 
@@ -127,19 +141,29 @@ def _generations(world: World) -> set[int]:
     for member in world.members:
         if member.seat is not None:
             found.add(member.seat.line.generation or 0 if member.seat.line else 0)
+            found.update(generation for _, generation in member.answers)
+            found.update(sent.generation for sent in member.to_broker if isinstance(sent, Confirm))
     return found
 
 
-def _sent_key(command: Any, places: list[int]) -> Any:  # noqa: ANN401
-    """Return what tells a command from others; of a consumer's priority only its rank counts."""
-    return (command.line, places.index(command.priority)) if isinstance(command, Consumer) else command
+def _sent_key(command: Any, places: list[int], ranks: dict[int, int]) -> Any:  # noqa: ANN401
+    """Return what tells a command from others; of a priority and of a generation only the rank counts."""
+    if isinstance(command, Consumer):
+        return command.line, places.index(command.priority)
+    if isinstance(command, Confirm):
+        return "confirm", command.line, ranks[command.generation]
+    return command
 
 
 def _member_key(member: Member, world: World, ranks: dict[int, int], places: list[int]) -> tuple[Any, ...]:
     return (
         None if member.seat is None else _seat_key(member.seat, ranks),
         (member.may_join, member.may_return, member.may_end),
-        tuple(repr(_sent_key(one, places)) for one in member.to_broker),
+        tuple(repr(_sent_key(one, places, ranks)) for one in member.to_broker),
+        tuple(member.to_journal),
+        tuple((line, ranks[generation]) for line, generation in member.answers),
+        (member.is_given_up, member.is_replaced),
+        None if member.unread is None else len(world.journal) - member.unread,
         tuple(member.to_member),
         tuple(member.running),
         tuple(sorted(set(member.timers))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aiormq import exceptions as aiormq_errors
 
@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
     from rabbit_chx.errors import RabbitChxError
 
-__all__ = ["REPLY_S", "answered"]
+__all__ = ["HEARTBEAT_S", "REPLY_S", "answered", "closed"]
 
 #: How long the broker may take to answer, in seconds.
 REPLY_S = 30.0
+#: Seconds between heartbeats, unless the URL says otherwise.
+HEARTBEAT_S = 10
+_CLOSE_S = 5.0
 
 
 @contextlib.asynccontextmanager
@@ -51,3 +54,14 @@ async def answered(where: str, queue: str | None = None) -> AsyncIterator[None]:
     else:
         return
     raise error
+
+
+async def closed(connection: Any) -> None:  # noqa: ANN401  # of aio-pika
+    """Close a connection or a channel of aio-pika, if the broker answers within some seconds.
+
+    Args:
+        connection: the connection or the channel.
+    """
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(_CLOSE_S):
+            await connection.close()

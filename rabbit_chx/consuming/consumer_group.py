@@ -11,21 +11,27 @@ from typing import TYPE_CHECKING
 from rabbit_chx.consuming.group_base import default_member, group_settings, queue_names, static_share
 from rabbit_chx.consuming.group_member import GroupMember
 from rabbit_chx.consuming.group_pace import GroupPace
-from rabbit_chx.consuming.group_session import GroupSession
+from rabbit_chx.consuming.group_session import GroupSession, emptied
 from rabbit_chx.consuming.handling import Handling
 from rabbit_chx.consuming.journal_entry import JOURNAL
 from rabbit_chx.consuming.queue_check import queue_warnings
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
-from rabbit_chx.errors import HandlerError, InputError, MissingExtraError, RabbitChxError
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    HandlerError,
+    InputError,
+    MissingExtraError,
+    RabbitChxError,
+)
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.outage import Outage
 from rabbit_chx.routing import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
     from types import TracebackType
-    from typing import Self
+    from typing import Any, Self
 
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.consuming.group_base import GroupQueues
@@ -38,6 +44,10 @@ __all__ = ["ConsumerGroup"]
 _log = logging.getLogger(__name__)
 _PRIORITIES_FROM = (4, 0, 0)
 _STREAMS_FROM = (3, 9, 0)
+#: An attempt to connect that has hung for so long is overtaken by the next one.
+_HANGS_S = 1.5
+_LONGEST_WAIT_S = 2.0
+_CANCELLED_S = 5.0
 
 
 class ConsumerGroup:
@@ -65,7 +75,7 @@ class ConsumerGroup:
         journal: the stream in which the members tell of each other and which gives the generations. None for no journal.
         static: (index, count): this member consumes each count-th queue only. For releases before 4.0 where there is no journal.
         reconnect_timeout_s: for how long to connect again after a loss, in seconds; 0 does not.
-        reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 5 s.
+        reconnect_backoff_s: seconds before the first attempt; each further one waits twice as long, at most 2 s.
 
     Raises:
         InputError: an argument cannot work.
@@ -110,6 +120,10 @@ class ConsumerGroup:
         self._channels: GroupChannels | None = None
         self._session: GroupSession | None = None
         self._seats: dict[str, Seat] = {}
+        self._runners: list[SeatRunner] = []
+        self._tokens: list[str] = []  # of all sessions so far
+        self._attempts: set[asyncio.Task[GroupChannels]] = set()
+        self._closings: set[asyncio.Task[None]] = set()
         self._runs = False
         self.reconnects = 0
 
@@ -194,36 +208,72 @@ class ConsumerGroup:
         try:
             await self._run(handle)
         finally:
-            self._runs = False
+            try:
+                await self._ended()
+            finally:
+                self._runs = False
 
     async def _run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
+        has_journal = self._member.journal is not None
         self._seats = {
-            queue: Seat(queue, self._member.handling, journal=self._member.journal is not None)
-            for queue in self.queues
+            queue: Seat(queue, self._member.handling, journal=has_journal) for queue in self.queues
         }
-        runners: list[SeatRunner] = []
+        self._runners = []
         outage: Outage | None = None
         while not self._stop.is_set():
-            channels, self._channels = self._channels, None
             session = None
             try:
-                if channels is None:
-                    channels = await _opened(self._settings)
-                    self.reconnects += 1
-                session = self._session = GroupSession(channels, self._member, handle)
-                if not runners:
-                    runners = [SeatRunner(seat, session) for seat in self._seats.values()]
-                for runner in runners:
-                    runner.session = session
-                    runner.seat.stopping = False
-                await session.run(runners, self._stop)
+                session = self._begun(await self._connected(), handle)
+                await session.run(self._stop)
             except (HandlerError, InputError):
                 raise
             except RabbitChxError as cause:
-                if session is not None and session.handled_count:
-                    outage = None  # the connection had worked
+                if session is not None:
+                    if session.is_up:
+                        outage = None  # it had come back
+                    self._lose(session)
                 outage = await self._waited(outage, cause)
-        self._session = None
+
+    def _begun(
+        self, channels: GroupChannels, handle: Callable[[GroupMessage], Awaitable[None]]
+    ) -> GroupSession:
+        session = self._session = GroupSession(channels, self._member, handle, self._tokens)
+        self._tokens.append(session.token)
+        if not self._runners:
+            self._runners = [SeatRunner(seat, session) for seat in self._seats.values()]
+        session.take(self._runners)
+        return session
+
+    def _lose(self, session: GroupSession) -> None:
+        """Give up a connection. Its end is not awaited, so that the next attempt begins at once."""
+        self._in_background(session.close(session.lose()))
+
+    async def _connected(self) -> GroupChannels:
+        """Return the connection that is open, or another one.
+
+        An attempt that hangs in a dead line does not hold up the next one, since the line may be back meanwhile.
+        """
+        opened, self._channels = self._channels, None
+        if opened is not None:
+            return opened
+        self._attempts.add(asyncio.get_running_loop().create_task(_opened(self._settings)))
+        done, self._attempts = await asyncio.wait(
+            self._attempts, timeout=_HANGS_S, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not done:
+            raise BrokerTimeoutError(
+                f"{self._settings.masked_url}: not open within {_HANGS_S:g} s: check host, port and firewall"
+            )
+        for attempt in done:
+            if attempt.exception() is None and opened is None:
+                opened = attempt.result()
+            elif attempt.exception() is None:
+                self._in_background(attempt.result().close())
+        if opened is None:
+            opened = done.pop().result()  # raises
+        self._end_attempts()
+        self.reconnects += 1
+        return opened
 
     async def _waited(self, outage: Outage | None, cause: RabbitChxError) -> Outage:
         """Wait before the next attempt to connect, and return the outage.
@@ -235,11 +285,13 @@ class ConsumerGroup:
             outage = Outage(self._retries, cause, time.monotonic())
         else:
             outage.last = cause
-        if not outage.may_be_cured(cause):
+        # A publisher takes this error for a broker that blocks. A group waits for that elsewhere: here, an answer did not come.
+        if not isinstance(cause, BrokerTimeoutError) and not outage.may_be_cured(cause):
             raise outage.ended_by(cause) from cause
         wait_s = outage.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
         if wait_s is None:
             raise outage.given_up(time.monotonic()) from cause
+        wait_s = min(wait_s, _LONGEST_WAIT_S)
         outage.attempts += 1
         _log.warning("group member %s: %s; connecting again in %.1f s", self.member, cause, wait_s)
         try:
@@ -248,6 +300,49 @@ class ConsumerGroup:
         except TimeoutError:
             pass
         return outage
+
+    def _end_attempts(self) -> None:
+        for attempt in self._attempts:
+            attempt.cancel()
+        self._attempts = set()
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Close something. `run` waits for it at its end."""
+        closing = asyncio.get_running_loop().create_task(work)
+        self._closings.add(closing)
+        closing.add_done_callback(self._closings.discard)
+
+    # -- its end
+
+    async def _ended(self) -> None:
+        """Leave in order. If this is cancelled, or the loop ends, leave at once; the hook `on_lost` is called all the same."""
+        cancelled = False
+        while True:
+            ending = asyncio.get_running_loop().create_task(self._end(patient=not cancelled))
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                ending.cancel()
+                cancelled = True
+            else:
+                break
+        if cancelled:
+            raise asyncio.CancelledError
+
+    async def _end(self, *, patient: bool) -> None:
+        self._end_attempts()
+        if self._session is not None:
+            if patient and not self._session.is_lost:
+                await self._session.leave()
+            self._lose(self._session)
+        if not await emptied(self._runners, _CANCELLED_S):
+            for runner in self._runners:
+                runner.interrupt_hook()
+            await emptied(self._runners, _CANCELLED_S)
+        self._session = None
+        await asyncio.gather(*self._closings)
+
+    # -- what it needs
 
     async def _check(self, channels: GroupChannels) -> None:
         """Look at the release and at each queue."""

@@ -12,8 +12,9 @@ from aiormq import spec
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
-from rabbit_chx.consuming.broker_answers import REPLY_S, answered
+from rabbit_chx.consuming.broker_answers import HEARTBEAT_S, REPLY_S, answered, closed
 from rabbit_chx.consuming.group_message import GroupMessage
+from rabbit_chx.consuming.group_writer import GroupWriter
 from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.late_frames import LateFrames
 from rabbit_chx.consuming.queue_check import learned_arguments
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupChannels", "LineChannel"]
 
-_HEARTBEAT_S = 10
 _CLOSE_S = 5.0
 _MOST_CHANNELS = 65535
+_JOURNAL_PREFETCH = 200
 #: The journal keeps the last 10 MB, which are some ten thousand entries.
 _JOURNAL_ARGUMENTS = {
     "x-queue-type": "stream",
@@ -53,10 +54,12 @@ class LineChannel:
         queue: the queue.
         where: the broker's address without its password.
         late: what the broker still sends when the channel was ended.
+        prefetch: how many messages the broker may deliver ahead.
     """
 
-    def __init__(self, channel: Any, queue: str, where: str, late: LateFrames) -> None:  # noqa: ANN401
+    def __init__(self, channel: Any, queue: str, where: str, late: LateFrames, prefetch: int) -> None:  # noqa: ANN401
         self._channel = channel
+        self._prefetch = prefetch
         self._late = late
         self._queue = queue
         self._where = where
@@ -76,20 +79,16 @@ class LineChannel:
         with contextlib.suppress(aiormq_errors.AMQPError, RuntimeError, OSError):
             await self._channel.basic_reject(tag, requeue=False, wait=False)
 
-    async def publish(self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
-        """Publish to a queue and wait for the confirm.
-
-        Args:
-            queue: the queue.
-            body: the body.
-            headers: the headers.
+    async def answer(self) -> None:
+        """Wait for an answer over this channel. The broker knows the channel then, and has taken all acks that went before.
 
         Raises:
-            RabbitChxError: the broker does not confirm it.
+            RabbitChxError: the channel or the connection is lost.
         """
-        properties = spec.Basic.Properties(headers=dict(headers or {}), delivery_mode=2)
-        async with answered(self._where, queue):
-            await self._channel.basic_publish(body, routing_key=queue, properties=properties)
+        async with answered(self._where, self._queue):
+            await self._channel.basic_qos(
+                prefetch_count=self._prefetch
+            )  # it counts for consumers to come, and there are none
 
     async def fetch(self, queue: str) -> DeliveredMessage | None:
         """Get one message of another queue; None where it is empty.
@@ -134,7 +133,7 @@ class LineChannel:
 
 
 class GroupChannels:
-    """A connection of a group; `open` makes it.
+    """The connections of a member: one consumes, and one publishes. `open` makes the first, and the second is made when it is needed.
 
     Args:
         settings: the settings of the connection.
@@ -144,6 +143,7 @@ class GroupChannels:
     def __init__(self, settings: ConnectionSettings, connection: Any) -> None:  # noqa: ANN401
         self.where = settings.masked_url
         self._connection = connection
+        self._writer = GroupWriter(settings)
         self._late = LateFrames()
         self._utility: Any = None
         self._number = 0
@@ -162,14 +162,29 @@ class GroupChannels:
         Raises:
             RabbitChxError: as `aio_pika_opened`.
         """
-        return cls(settings, await aio_pika_opened(settings, default_heartbeat_s=_HEARTBEAT_S))
+        return cls(settings, await aio_pika_opened(settings, default_heartbeat_s=HEARTBEAT_S))
 
     async def close(self) -> None:
-        """Close the connection. The lines that hold messages must be abandoned before."""
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_CLOSE_S):
-                await self._connection.close()
+        """Close the connections. The lines that hold messages must be abandoned before."""
+        await asyncio.gather(closed(self._connection), self._writer.close())
         self._late.end()
+
+    async def publish(self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
+        """Publish to a queue, as `GroupWriter.publish` does.
+
+        Args:
+            queue: the queue.
+            body: the body.
+            headers: the headers.
+
+        Raises:
+            RabbitChxError: the broker refuses it, and another attempt would not help.
+        """
+        await self._writer.publish(queue, body, headers)
+
+    async def is_blocked(self) -> bool:
+        """Return whether the broker has said that it blocks publishers."""
+        return await self._writer.is_blocked()
 
     async def queue_arguments(self, queue: str) -> dict[str, Any] | None:
         """Return the arguments of a queue that is fit for a group; None where the broker does not tell them.
@@ -207,7 +222,7 @@ class GroupChannels:
             return refusal_told_by(refusal)
         except (aiormq_errors.AMQPError, OSError, RuntimeError, TimeoutError) as cause:
             raise ConnectionLostError(f"{self.where}: the connection was lost ({said_by(cause)})") from None
-        await self._close(channel)
+        await closed(channel)
         return 0, None
 
     async def ready_count(self, queue: str) -> int:
@@ -250,7 +265,7 @@ class GroupChannels:
             await channel.basic_qos(prefetch_count=prefetch)
             channel.on_consumer_cancel_callbacks.add(lambda _: channel.close())
             await channel.basic_consume(queue, taken, arguments={"x-priority": priority}, consumer_tag=tag)
-        return LineChannel(channel, queue, self.where, self._late)
+        return LineChannel(channel, queue, self.where, self._late, prefetch)
 
     async def read_journal(
         self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
@@ -283,7 +298,7 @@ class GroupChannels:
         channel = await self._channel(confirms=False)
         async with answered(self.where, journal):
             await channel.queue_declare(journal, durable=True, arguments=_JOURNAL_ARGUMENTS)
-        await self._close(channel)
+        await closed(channel)
 
     async def _read_journal(
         self, journal: str, since_s: float, take: Callable[[int, JournalEntry], None]
@@ -299,12 +314,12 @@ class GroupChannels:
                 await channel.basic_ack(message.delivery.delivery_tag, wait=False)
 
         async with answered(self.where, journal):
-            await channel.basic_qos(prefetch_count=200)
+            await channel.basic_qos(prefetch_count=_JOURNAL_PREFETCH)
             channel.on_consumer_cancel_callbacks.add(lambda _: channel.close())  # the stream was deleted
             await channel.basic_consume(
                 journal, taken, arguments={"x-stream-offset": datetime.fromtimestamp(since_s, UTC)}
             )
-        return LineChannel(channel, journal, self.where, self._late)
+        return LineChannel(channel, journal, self.where, self._late, _JOURNAL_PREFETCH)
 
     async def _channel(self, *, confirms: bool) -> Any:  # noqa: ANN401
         async with answered(self.where):
@@ -329,11 +344,6 @@ class GroupChannels:
                 "queues, or raise channel_max on the broker"
             )
         return self._number
-
-    async def _close(self, channel: Any) -> None:  # noqa: ANN401
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(_CLOSE_S):
-                await channel.close()
 
 
 def delivery_of(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401

@@ -15,7 +15,7 @@ from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.ownership import Ownership
 from rabbit_chx.consuming.queue_watch import QueueWatch
 from rabbit_chx.consuming.rendezvous import place, priority_without_journal
-from rabbit_chx.consuming.roster import Roster
+from rabbit_chx.consuming.roster import Roster, SilenceClock
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -25,7 +25,7 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
     from typing import Any
 
     from rabbit_chx.consuming.group_channels import GroupChannels, LineChannel
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.journal_entry import EntryKind
     from rabbit_chx.consuming.seat_runner import SeatRunner
 
-__all__ = ["GroupSession"]
+__all__ = ["GroupSession", "emptied"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,11 @@ _CLOCK_DIFFERENCE_S = 30.0
 _READY_EACH = 20
 #: So many signs of life tell that another process of the same name lives.
 _SIGNS_OF_LIFE = 2
+#: An owner shows itself so soon, so that whoever has its queue lets go. By then, those that wait have stepped back.
+_OWNER_S = 1.0
 _CANCELLED_S = 5.0
+_FAREWELL_S = 5.0
+_ABANDON_S = 1.0
 
 
 class GroupSession:
@@ -53,6 +57,7 @@ class GroupSession:
         channels: the connection.
         member: the member.
         handle: the user's handler.
+        former: the tokens of the sessions that this process had before.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class GroupSession:
         channels: GroupChannels,
         member: GroupMember,
         handle: Callable[[GroupMessage], Awaitable[None]],
+        former: Collection[str] = (),
     ) -> None:
         self.channels = channels
         self.member = member
@@ -67,32 +73,40 @@ class GroupSession:
         self.roster = Roster()
         self.handled_count = 0
         self.notes = 0
+        self.token = secrets.token_hex(8)
         self._runners: dict[str, SeatRunner] = {}
-        self._token = secrets.token_hex(8)
-        self._ownership = Ownership(self._token)
+        self._former = former
+        self._ownership = Ownership(self.token)
         self._watch = QueueWatch()
+        self._clock = SilenceClock((member.pace.alive_s + member.pace.gone_s) / 2)
         self._offset = -1  # of the last entry that was read
         self._is_known = asyncio.Event()  # our first sign of life was read
         self._is_settled = False
+        self._consumed: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: RabbitChxError | None = None
         self._ended = asyncio.Event()
+        self._lost = asyncio.Event()
         self._journal: LineChannel | None = None
         self._is_ready = False
         self._leaving = False
+        self._is_over = False
         self._was_ready = False
         self._earlier: dict[str, int] = {}  # signs of life of processes that had this name before, by token
+        self._said: list[str] = []  # the members that the log told last
         self._has_heir = False  # whether a later process has this name
 
     # -- for the runners of the queues
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something until the session ends.
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something until the session ends; its error ends the session.
 
         Args:
-            work: the coroutine.
+            work: the coroutine function. It is not called if the session ends before.
         """
-        task = asyncio.get_running_loop().create_task(work)
+        if self._is_over:
+            return
+        task = asyncio.get_running_loop().create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -104,6 +118,8 @@ class GroupSession:
         """
         if self._error is None and not self._leaving:
             self._error = error
+        if not isinstance(error, HandlerError | InputError):
+            self._lost.set()
         self._ended.set()
 
     def place(self, queue: str) -> int:
@@ -127,6 +143,14 @@ class GroupSession:
         closed = f"{self.channels.where}: the channel that consumes {queue!r} was closed"
         self.fail(refusal or ConnectionLostError(closed, queue=queue))
 
+    def consumes(self, queue: str) -> None:
+        """Note that the broker knows the consumer of a queue.
+
+        Args:
+            queue: the queue.
+        """
+        self._consumed.add(queue)
+
     def released(self, queue: str) -> None:
         """Write into the journal that this member has finished with a queue.
 
@@ -135,106 +159,138 @@ class GroupSession:
         """
         self._write("released", queue=queue)
 
-    # -- its life
-
-    async def run(self, runners: Iterable[SeatRunner], stop: asyncio.Event) -> None:
-        """Consume until the group is to stop; then leave every queue in order.
+    async def claim(self, entry: JournalEntry) -> None:
+        """Write a claim into the journal. It lasts for as long as the broker blocks publishers.
 
         Args:
-            runners: the queues.
+            entry: the claim.
+
+        Raises:
+            BrokerTimeoutError: it is not written after `GroupPace.journal_s`, although nothing is blocked.
+            RabbitChxError: the broker refuses it.
+        """
+        journal_s = self.member.pace.journal_s
+        writing = asyncio.ensure_future(self._append(entry))
+        try:
+            while not writing.done():
+                await asyncio.wait({writing}, timeout=journal_s)
+                if not writing.done() and not await self.channels.is_blocked():
+                    raise BrokerTimeoutError(
+                        f"the claim of {entry.queue!r} is not in the stream {self.member.journal!r} after {journal_s:g} s: look at that "
+                        "stream, and whether a majority of its nodes is up",
+                        queue=entry.queue,
+                    )
+            await writing
+        finally:
+            writing.cancel()
+
+    # -- its life
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has consumed every queue."""
+        return len(self._consumed) == len(self._runners)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is lost, or of no use any more."""
+        return self._lost.is_set()
+
+    def take(self, runners: Iterable[SeatRunner]) -> None:
+        """Take the queues over.
+
+        Args:
+            runners: the queues, which the session before has lost.
+        """
+        self._runners = {runner.seat.queue: runner for runner in runners}
+        for runner in self._runners.values():
+            runner.session = self
+            runner.seat.stopping = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consume until the group is to stop.
+
+        Args:
             stop: set when the group is to stop.
 
         Raises:
             RabbitChxError: the connection is lost, the broker refuses something, or a handler failed for good.
         """
-        self._runners = {runner.seat.queue: runner for runner in runners}
         try:
-            await self._begin()
-            await self._until(stop)
+            if self.member.journal is not None:
+                await self._read_up_to_now(self.member.journal, stop)
+            for runner in self._runners.values():
+                runner.give(runner.seat.consume())
+            self.spawn(self._settle)
+            self.spawn(self._look_again)
+            await _first_of(stop, self._ended)
         except RabbitChxError as error:
             self.fail(error)
-        finally:
-            await self._leave()
         if self._error is not None:
             raise self._error
 
-    async def _begin(self) -> None:
-        if self.member.journal is not None:
-            await self._read_up_to_now(self.member.journal)
-        for runner in self._runners.values():
-            await runner.do(runner.seat.consume())
-        self.spawn(self._settle())
-        self.spawn(self._look_again())
-
-    async def _read_up_to_now(self, journal: str) -> None:
+    async def _read_up_to_now(self, journal: str, stop: asyncio.Event) -> None:
         """Read the journal up to a first sign of life, so that the consumers come behind those that are there."""
         pace = self.member.pace
         since_s = time.time() - _READY_EACH * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
         self._journal = await self.channels.read_journal(journal, since_s, self._read)
         self._journal.when_closed(partial(self.line_lost, journal))
         self._write("alive")
-        try:
-            async with asyncio.timeout(pace.journal_s):
-                await self._until(self._is_known)
-        except TimeoutError:
-            raise BrokerTimeoutError(
-                f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
-                "and whether a majority of its nodes is up",
-                queue=journal,
-            ) from None
+        while not await _first_of(stop, self._ended, self._is_known, timeout_s=pace.journal_s):
+            if not await self.channels.is_blocked():
+                raise BrokerTimeoutError(
+                    f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
+                    "and whether a majority of its nodes is up",
+                    queue=journal,
+                )
         if self._error is not None:
             raise self._error
 
-    async def _until(self, stop: asyncio.Event) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in (stop, self._ended)]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-
-    async def _leave(self) -> None:
-        """Finish what is in hand, give the rest back in order, and close the connection."""
+    async def leave(self) -> None:
+        """Finish what is in hand, and give the rest back in order. Where the connection is lost, there is nothing to give back."""
         self._leaving = True
-        try:
-            await self._say("ready")  # with no queues: so the broker elects those that are to have them
+        await self._say("ready")  # with no queues: so the broker elects those that are to have them
+        for runner in self._runners.values():
+            runner.give(runner.seat.stop())
+        if not await emptied(self._runners.values(), self.member.pace.stop_s, self._lost):
             for runner in self._runners.values():
-                await runner.do(runner.seat.stop())
-            if not await self._emptied(self.member.pace.stop_s):
-                for runner in self._runners.values():
-                    runner.interrupt_all()
-                await self._emptied(_CANCELLED_S)
-            await self._say("left")
-        finally:
-            for runner in self._runners.values():
-                runner.lose_lines()
-            for task in list(self._tasks):
-                task.cancel()
-            await self.channels.close()
+                runner.interrupt_all()
+            await emptied(self._runners.values(), _CANCELLED_S, self._lost)
+        await self._say("left")
+
+    def lose(self) -> list[LineChannel]:
+        """Note that the connection is gone: end what it does, cancel the handlers, and return the channels that are to be closed."""
+        self._leaving = self._is_over = True
+        self._lost.set()
+        for task in list(self._tasks):
+            task.cancel()
+        return [line for runner in self._runners.values() for line in runner.lose_lines()]
+
+    async def close(self, lines: Iterable[LineChannel]) -> None:
+        """Close the connection, if it is still there. What it holds goes back first, in order.
+
+        Args:
+            lines: its channels that consume.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ABANDON_S):
+                await asyncio.gather(*(line.abandon() for line in lines))
+        await self.channels.close()
 
     async def _say(self, kind: EntryKind) -> None:
         """Write that this member leaves, or has left, unless the connection is lost or the name is another process's."""
-        if self._is_ready and isinstance(self._error, HandlerError | None):
-            with contextlib.suppress(RabbitChxError):
-                await self._publish(kind)
-
-    async def _emptied(self, seconds: float) -> bool:
-        """Wait until nothing of any queue is left; return whether it is so in time."""
-        try:
-            async with asyncio.timeout(seconds):
-                for runner in self._runners.values():
-                    while not runner.seat.is_empty:
-                        runner.changed.clear()
-                        await runner.changed.wait()
-        except TimeoutError:
-            return False
-        return True
+        if self._is_ready and isinstance(self._error, HandlerError | None) and not self.is_lost:
+            with contextlib.suppress(RabbitChxError, TimeoutError):
+                async with asyncio.timeout(_FAREWELL_S):
+                    await self._publish(kind)
 
     # -- the journal
 
     def _read(self, offset: int, entry: JournalEntry) -> None:
         self._offset = offset
-        changed = self.roster.take(offset, entry, time.monotonic())
+        is_own = entry.token == self.token and entry.kind != "claim"
+        now = self._clock.ticked(time.monotonic()) if is_own else self._clock.read(time.monotonic())
+        changed = self.roster.take(offset, entry, now)
         if entry.kind == "claim" and (runner := self._runners.get(entry.queue)):
             runner.claim_read(entry.token, offset)
         if entry.member == self.member.name and entry.kind != "claim":
@@ -244,8 +300,23 @@ class GroupSession:
         if self._leaving:
             return
         if changed:
+            self._say_members()
             self._step_back(self._ownership.share_out(self.roster))
+            if self._ownership.is_new_owner(self.roster.term):
+                asyncio.get_running_loop().call_later(min(_OWNER_S, self.member.pace.alive_s), self._show)
         self._let_go()
+
+    def _say_members(self) -> None:
+        members = sorted(self.roster.members)
+        if members != self._said:
+            self._said = members
+            _log.info(
+                "group member %s: the members are %s", self.member.name, ", ".join(members) or "not known"
+            )
+
+    def _show(self) -> None:
+        if not self._leaving:
+            self._write("alive")
 
     def _step_back(self, queues: Iterable[str]) -> None:
         """Come behind the members that are to have these queues now, where this member waits."""
@@ -257,12 +328,22 @@ class GroupSession:
     def _let_go(self) -> None:
         """Let go of the queues that this member has and that their owners wait for."""
         for queue, runner in self._runners.items():
-            if runner.seat.held and self._ownership.is_overdue(queue, runner.seat.generation):
-                runner.give(runner.seat.step_back())
+            seat = runner.seat
+            if seat.held and self._ownership.is_overdue(queue, seat.generation):
+                if not seat.is_leaving:
+                    owner = self._ownership.owners[queue].member
+                    _log.info(
+                        "group member %s steps back from %s for %s, generation %s",
+                        self.member.name,
+                        queue,
+                        owner,
+                        seat.generation,
+                    )
+                runner.give(seat.step_back())
 
     def _read_own(self, entry: JournalEntry) -> None:
         """Take an entry about this member, or about another process of its name."""
-        if entry.token != self._token:
+        if entry.token != self.token:
             self._read_twin(entry)
         elif entry.kind == "ready":
             self._is_ready = self._was_ready = True
@@ -277,7 +358,7 @@ class GroupSession:
 
         One that was there before is most often an earlier run, which has ended and says nothing more, or just one thing more.
         """
-        if entry.kind not in ("ready", "alive"):
+        if entry.kind not in ("ready", "alive") or entry.token in self._former:
             return
         if not self._was_ready:
             self._earlier[entry.token] = 0
@@ -294,11 +375,11 @@ class GroupSession:
                 )
 
     def _write(self, kind: EntryKind, queue: str = "") -> None:
-        self.spawn(self._guarded(self._publish(kind, queue)))
+        self.spawn(partial(self._publish, kind, queue))
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:
-            await work
+            await work()
         except RabbitChxError as error:
             self.fail(error)
 
@@ -307,32 +388,35 @@ class GroupSession:
         queues = tuple(self._runners) if kind == "ready" and not self._leaving else ()
         weight = self.member.weight if kind == "ready" else 1.0
         await self._append(
-            JournalEntry(kind, self.member.name, time.time(), weight, queues, queue, self._token)
+            JournalEntry(kind, self.member.name, time.time(), weight, queues, queue, self.token)
         )
 
     async def _append(self, entry: JournalEntry) -> None:
-        if self._journal is not None and self.member.journal is not None:
-            await self._journal.publish(self.member.journal, entry.to_json())
+        if self.member.journal is not None:
+            await self.channels.publish(self.member.journal, entry.to_json())
 
     # -- what happens by the clock
 
     async def _settle(self) -> None:
         """Take a share of the queues after some seconds of health, and then say again and again that this member is alive."""
-        await asyncio.sleep(self.member.pace.settle_s)
+        if self.roster.members or self.member.journal is None:  # else there is nobody to take a queue from
+            await asyncio.sleep(self.member.pace.settle_s)
         self._is_settled = True
         if self.member.journal is None:
             for runner in self._runners.values():
                 runner.give(runner.seat.step_back())  # to the priority of a member that is settled
             return
-        self._write("ready")
+        await self._publish("ready")
         for count in itertools.count(1):
             await asyncio.sleep(self.member.pace.alive_s)
             if self._is_ready and not (self._leaving and self._has_heir):
-                self._write("alive" if count % _READY_EACH else "ready")
+                await self._publish(
+                    "alive" if count % _READY_EACH else "ready"
+                )  # one at a time, however long it takes
             self._miss_the_silent()
 
     def _miss_the_silent(self) -> None:
-        """Write which members are gone. What this member has not read yet counts for nobody's silence."""
+        """Write which members are gone. While this member cannot write or has not read, it misses nobody."""
         read_at = self.roster.seen.get(self.member.name)
         if read_at is None:
             return
@@ -342,7 +426,7 @@ class GroupSession:
             )
             self.roster.seen.pop(member, None)  # so that it is said once
             gone = JournalEntry("gone", member, time.time(), token=self.roster.members[member].token)
-            self.spawn(self._guarded(self._append(gone)))
+            self.spawn(partial(self._append, gone))
 
     async def _look_again(self) -> None:
         """Consume a queue anew that has messages and delivers none."""
@@ -352,11 +436,7 @@ class GroupSession:
                 if not self._should_deliver(queue, runner):
                     self._watch.forget(queue)
                     continue
-                try:
-                    waiting = await self.channels.ready_count(queue)
-                except RabbitChxError as error:
-                    self.fail(error)
-                    return
+                waiting = await self.channels.ready_count(queue)
                 says = self._watch.look(queue, waiting, runner.seat.delivered_count)
                 if says is not None and self._should_deliver(queue, runner):
                     _log.warning("%s", says)
@@ -370,3 +450,32 @@ class GroupSession:
         claim = self.roster.claims.get(queue)
         others = claim is not None and claim.held and claim.member != self.member.name
         return runner.seat.held or (self._ownership.is_mine(queue) and not others)
+
+
+async def emptied(runners: Iterable[SeatRunner], seconds: float, lost: asyncio.Event | None = None) -> bool:
+    """Wait until nothing of any queue is in hand; return whether it is so in time.
+
+    Args:
+        runners: the queues.
+        seconds: how long to wait at most.
+        lost: ends the wait, too.
+    """
+    lost = lost or asyncio.Event()
+    end = time.monotonic() + seconds
+    for runner in runners:
+        while not runner.seat.is_empty:
+            runner.changed.clear()
+            if lost.is_set() or not await _first_of(runner.changed, lost, timeout_s=end - time.monotonic()):
+                return False
+    return True
+
+
+async def _first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
+    """Wait until one of some events is set; return whether it is so in time."""
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return bool(done)

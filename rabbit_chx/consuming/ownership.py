@@ -88,6 +88,14 @@ class Ownership:
         owner = self.owners.get(queue)
         return owner is not None and owner.token == self._token
 
+    def is_new_owner(self, term: int) -> bool:
+        """Whether this member is to have a queue since the last change of the members.
+
+        Args:
+            term: the place of that change in the journal.
+        """
+        return any(owner.token == self._token and owner.since == term for owner in self.owners.values())
+
     def is_overdue(self, queue: str, claimed: int | None) -> bool:
         """Whether this member has a queue that its owner waits for.
 

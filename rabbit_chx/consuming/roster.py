@@ -10,7 +10,7 @@ from rabbit_chx.consuming.sharing import queue_owners
 if TYPE_CHECKING:
     from rabbit_chx.consuming.journal_entry import JournalEntry
 
-__all__ = ["QueueClaim", "Roster", "RosterMember"]
+__all__ = ["QueueClaim", "Roster", "RosterMember", "SilenceClock"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +130,36 @@ class Roster:
             claim = self.claims.get(queue)
             if claim is not None and claim.member == member:
                 self.claims[queue] = QueueClaim(member, claim.generation, claim.at, claim.token, held=False)
+
+
+class SilenceClock:
+    """The time for which a member may miss others: it goes on only while the member can write and read.
+
+    Each sign of life that the member wrote itself and has read moves it on, by some seconds at most. If the broker blocks all
+    publishers for an hour, nobody has been silent for longer than that when it ends.
+
+    Args:
+        longest_s: the most seconds that it goes on without a sign of life of its own, less than members may be silent.
+    """
+
+    def __init__(self, longest_s: float) -> None:
+        self._longest_s = longest_s
+        self._at: float | None = None  # of the last sign of life
+        self._shown = 0.0
+
+    def read(self, now: float) -> float:
+        """Return what it shows.
+
+        Args:
+            now: the time, in seconds of a clock that only goes forward.
+        """
+        return self._shown + (0.0 if self._at is None else min(now - self._at, self._longest_s))
+
+    def ticked(self, now: float) -> float:
+        """Note that a sign of life of this member was read, and return what it shows.
+
+        Args:
+            now: the time, by the same clock.
+        """
+        self._shown, self._at = self.read(now), now
+        return self._shown

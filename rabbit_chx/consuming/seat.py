@@ -18,6 +18,7 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
+    Confirm,
     GiveUp,
     Interrupt,
     Reject,
@@ -91,6 +92,11 @@ class Seat:
         return not (self.line or self._orphans or self._hook_runs or self._owes_lost)
 
     @property
+    def is_leaving(self) -> bool:
+        """Whether it lets go of the queue, or has none."""
+        return self.line is None or self.line.state in ("retiring", "ended")
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is subscribed and has nothing to do."""
         line = self.line
@@ -137,7 +143,7 @@ class Seat:
         return line.fetched(delivery) + self._advance()
 
     def closed(self, number: int) -> list[SeatCommand]:
-        """Note that a line is gone, with all that it held.
+        """Note that a line is gone, with all that it held. One that was abandoned is followed by another one.
 
         Args:
             number: the line.
@@ -145,22 +151,27 @@ class Seat:
         line = self._line(number)
         if line is None:
             return []
-        self.line = None
+        commands = self.lost()
+        return commands + self.consume() if line.state == "ended" else commands
+
+    def lost(self) -> list[SeatCommand]:
+        """Note that the connection is gone, and the line with all that it held."""
+        line, self.line = self.line, None
         commands: list[SeatCommand] = []
-        for work in line.working.values():
-            if work.running:
-                self._orphans.add((number, work.delivery.tag))
-                commands.append(Interrupt(number, work.delivery.tag))
-        if line.state == "ended":
-            commands += self.consume()
-        elif self.held:
+        for work in line.working.values() if line is not None else ():
+            if line is not None and work.running:
+                self._orphans.add((line.number, work.delivery.tag))
+                commands.append(Interrupt(line.number, work.delivery.tag))
+        if self.held:
             self._owes_lost = True
         return commands + self._advance()
 
     # -- what the journal says
 
-    def claimed(self, number: int, generation: int | None) -> list[SeatCommand]:
+    def claimed(self, number: int, generation: int) -> list[SeatCommand]:
         """Note that the claim of a line is in the journal.
+
+        It counts when the broker answers over the line's channel after that: whoever is elected in place of this member claims later.
 
         Args:
             number: the line.
@@ -169,13 +180,26 @@ class Seat:
         line = self._line(number)
         if line is None:
             return []
-        line.claim, line.generation = "had", generation
+        line.claim, line.generation = "read", generation
+        return [Confirm(number, generation)]
+
+    def confirmed(self, number: int, generation: int) -> list[SeatCommand]:
+        """Note that the broker still knew the line when its claim was in the journal.
+
+        Args:
+            number: the line.
+            generation: the place of the claim in the journal.
+        """
+        line = self._line(number)
+        if line is None or line.claim != "read" or line.generation != generation:
+            return []  # another member has claimed the queue meanwhile
+        line.claim = "had"
         self.generation = generation
         return self._advance()
 
     def superseded(self) -> list[SeatCommand]:
         """Note that another member has claimed the queue since our last claim."""
-        if self.line is not None and self.line.claim == "had":
+        if self.line is not None and self.line.claim in ("read", "had"):
             self.line.claim, self.line.generation = "none", None
         if self.held:
             self._owes_lost = True
@@ -252,9 +276,7 @@ class Seat:
             del line.working[lane]
             return self._advance()
         if self._journal and line.claim != "had":  # another member has had the queue meanwhile
-            claims: list[SeatCommand] = [Claim(line.number)] if line.claim == "none" else []
-            line.claim = "asked"
-            return [*claims, AwaitTime(line.number, str(lane), _CLAIM_S)]
+            return [*self._claim(line), AwaitTime(line.number, str(lane), _CLAIM_S)]
         work.attempt += 1
         work.running = True
         return [Start(line.number, work.delivery, work.attempt, line.generation)]
@@ -292,7 +314,13 @@ class Seat:
         for lane, work in list(line.working.items()):
             if not work.running:  # it waits for its next attempt, and the next member makes that
                 del line.working[lane]
-        if line.working or line.fetching or line.claim == "asked" or self._hook_runs or self._orphans:
+        if (
+            line.working
+            or line.fetching
+            or line.claim in ("asked", "read")
+            or self._hook_runs
+            or self._orphans
+        ):
             return []
         if self.held:
             self._owes_lost = True
@@ -304,13 +332,17 @@ class Seat:
         if line.failed or not (line.pending or line.begin):
             return []
         if self._journal and line.claim != "had":
-            if line.claim == "asked" or line.working:
-                return []
-            line.claim = "asked"
-            return [Claim(line.number)]
+            return [] if line.working else self._claim(line)
         if not self.held:
             self.held = self._hook_runs = True
             return [RunHook("gained", line.generation)]
         if line.begin is not None:
             return line.read_park()
         return line.start_pending(self._handling)
+
+    def _claim(self, line: QueueLine) -> list[SeatCommand]:
+        """Ask for a claim, unless one is under way."""
+        if line.claim != "none":
+            return []
+        line.claim = "asked"
+        return [Claim(line.number)]

@@ -13,6 +13,7 @@ __all__ = [
     "Ack",
     "AwaitTime",
     "Claim",
+    "Confirm",
     "DeliveredMessage",
     "FetchParked",
     "GiveUp",
@@ -55,9 +56,17 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Write a claim into the journal over the line's channel; call `claimed` when it is read there."""
+    """Write a claim into the journal; call `claimed` when it is read there."""
 
     line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Ask the broker for an answer over the line's channel, behind the claim of this generation; then call `confirmed`."""
+
+    line: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,7 @@ class AwaitTime:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Publish a reply to a marker."""
+    """Publish a reply to a marker, when the broker has taken all acks of the line."""
 
     line: int
     queue: str
@@ -151,5 +160,5 @@ class Note:
 
 
 SeatCommand: TypeAlias = (
-    Subscribe | Claim | Start | Interrupt | Ack | Reject | Abandon | RunHook | AwaitTime | Reply | FetchParked | GiveUp | Note
+    Subscribe | Claim | Confirm | Start | Interrupt | Ack | Reject | Abandon | RunHook | AwaitTime | Reply | FetchParked | GiveUp | Note
 )  # fmt: skip

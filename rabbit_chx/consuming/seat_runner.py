@@ -17,6 +17,7 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
+    Confirm,
     FetchParked,
     GiveUp,
     Interrupt,
@@ -27,7 +28,7 @@ from rabbit_chx.consuming.seat_commands import (
     Start,
     Subscribe,
 )
-from rabbit_chx.errors import BrokerTimeoutError, HandlerError, RabbitChxError
+from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.sequences.group_tag import tag_of
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class RunnerSession(Protocol):
     handled_count: int
     notes: int
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run something until the session ends."""
 
     def fail(self, error: RabbitChxError) -> None:
@@ -66,12 +67,20 @@ class RunnerSession(Protocol):
     def line_lost(self, queue: str, refusal: RabbitChxError | None) -> None:
         """Note that the channel of a queue was closed by the broker."""
 
+    def consumes(self, queue: str) -> None:
+        """Note that the broker knows the consumer of a queue."""
+
     def released(self, queue: str) -> None:
         """Note that this member has finished with a queue."""
+
+    async def claim(self, entry: JournalEntry) -> None:
+        """Write a claim into the journal, however long the broker blocks publishers."""
 
 
 class SeatRunner:
     """One queue of a member, at work. It outlives a connection: `session` is set for each.
+
+    What needs the connection is the session's to end. Handlers and hooks go on without it, until they are done.
 
     Args:
         seat: what decides.
@@ -85,30 +94,19 @@ class SeatRunner:
         self._lines: dict[int, LineChannel] = {}
         self._handlers: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._errors: dict[tuple[int, int], BaseException] = {}
-        self._claims: dict[str, int] = {}  # the lines by the tokens of their claims
+        self._claims: dict[str, int | None] = {}  # the lines by the tokens of their claims; None: it was read
         self._outbox: deque[SeatCommand] = deque()
-        self._draining = False
+        self._sending: asyncio.Task[None] | None = None
+        self._hook: asyncio.Task[None] | None = None
 
     def give(self, commands: list[SeatCommand]) -> None:
-        """Do commands, from where nothing may be awaited.
-
-        Args:
-            commands: the commands.
-        """
-        if commands:
-            self._outbox.extend(commands)
-            if not self._draining:
-                self._spawn(self._drain())
-        self.changed.set()
-
-    async def do(self, commands: list[SeatCommand]) -> None:
         """Do commands in their order, after those that were given before.
 
         Args:
             commands: the commands.
         """
         self._outbox.extend(commands)
-        await self._drain()
+        self._go_on()
         self.changed.set()
 
     def claim_read(self, token: str, generation: int) -> None:
@@ -118,101 +116,127 @@ class SeatRunner:
             token: its token; that of another member's claim means that it has the queue.
             generation: its place in the journal.
         """
-        line = self._claims.pop(token, None)
-        self.give(self.seat.superseded() if line is None else self.seat.claimed(line, generation))
+        if token not in self._claims:
+            self.give(self.seat.superseded())
+            return
+        line, self._claims[token] = self._claims[token], None
+        if line is not None:  # else it was written twice
+            self.give(self.seat.claimed(line, generation))
 
     def interrupt_all(self) -> None:
         """Cancel the handlers that run."""
         for task in self._handlers.values():
             task.cancel()
 
-    def lose_lines(self) -> None:
-        """Note that the connection is gone."""
-        self._lines.clear()
-        self._claims.clear()
-        if self.seat.line is not None:
-            self.give(self.seat.closed(self.seat.line.number))
+    def interrupt_hook(self) -> None:
+        """Cancel the hook that runs."""
+        if self._hook is not None:
+            self._hook.cancel()
 
-    async def _drain(self) -> None:
-        if self._draining:
+    def lose_lines(self) -> list[LineChannel]:
+        """Note that the connection is gone: cancel the handlers, drop what waits to be sent, and return the channels."""
+        lines, waiting = list(self._lines.values()), list(self._outbox)
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        for kept in (self._outbox, self._lines, self._claims, self._errors):
+            kept.clear()
+        self.give(self.seat.lost())
+        for command in waiting:
+            if isinstance(command, Start):  # it waited behind an ack, so it never began
+                self.give(self.seat.handled(command.line, command.delivery.tag, failed=True))
+            elif isinstance(command, RunHook | Note):
+                self.give([command])
+        return lines
+
+    # -- commands
+
+    def _go_on(self) -> None:
+        """Do what waits, up to a command that has to be sent and awaited."""
+        while self._outbox and self._sending is None:
+            command = self._outbox.popleft()
+            if isinstance(command, Ack | Reject | Reply):
+                self._sending = asyncio.get_running_loop().create_task(self._send(command))
+                self._sending.add_done_callback(self._sent)
+            else:
+                self._perform(command)
+
+    async def _send(self, command: Ack | Reject | Reply) -> None:
+        session, line = self.session, self._lines.get(command.line)
+        if line is None:
             return
-        self._draining = True
         try:
-            while self._outbox:
-                await self._perform(self._outbox.popleft())
-        finally:
-            self._draining = False
-
-    async def _perform(self, command: SeatCommand) -> None:  # noqa: C901, PLR0912  # one branch for each command
-        match command:
-            case Start():
-                task = asyncio.create_task(self._handle(command))
-                self._handlers[command.line, command.delivery.tag] = task
-            case Ack(number, tag):
-                if line := self._lines.get(number):
+            match command:
+                case Ack(_, tag):
                     await line.ack(tag)
-            case Reject(number, tag):
-                if line := self._lines.get(number):
+                case Reject(_, tag):
                     _log.warning("%s: a message is dead-lettered after its last attempt", self.seat.queue)
                     await line.reject(tag)
-            case Subscribe():
-                self._spawn(self._subscribe(command))
+                case Reply(_, queue, marker):
+                    await line.answer()  # the broker has taken all acks of the line then
+                    await session.channels.publish(queue, b"", marker.headers())
+        except RabbitChxError as error:
+            session.fail(error)
+
+    def _sent(self, sending: asyncio.Task[None]) -> None:
+        if sending is self._sending:  # else the line was lost meanwhile
+            self._sending = None
+            self._go_on()
+
+    def _perform(self, command: SeatCommand) -> None:  # noqa: C901, PLR0912  # one branch for each command
+        match command:
+            case Start():
+                self._start(command)
+            case Subscribe(number):
+                self.session.spawn(partial(self._subscribe, number))
             case Abandon(number):
-                self._spawn(self._abandon(number))
+                self.session.spawn(partial(self._abandon, number))
             case Claim(number):
-                self._spawn(self._claim(number))
+                self.session.spawn(partial(self._claim, number))
+            case Confirm(number, generation):
+                self.session.spawn(partial(self._confirm, number, generation))
+            case FetchParked(number, park):
+                self.session.spawn(partial(self._fetch, number, park))
             case RunHook():
-                self._spawn(self._run_hook(command))
+                self._start_hook(command)
             case Interrupt(number, tag):
                 if running := self._handlers.get((number, tag)):
                     running.cancel()
             case AwaitTime(number, reason, seconds):
                 asyncio.get_running_loop().call_later(seconds, self._time_passed, number, reason)
-            case Reply():  # at once: the ack of the marker, and the end of the line, come behind it
-                await self._guarded(self._reply(command))
-            case FetchParked(number, park):
-                self._spawn(self._fetch(number, park))
             case GiveUp(number, delivery):
                 self._give_up(number, delivery)
             case Note(says):
                 _log.warning("%s", says)
                 self.session.notes += 1
+            case Ack() | Reject() | Reply():
+                raise AssertionError(command)  # `_go_on` sends them
             case _:
                 assert_never(command)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        self.session.spawn(self._guarded(work))
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except RabbitChxError as error:
-            self.session.fail(error)
-
     # -- handlers and hooks
 
-    async def _handle(self, start: Start) -> None:
-        where = start.line, start.delivery.tag
+    def _start(self, start: Start) -> None:
         message = start.delivery.content
         if start.generation is not None or start.attempt > 1:
             message = replace(message, generation=start.generation, attempt=start.attempt)
-        failed = True
-        try:
-            await self.session.handle(message)
-            failed = False
-        except asyncio.CancelledError:
-            self._errors[where] = asyncio.CancelledError("the handler was cancelled")
-        except Exception as error:  # noqa: BLE001  # whatever a user's handler raises
+        task = asyncio.get_running_loop().create_task(_awaited(self.session.handle, message))
+        self._handlers[start.line, start.delivery.tag] = task
+        task.add_done_callback(partial(self._handled, start, self.session))
+
+    def _handled(self, start: Start, session: RunnerSession, task: asyncio.Task[None]) -> None:
+        """Take the end of a handler, also of one that was cancelled before it began."""
+        where = start.line, start.delivery.tag
+        if self._handlers.get(where) is task:
+            del self._handlers[where]
+        error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
+        if error is None:
+            self._errors.pop(where, None)
+            session.handled_count += 1
+        else:
             self._errors[where] = error
             _log.info("%s: the handler failed at attempt %d: %r", self.seat.queue, start.attempt, error)
-        finally:
-            if self._handlers.get(where) is asyncio.current_task():
-                del self._handlers[where]
-        commands = self.seat.handled(start.line, start.delivery.tag, failed=failed)
-        if not failed:
-            self._errors.pop(where, None)
-            self.session.handled_count += 1
-        await self.do(commands)
+        self.give(self.seat.handled(*where, failed=error is not None))
 
     def _give_up(self, number: int, delivery: DeliveredMessage) -> None:
         cause = self._errors.pop((number, delivery.tag), None)
@@ -226,27 +250,42 @@ class SeatRunner:
         error.__cause__ = cause
         self.session.fail(error)
 
-    async def _run_hook(self, hook: RunHook) -> None:
+    def _start_hook(self, hook: RunHook) -> None:
         call = self.session.member.hooks.get(hook.which)
+        self._hook = asyncio.get_running_loop().create_task(self._run_hook(hook, call))
+        self._hook.add_done_callback(partial(self._hook_done, hook))
+
+    async def _run_hook(self, hook: RunHook, call: Callable[[str], Awaitable[None]] | None) -> None:
+        verb = "has" if hook.which == "gained" else "has let go of"
+        _log.info(
+            "group member %s %s %s, generation %s",
+            self.session.member.name,
+            verb,
+            self.seat.queue,
+            hook.generation,
+        )
+        if call is None:
+            return
         try:
-            if call is not None:
-                async with asyncio.timeout(self.session.member.pace.hook_s):
-                    await call(self.seat.queue)
+            async with asyncio.timeout(self.session.member.pace.hook_s):
+                await call(self.seat.queue)
         except Exception:  # noqa: BLE001  # whatever a user's hook raises
             _log.exception("%s: the hook on_%s failed; the group goes on", self.seat.queue, hook.which)
+
+    def _hook_done(self, hook: RunHook, _: asyncio.Task[None]) -> None:
+        self._hook = None
         if hook.which == "lost":
             self.session.released(self.seat.queue)
-        await self.do(self.seat.hook_done())
+        self.give(self.seat.hook_done())
 
     # -- the broker
 
-    async def _subscribe(self, command: Subscribe) -> None:
-        number = command.line
+    async def _subscribe(self, number: int) -> None:
+        session = self.session
 
         async def take(delivery: DeliveredMessage) -> None:
-            await self.do(self.seat.delivered(number, delivery))
+            self.give(self.seat.delivered(number, delivery))
 
-        session = self.session
         line = await session.channels.consume(
             self.seat.queue,
             session.place(self.seat.queue),
@@ -256,44 +295,46 @@ class SeatRunner:
         )
         self._lines[number] = line
         line.when_closed(partial(self._closed, number, session))
-        await self.do(self.seat.subscribed(number))
+        session.consumes(self.seat.queue)
+        self.give(self.seat.subscribed(number))
 
     def _closed(self, number: int, session: RunnerSession, refusal: RabbitChxError | None) -> None:
-        if self._lines.pop(number, None) is not None and session is self.session:
+        if session is self.session and self._lines.pop(number, None) is not None:
             session.line_lost(self.seat.queue, refusal)
 
     async def _abandon(self, number: int) -> None:
         if line := self._lines.pop(number, None):
             await line.abandon()
         self._errors = {where: error for where, error in self._errors.items() if where[0] != number}
-        await self.do(self.seat.closed(number))
+        self.give(self.seat.closed(number))
 
     async def _claim(self, number: int) -> None:
-        session = self.session
-        if session.member.journal is None:
-            await self.do(self.seat.claimed(number, None))
-            return
-        token = secrets.token_hex(8)
+        session, token = self.session, secrets.token_hex(8)
+        journal_s = session.member.pace.journal_s
         self._claims[token] = number
-        entry = JournalEntry("claim", session.member.name, time.time(), queue=self.seat.queue, token=token)
-        if line := self._lines.get(number):
-            # Over the channel of the consumer: once the broker has given up this channel, no claim comes from it any more.
-            await line.publish(session.member.journal, entry.to_json())
-        await asyncio.sleep(session.member.pace.journal_s)
-        if token in self._claims and session is self.session:
-            raise BrokerTimeoutError(
-                f"the claim of {self.seat.queue!r} is not in the stream {session.member.journal!r} after {session.member.pace.journal_s:g} s: "
-                "look at that stream, and whether a majority of its nodes is up",
+        await session.claim(
+            JournalEntry("claim", session.member.name, time.time(), queue=self.seat.queue, token=token)
+        )
+        await asyncio.sleep(journal_s)
+        if self._claims.get(token) is not None:
+            raise ConnectionLostError(
+                f"the claim of {self.seat.queue!r} was written into the stream {session.member.journal!r} and is not read there after "
+                f"{journal_s:g} s: look at that stream, and whether a majority of its nodes is up",
                 queue=self.seat.queue,
             )
 
-    async def _reply(self, reply: Reply) -> None:
-        if line := self._lines.get(reply.line):
-            await line.publish(reply.queue, b"", reply.marker.headers())
+    async def _confirm(self, number: int, generation: int) -> None:
+        if line := self._lines.get(number):
+            await line.answer()
+            self.give(self.seat.confirmed(number, generation))
 
     async def _fetch(self, number: int, park: str) -> None:
         if line := self._lines.get(number):
-            await self.do(self.seat.fetched(number, await line.fetch(park)))
+            self.give(self.seat.fetched(number, await line.fetch(park)))
 
     def _time_passed(self, number: int, reason: str) -> None:
         self.give(self.seat.time_passed(number, reason))
+
+
+async def _awaited(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:
+    await handle(message)

@@ -13,6 +13,7 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
+    Confirm,
     DeliveredMessage,
     FetchParked,
     GiveUp,
@@ -43,7 +44,8 @@ def active(**how: Any) -> Seat:
     assert seat.consume() == [Subscribe(1)]
     assert seat.subscribed(1) == []
     assert seat.delivered(1, message(1)) == [Claim(1)]
-    assert seat.claimed(1, 40) == [RunHook("gained", 40)]
+    assert seat.claimed(1, 40) == [Confirm(1, 40)]
+    assert seat.confirmed(1, 40) == [RunHook("gained", 40)]
     assert seat.hook_done() == [Start(1, message(1), 1, 40)]
     assert seat.handled(1, 1) == [Ack(1, 1)]
     return seat
@@ -106,7 +108,8 @@ def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() ->
     seat.handled(1, 2, failed=True)
     assert seat.superseded() == []
     assert seat.time_passed(1, "0") == [Claim(1), AwaitTime(1, "0", 0.05)]
-    assert seat.claimed(1, 60) == []
+    assert seat.claimed(1, 60) == [Confirm(1, 60)]
+    assert seat.confirmed(1, 60) == []
     assert seat.time_passed(1, "0") == [Start(1, message(2), 2, 60)]
     assert seat.handled(1, 2) == [Ack(1, 2), RunHook("lost", 60)]
 
@@ -194,13 +197,14 @@ def test_another_member_has_had_the_queue() -> None:
     assert seat.superseded() == [RunHook("lost", 40)]
     assert seat.hook_done() == []
     assert seat.delivered(1, message(2)) == [Claim(1)]
-    assert seat.claimed(1, 50) == [RunHook("gained", 50)]
+    assert seat.claimed(1, 50) == [Confirm(1, 50)]
+    assert seat.confirmed(1, 50) == [RunHook("gained", 50)]
 
 
 def test_a_lost_connection_interrupts_the_handler_and_waits_for_its_end() -> None:
     seat = active()
     seat.delivered(1, message(2))
-    assert seat.closed(1) == [Interrupt(1, 2)]
+    assert seat.lost() == [Interrupt(1, 2)]
     seat.consume()
     seat.subscribed(2)
     assert seat.delivered(2, message(1)) == [], "the old handler still runs"
