@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupChannels", "LineChannel"]
 
-_CLOSE_S = 5.0
 _MOST_CHANNELS = 65535
 _JOURNAL_PREFETCH = 200
 #: The journal keeps the last 10 MB, which are some ten thousand entries.
@@ -108,12 +107,22 @@ class LineChannel:
 
         What it holds is then returned before the next consumer is elected. After ``basic.cancel``, ``channel.close`` or
         ``connection.close`` it is returned after that, behind what the next consumer gets.
+
+        Raises:
+            ConnectionLostError: there is no answer in time. The broker may still deliver to this consumer.
         """
         self._late.expect(self.number)
         # The answer comes after all acks of the channel were processed.
-        with contextlib.suppress(aiormq_errors.AMQPError, RuntimeError, OSError, TimeoutError):
-            async with asyncio.timeout(_CLOSE_S):
+        try:
+            async with asyncio.timeout(REPLY_S):
                 await self._channel.queue_declare(_NO_QUEUE, passive=True)
+        except TimeoutError:
+            raise ConnectionLostError(
+                f"{self._where}: no answer within {REPLY_S:g} s at the end of the channel that consumes {self._queue!r}",
+                queue=self._queue,
+            ) from None
+        except (aiormq_errors.AMQPError, RuntimeError, OSError):
+            pass  # it has ended, by the error that was asked for or with the connection
 
     def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
         """Call something when the channel is closed, by whomever.

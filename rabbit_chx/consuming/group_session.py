@@ -272,7 +272,7 @@ class GroupSession:
         Args:
             lines: its channels that consume.
         """
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, RabbitChxError):
             async with asyncio.timeout(_ABANDON_S):
                 await asyncio.gather(*(line.abandon() for line in lines))
         await self.channels.close()
