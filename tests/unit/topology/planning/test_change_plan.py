@@ -62,6 +62,18 @@ def test_the_worst_moment_may_be_worse_than_the_end() -> None:
     assert ring.moved_at_worst > 0.8
 
 
+def test_a_plan_that_moves_too_much_at_its_worst_moment_is_refused() -> None:
+    wanted, live = _hashing("h", *"bcdefg"), _read(_hashing(*"abcdefgh"), *"abcdefgh")
+
+    planned = plan(replace(wanted, max_share_moved=0.5), live)
+    assert planned.rings["orders"].moved < 0.5 < planned.rings["orders"].moved_at_worst < 0.88
+    (refusal,) = planned.refusals
+    assert planned.refused(allow_moved=0.5) == (refusal,)
+    assert (
+        planned.refused(allow_moved=0.88) == plan(replace(wanted, max_share_moved=0.88), live).refusals == ()
+    )
+
+
 def test_a_lifted_refusal_is_gone() -> None:
     planned = plan(_hashing("b", max_share_moved=0.1), _read(_hashing("a", "b"), "a", "b"))
 
@@ -136,6 +148,20 @@ def test_what_the_file_only_names_is_not_deleted() -> None:
     assert plan(wanted, live).changes == ()
 
 
+def test_an_exchange_that_takes_what_queues_drop_is_not_deleted() -> None:
+    """An argument of a queue names it, or a policy alone."""
+    dead, named = ExchangeDefinition("dead", "fanout"), {"dead-letter-exchange": "dead"}
+    by_argument = QueueDefinition("a", arguments={"x-dead-letter-exchange": "dead"})
+
+    for wanted in (
+        Topology(queues=(by_argument,), owns=("*",)),
+        Topology(policies=(PolicyDefinition("p", ".*", definition=named),), owns=("*",)),
+    ):
+        assert plan(wanted, replace(wanted, exchanges=(dead,))).changes == ()
+        others = ExchangeDefinition("other", "fanout")
+        assert _steps(wanted, replace(wanted, exchanges=(dead, others))) == ["delete other"]
+
+
 def test_exchanges_of_the_broker_are_neither_missed_nor_deleted() -> None:
     topic = ExchangeDefinition("amq.topic", "topic", owner="external")
     binding = BindingDefinition("amq.topic", "a", "#")
@@ -167,6 +193,17 @@ def test_a_member_that_is_replaced_keeps_its_place() -> None:
 
     assert planned.rings["orders"].moved == 0.0
     assert [change.action for change in planned.changes] == ["unbind", "replace", "bind"]
+
+
+def test_a_binding_with_another_number_of_buckets_than_its_key_is_made_again() -> None:
+    """Unbinding and binding do it, so the exchange is not replaced."""
+    heavy = _hashing(ring=(RingMember("a", "2"), RingMember("b")))
+
+    for buckets in ("ab", "aaab"):
+        planned = plan(heavy, _read(heavy, *buckets))
+        assert {change.action for change in planned.changes} == {"unbind", "bind"}
+        assert planned.rings["orders"].after.buckets == (*"aab",)
+        assert planned.refusals == ()
 
 
 def test_deleting_a_queue_takes_it_out_of_a_ring_of_others() -> None:

@@ -195,6 +195,15 @@ def test_moving_out_leaves_the_slots_where_nobody_owns_them() -> None:
     ]
 
 
+@pytest.mark.parametrize("owns", [(), ("events.*",)])
+def test_moving_out_empties_the_park(owns: tuple[str, ...]) -> None:
+    """It is not wanted any more, and messages may be in it."""
+    live = replace(live_of(slotted(8, _FOUR)), messages={"events.park": 3})
+    made = plan(replace(Topology.from_toml(_PLAIN), owns=owns), live)
+    assert ("delete queue events.park" in _told(made)) == bool(owns)
+    assert (made.parks, made.parked) == ({"events": "events.park"}, {"events.park": 3})
+
+
 @pytest.mark.parametrize(("before", "after"), [(6, 9), (9, 6)])
 def test_another_number_of_slots(before: int, after: int) -> None:
     live = live_of(slotted(before, _FOUR))
