@@ -231,8 +231,8 @@ def _applied(
         yield from _parts_done(plan, access, permission, count, tally)
         rings = yield from _rings_afterwards(plan, has_source=access.has_source)
     except RabbitChxError as error:
-        nothing = not done and not tally.moved and (not plan.changes or plan.changes[0].action != "replace")
-        if nothing and isinstance(error, BrokerRefusedError):
+        begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
+        if not done and not begun and isinstance(error, BrokerRefusedError):
             raise  # the first operation was refused, so nothing has changed
         applied = _told(done, {}, plan, tally)
         raise ApplyError(

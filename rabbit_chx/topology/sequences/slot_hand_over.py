@@ -77,11 +77,13 @@ class HandOverTally:
         slots: the slots that changed hands, each with the old and the new queue.
         moved: how many parked messages were published once more.
         overtaken: a sentence for each slot that should have changed hands in order, and whose messages may be overtaken.
+        begun: whether a slot was taken from its old queue, though its new one may be refused then.
     """
 
     slots: list[tuple[str, str, str]] = field(default_factory=list)
     moved: int = 0
     overtaken: list[str] = field(default_factory=list)
+    begun: bool = False
 
 
 def parts_of(
@@ -136,17 +138,18 @@ def handed_over(over: HandOver, access: Access, level: HandOverLevel, tally: Han
     if level == "in-order":
         yield from _in_order(over, access, tally)
     else:
-        yield from _at_once(over, access)
+        yield from _at_once(over, access, tally)
     tally.slots.append((over.slot, over.old, over.new))
     tally.moved += yield from park_passed(access.where, over.exchange, over.park)
 
 
-def _at_once(over: HandOver, access: Access) -> Sequence[None]:
+def _at_once(over: HandOver, access: Access, tally: HandOverTally) -> Sequence[None]:
     steps = (*_operations(over.unbind, access), *_operations(over.bind, access))
     answer = yield Pipeline(steps)
     if isinstance(answer, Refusal):
         for step in steps:  # which finds the one that the broker refuses
             yield from asked(access.where, step)
+            tally.begun = True
 
 
 def _in_order(over: HandOver, access: Access, tally: HandOverTally) -> Sequence[None]:
@@ -156,6 +159,7 @@ def _in_order(over: HandOver, access: Access, tally: HandOverTally) -> Sequence[
     begin, end = marker.as_kind("begin"), marker.as_kind("end")
     for step in _operations(over.unbind, access):
         yield from asked(where, step)
+    tally.begun = True
     yield Pause(SETTLE_S)
     yield MarkerSending(over.old, marker)
     if not (yield MarkerReply(marker, "flushed", _REPLY_S, _LONGEST_REPLY_S, (over.old,))):

@@ -11,21 +11,33 @@ from model_broker import ModelBroker
 from model_client import ClientKilledError, ModelClient
 from slot_files import NEWEST, slotted
 
-from rabbit_chx import ExchangeRef
-from rabbit_chx.errors import BrokerRefusedError, PlanRefusedError
+from rabbit_chx import ExchangeRef, Topology
+from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
 from rabbit_chx.topology.planning.planned_change import PlannedChange
 from rabbit_chx.topology.sequences.application import Applied, Permission, plan_applied
-from rabbit_chx.topology.sequences.carrier_steps import CarrierStep, MessageTransfer
-from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare
+from rabbit_chx.topology.sequences.carrier_steps import (
+    CarrierStep,
+    MarkerReply,
+    MarkerSending,
+    MessageTransfer,
+    Pause,
+)
+from rabbit_chx.topology.sequences.group_tag import tag_of
+from rabbit_chx.topology.sequences.operations import (
+    QueueBind,
+    QueueCounts,
+    QueueDeclare,
+    QueueDelete,
+    QueueUnbind,
+    Refusal,
+)
 from rabbit_chx.topology.sequences.slot_hand_over import HandOver, parts_of
-from rabbit_chx.topology.sequences.steps import Access, ApiRequest, carried_out
+from rabbit_chx.topology.sequences.steps import Access, ApiRequest, Pipeline, carried_out
 from rabbit_chx.topology.sequences.topology_reading import topology_read
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from rabbit_chx import Topology
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
@@ -206,3 +218,111 @@ def test_order_without_a_group_is_refused_before_anything_is_changed() -> None:
     ):
         Mover(traffic).apply(_THREE, Permission(1.0, hand_over="in-order"))
     assert traffic.model.topology() == before
+
+
+class Watched(Mover):
+    """Tells what it is asked for, of slots and messages, while nobody publishes. Groups read all queues, and reply to markers.
+
+    Args:
+        parked: how many messages wait in the park.
+        refuses: what the broker refuses, as it is told.
+    """
+
+    def __init__(self, parked: int = 0, refuses: str | None = None) -> None:
+        super().__init__(_begun())
+        self.told: list[str] = []
+        self.parked, self._refuses = parked, refuses
+
+    def _count(self) -> None:
+        pass
+
+    def _step(self, step: Any) -> Any:  # noqa: C901, PLR0911  # one branch for each
+        match step:
+            case Pipeline(operations):
+                return next((answer for answer in map(self._step, operations) if answer), None)
+            case QueueUnbind() | QueueBind() | QueueDelete():
+                self.told.append(f"{type(step).__name__} {step.queue}")
+                if self.told[-1] == self._refuses:
+                    return Refusal(403, "ACCESS_REFUSED")
+                bound = any(one.source == getattr(step, "exchange", "") for one in self._model.bindings)
+                if isinstance(step, QueueUnbind) and not bound:  # a second time, as a broker allows
+                    return None
+            case QueueDeclare(queue="events.park", passive=True):
+                return QueueCounts(self.parked, 0)
+            case MessageTransfer():
+                self.told.append(f"{step.limit} from {step.queue}")
+                self.parked -= step.limit
+                return step.limit
+            case MarkerSending():
+                self.told.append(f"{step.marker.kind} of {step.marker.slot} to {step.queue}")
+            case MarkerReply():
+                self.told.append(f"{step.kind} by {' and '.join(step.queues)}")
+                return True
+            case Pause():
+                self.told.append("pause")
+            case ApiRequest(path=("consumers", _)):
+                queues = (f"events.{n}" for n in range(1, 4))
+                return [{"queue": {"name": queue}, "consumer_tag": tag_of("one")} for queue in queues]
+        return super()._step(step)
+
+
+def test_in_order_the_new_queue_has_its_marker_before_it_has_the_slot() -> None:
+    """Else messages come before the marker. What was on its way to a queue is there after a pause: the next marker is behind it."""
+    mover = Watched()
+    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    assert len(done.handed_over) == 2
+    assert done.overtaken == ()
+    first = mover.told.index("QueueUnbind events.1")
+    assert mover.told[first : first + 9] == [
+        "QueueUnbind events.1",
+        "pause",
+        "flush of events.slot.02 to events.1",
+        "flushed by events.1",
+        "begin of events.slot.02 to events.3",
+        "QueueBind events.3",
+        "pause",
+        "end of events.slot.02 to events.park",
+        "taken by events.3 and events.park",
+    ]
+
+
+def test_in_order_what_was_parked_before_is_published_once_more_first() -> None:
+    """A mover that died left it, of any slot. The new queue would handle all that is parked up to its marker."""
+    mover = Watched(parked=7)
+    done = mover.apply(_THREE, Permission(1.0, hand_over="in-order"))
+    assert done.unparked == 7
+    assert mover.told.index("7 from events.park") < mover.told.index("QueueUnbind events.1")
+
+
+@pytest.mark.parametrize("level", ["parked", "in-order"])
+def test_a_slot_whose_new_queue_is_refused_has_not_changed_hands(
+    level: Literal["parked", "in-order"],
+) -> None:
+    """Its old queue does not have it any more, so something was changed."""
+    mover = Watched(refuses="QueueBind events.3")
+    says = r"needs write on queue events\.3.*; 0 of 4 changes were done: plan and apply again"
+    with pytest.raises(ApplyError, match=says) as caught:
+        mover.apply(_THREE, Permission(1.0, hand_over=level))
+    assert caught.value.applied.handed_over == caught.value.applied.changes == ()
+    assert (caught.value.queue, caught.value.reply_code) == ("events.3", 403)
+    assert "events.slot.02" not in {one.source for one in mover.traffic.model.bindings}
+
+
+def test_a_slot_whose_old_queue_is_refused_is_where_it_was() -> None:
+    mover = Watched(refuses="QueueUnbind events.1")
+    with pytest.raises(AccessRefusedError, match=r"needs write on queue events\.1"):
+        mover.apply(_THREE)
+    assert plan(_TWO, mover.traffic.model.topology()).changes == ()
+
+
+@pytest.mark.parametrize("loss", [False, True])
+def test_a_park_is_emptied_before_it_is_deleted(*, loss: bool) -> None:
+    """Also where queues may be deleted that have messages."""
+    mover = Watched(parked=7)
+    ring = (
+        '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{ queue = "events.{1..3}" }]\n'
+    )
+    wanted = Topology.from_toml(f'owns = ["events.*"]\n{ring}[[queues]]\nname = "events.{{1..3}}"\n')
+    done = mover.apply(wanted, Permission(1.0, delete=True, loss=loss))
+    assert mover.told.index("7 from events.park") < mover.told.index("QueueDelete events.park")
+    assert done.unparked == 7
