@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from model_broker import ModelBroker
 
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.routing import Release
-from rabbit_chx.topology import BindingDefinition, QueueDefinition, Topology, check, plan, repair_target
+from rabbit_chx.topology import (
+    BindingDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    check,
+    plan,
+    repair_target,
+)
 
 FILE = """
 max_share_moved = 0.3
@@ -72,6 +82,23 @@ def test_of_two_bindings_the_one_with_the_buckets_stays() -> None:
     bound(there, "q5", "9")
     assert repaired(there) == ["q1", "q2", "q3", "q4", "q5", "q5"]
     assert [one.routing_key for one in there.bindings if one.destination == "q5"] == ["2"]
+
+
+@pytest.mark.parametrize("keys", [("1", "3"), ("3", "1")])
+def test_of_two_bindings_whichever_is_listed_first_the_one_with_the_buckets_stays(
+    keys: tuple[str, ...],
+) -> None:
+    """A broker lists bindings in no order."""
+    there = broker()
+    unbound(there, "q1", "1")
+    bound(there, "q1", "3")
+    live = there.topology()
+    (exchange,) = live.exchanges
+    members = [one for one in exchange.ring or () if one.destination != "q1"]
+    both = (*members, *(RingMember("q1", key) for key in keys))
+    target = repair_target(replace(live, exchanges=(replace(exchange, ring=both),)), "orders")
+    (kept,) = (one for one in target.exchanges[0].ring or () if one.destination == "q1")
+    assert kept.key == "3"
 
 
 def test_the_limit_of_the_topology_holds() -> None:

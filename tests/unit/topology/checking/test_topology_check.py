@@ -55,6 +55,15 @@ def test_what_is_as_it_should_be_is_sound() -> None:
     assert check(live()).misplaced == {}
 
 
+def test_a_file_of_another_cluster_is_found() -> None:
+    wanted = replace(WANTED, cluster="rabbit@prod")
+    for cluster, told in ((None, "a cluster whose name is not known"), ("rabbit@test", "rabbit@test")):
+        (finding,) = check(replace(live(), cluster=cluster), wanted).findings
+        assert finding.kind == "different"
+        assert finding.says == f"the topology is for the cluster rabbit@prod, and this is {told}"
+    assert check(replace(live(), cluster="rabbit@prod"), wanted).sound
+
+
 def test_another_order_is_found_with_the_share_of_keys_that_are_elsewhere() -> None:
     there = live(("q2", "q1", "q1", "q3"))
     assert check(there).sound

@@ -106,6 +106,19 @@ def test_what_a_topic_exchange_drops_is_not_counted() -> None:
     assert share({"x": ["q1", A]}, topic) == ring_share(["q1", A], A)
 
 
+@pytest.mark.parametrize("kind", ["topic", "direct", "headers"])
+def test_what_matches_no_binding_goes_to_the_alternate_exchange(kind: str) -> None:
+    """Whatever is bound to the exchange leads nowhere. A fanout matches always, so nothing goes to its alternate exchange."""
+    about = {"alternate-exchange": "b"}
+    bound: tuple[tuple[str, Destination], ...] = (("a", ExchangeRef("dead")), ("b", "q1"))
+    exchanges = fanout("b"), fanout("dead")
+    member = ExchangeDefinition("a", kind, arguments=about)
+    assert share({"x": ["q1", A]}, member, *exchanges, bound=bound) == 0.0
+    assert share({"x": ["q1", A]}, member, *exchanges, bound=bound[:1]) == ring_share(["q1", A], A)
+    matching = fanout("a", arguments=about)
+    assert share({"x": ["q1", A]}, matching, *exchanges, bound=bound) == ring_share(["q1", A], A)
+
+
 def test_a_ring_behind_a_ring_that_hashes_the_same_is_exact() -> None:
     outer: list[Place] = ["q1", A, A]
     inner: list[Place] = ["q1", None, "q2"]
