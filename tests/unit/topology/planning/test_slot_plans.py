@@ -258,6 +258,43 @@ def test_a_slot_without_an_alternate_exchange_is_declared_again() -> None:
     )
 
 
+def _bare_slots() -> Topology:
+    """Return three slots of three queues, written as plain exchanges, which have no alternate exchange."""
+    return Topology.from_toml(
+        '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{ exchange = "events.slot.0{0..2}" }]\n'
+        '[[exchanges]]\nname = "events.slot.0{0..2}"\ntype = "fanout"\ninternal = true\n'
+        '[[queues]]\nname = "events.{1..3}"\n'
+        + "".join(f'[[bindings]]\nsource = "events.slot.0{n}"\nqueue = "events.{n + 1}"\n' for n in range(3))
+    )
+
+
+def _with_quorum(there: Topology, name: str) -> Topology:
+    queues = (replace(one, type="quorum") if one.name == name else one for one in there.queues)
+    return replace(there, queues=tuple(queues))
+
+
+@pytest.mark.parametrize("parked", [True, False])
+def test_a_slot_has_no_queue_while_its_queue_is_replaced(*, parked: bool) -> None:
+    there = slotted(3, '[{ queue = "events.{1..3}" }]', "events.{1..3}") if parked else _bare_slots()
+    made = plan(_with_quorum(there, "events.2"), live_of(there))
+    assert "replace queue events.2" in _told(made)
+    _check_figures(made, live_of(there))
+    ring = made.rings["events"]
+    share = ring.before.shares()[ExchangeRef("events.slot.01")]
+    assert (ring.moved, ring.moved_at_worst, ring.lost_at_worst) == (0.0, share, 0.0 if parked else share)
+
+
+def test_a_slot_without_a_queue_is_counted_where_the_ring_changes_too() -> None:
+    there = _bare_slots()
+    events, *slots = there.exchanges
+    grown = replace(events, ring=(*(events.ring or ()), RingMember("events.3")))
+    made = plan(_with_quorum(replace(there, exchanges=(grown, *slots)), "events.2"), live_of(there))
+    _check_figures(made, live_of(there))
+    ring = made.rings["events"]
+    share = ring.before.shares()[ExchangeRef("events.slot.01")]
+    assert 0 < ring.moved < ring.moved_at_worst == ring.lost_at_worst == share
+
+
 def test_slots_of_others_are_only_checked() -> None:
     wanted = slotted(4, '[{ queue = "events.1" }]\nowner = "external"', "events.1")
     live = live_of(slotted(4, '[{ queue = "events.1" }]', "events.1"))
