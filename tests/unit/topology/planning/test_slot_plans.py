@@ -212,6 +212,16 @@ def test_another_number_of_slots(before: int, after: int) -> None:
     assert plan(slotted(after, _FOUR), applied(slotted(after, _FOUR), live)).changes == ()
 
 
+def test_keys_may_come_back_to_their_queue_while_slots_go() -> None:
+    """With two slots left, half of the keys are at events.2. With one left, nearly all are where they were."""
+    lists = '[{ queue = "events.1", slots = [0, 2, 3, 4, 5, 6, 7] }, { queue = "events.2", slots = [1] }]'
+    live = live_of(slotted(8, lists, "events.{1..2}"))
+    made = plan(slotted(1, '[{ queue = "events.1" }]', "events.{1..2}"), live)
+    _check_figures(made, live)
+    assert made.rings["events"].moved < 0.13
+    assert made.rings["events"].moved_at_worst > 0.37
+
+
 def test_so_many_slots_that_all_names_get_longer() -> None:
     live = live_of(slotted(8, _FOUR))
     wanted = replace(slotted(101, _FOUR), owns=("events.slot.*",))
