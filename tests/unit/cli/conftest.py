@@ -7,11 +7,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from modelled_commands import ModelledCommands
 
 from rabbit_chx.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -60,3 +62,9 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
 
     return give
+
+
+@pytest.fixture
+def modelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelledCommands:
+    """Commands of ``rabbit-chx topology`` on a broker made of values."""
+    return ModelledCommands(tmp_path / "topology.toml", monkeypatch)

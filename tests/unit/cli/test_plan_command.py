@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from slot_files import live_of
 
 from rabbit_chx.cli.apply_report import ApplyReport
 from rabbit_chx.cli.plan_command import lifting_flags
@@ -18,7 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from modelled_commands import ModelledCommands
+
 BROKER = ("--url", "amqp://127.0.0.1:1")
+SLOTS = (
+    '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nslots = 4\nmembers = [{ queue = "q{1..2}" }]\n'
+    '[[queues]]\nname = "q{1..2}"\n'
+)
 CHANGE = PlannedChange("bind", None, BindingDefinition("x", "q", "1"))
 
 
@@ -46,6 +53,25 @@ def test_many_refusals_say_how_to_see_the_rest() -> None:
     whole = list(PlanReport(plan(Topology(), Topology()), refusals=refusals, whole=True).blocks())
     assert isinstance(whole[-1], Section)
     assert len(whole[-1].blocks[0].pairs) == 26  # type: ignore[union-attr]
+
+
+def test_the_exit_code_of_a_plan_says_whether_all_is_well(
+    ran: Callable[..., tuple[int, str, str]], modelled: ModelledCommands
+) -> None:
+    """Also where nothing is to change: the file is of another cluster, or messages are parked, which an application publishes."""
+    modelled.holds(live_of(Topology.from_toml(SLOTS)))
+    code, out, _ = ran(*modelled.arguments("plan", SLOTS))
+    assert (code, "none: what is there is as the file says" in out) == (0, True)
+    code, out, _ = ran(*modelled.arguments("plan", f'cluster = "rabbit@prod"\n{SLOTS}'))
+    assert (code, "for the cluster rabbit@prod, and this is rabbit@model" in out) == (1, True)
+    modelled.messages = {"events.park": 3}
+    code, out, _ = ran(*modelled.arguments("plan", SLOTS))
+    assert code == 1
+    assert "Apply it with: rabbit-chx topology apply" in out
+    code, out, _ = ran(*modelled.arguments("plan", SLOTS, "-o", "json"))
+    assert (code, json.loads(out)["changes"]) == (1, [])
+    modelled.messages = {}
+    assert ran(*modelled.arguments("plan", f'{SLOTS}[[queues]]\nname = "q3"\n'))[0] == 1
 
 
 def test_what_was_done_as_json() -> None:

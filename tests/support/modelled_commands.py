@@ -1,0 +1,129 @@
+"""The commands of ``rabbit-chx topology`` on a broker made of values.
+
+It is a fake, to script what a broker does not do at will: messages wait in a parking queue when a command begins, or something is
+refused in the middle of a plan. It shows what a command asks and returns. What a plan does on a real broker is in tests/broker.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from model_broker import ModelBroker
+from model_client import ModelClient
+from slot_files import NEWEST
+
+from rabbit_chx.broker import Broker
+from rabbit_chx.topology.sequences.carrier_steps import CarrierStep, MessageTransfer
+from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, Refusal
+from rabbit_chx.topology.sequences.steps import Pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from rabbit_chx import Topology
+    from rabbit_chx.topology.sequences.steps import ApiRequest
+
+__all__ = ["ModelledCommands"]
+
+_OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
+
+
+class ModelledCommands:
+    """Runs commands against a model.
+
+    Args:
+        path: where the topology file is written.
+        monkeypatch: puts the model in the place of a connection, and a terminal in that of the streams.
+
+    Attributes:
+        model: the broker.
+        messages: how many messages its queues have.
+        refuses: the queues that nobody may declare.
+        opened: how often a command has connected.
+    """
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.model = ModelBroker(NEWEST)
+        self.messages: dict[str, int] = {}
+        self.refuses: set[str] = set()
+        self.opened = 0
+        self._path, self._monkeypatch = path, monkeypatch
+        monkeypatch.setattr("rabbit_chx.cli.live_options.Broker", self._broker)
+
+    def holds(self, topology: Topology) -> None:
+        """Let the broker have what a topology says, and nothing else."""
+        self.model = ModelBroker.holding(topology, NEWEST)
+
+    def arguments(self, command: str, text: str, *options: str) -> tuple[str, ...]:
+        """Write a file, and return the command line of a command about it."""
+        self._path.write_text(text)
+        return ("topology", command, str(self._path), *_OPTIONS, *options)
+
+    def terminal(self, typed: str = "", *, stdin: bool = True, stderr: bool = True) -> None:
+        """Let stdin be a terminal at which this is typed, and stderr one that shows it; or one of them alone."""
+        streams = {"stdin": _Stream(typed, terminal=stdin), "stderr": _Stream(terminal=stderr)}
+        for name, stream in streams.items():
+            self._monkeypatch.setattr(f"sys.{name}", stream)
+        self._monkeypatch.setattr("rabbit_chx.rendering.progress._BAR_EVERY_S", 60)
+        self._shown = streams["stderr"]
+
+    @property
+    def said(self) -> str:
+        """What the terminal has shown."""
+        return self._shown.getvalue()
+
+    def _broker(self, *arguments: Any) -> Broker:
+        client, commands = _Client(self), self
+
+        class Modelled(Broker):
+            """Carries out on the model what it would carry out on its connection."""
+
+            def open(self) -> Modelled:
+                commands.opened += 1
+                return self
+
+            def _run(self, sequence: Any) -> Any:
+                return client.run(sequence)
+
+        return Modelled(*arguments)
+
+
+class _Client(ModelClient):
+    def __init__(self, commands: ModelledCommands) -> None:
+        super().__init__(commands.model)
+        self._commands = commands
+
+    def _do(self, step: Any) -> Any:
+        if isinstance(step, MessageTransfer):
+            return self._commands.messages.pop(step.queue)
+        if isinstance(step, CarrierStep):
+            return None
+        if isinstance(step, Pipeline):
+            answers = map(self._do, step.operations)
+            return next((one for one in answers if isinstance(one, Refusal)), None)
+        return self._declared(step) if isinstance(step, QueueDeclare) else super()._do(step)
+
+    def _declared(self, step: QueueDeclare) -> Any:
+        if step.queue in self._commands.refuses:
+            return Refusal(403, f"ACCESS_REFUSED - access to queue '{step.queue}' refused")
+        if step.passive or step.queue in self._model.queues:  # a second time, as a broker allows
+            return QueueCounts(self._commands.messages.get(step.queue, 0), 0)
+        return super()._do(step)
+
+    def _listed(self, step: ApiRequest) -> Any:
+        listed = super()._listed(step)
+        if step.path[0] == "queues":
+            return [{**one, "messages": self._commands.messages.get(one["name"], 0)} for one in listed]
+        return listed
+
+
+class _Stream(io.StringIO):
+    def __init__(self, text: str = "", *, terminal: bool) -> None:
+        super().__init__(text)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
