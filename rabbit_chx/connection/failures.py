@@ -6,6 +6,7 @@ the same functions, so that one fault has one wording.
 
 from __future__ import annotations
 
+import errno
 import re
 import socket
 import ssl
@@ -22,6 +23,7 @@ __all__ = [
     "broken_handshake",
     "closed_connection",
     "failed_tls",
+    "has_no_descriptor",
     "interruption",
     "late_handshake",
     "lost_connection",
@@ -77,9 +79,18 @@ def unreachable(
         return BrokerTimeoutError(
             f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
         )
+    if has_no_descriptor(cause):
+        return UnreachableError(
+            f"{where}: there is no file descriptor left ({said or cause}): close files or sockets, or raise the limit (ulimit -n)"
+        )
     return UnreachableError(
         f"{where}: nobody answers there ({said or cause}): check host and port, and that the broker runs"
     )
+
+
+def has_no_descriptor(cause: BaseException | None) -> bool:
+    """Whether the process, or the whole system, has no file descriptor left. It may have one later."""
+    return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def failed_tls(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.connection.failures import has_no_descriptor
+from rabbit_chx.errors import InputError, UnreachableError
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import TlsSettings
@@ -18,11 +19,12 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
 
     Raises:
         InputError: a file is missing or unreadable, or holds no certificate or key.
+        UnreachableError: there is no file descriptor left to read it.
     """
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
     except OSError as cause:  # ssl.SSLError is one
-        raise InputError(f"the CA certificates in {tls.ca_file!r} cannot be used: {cause}") from None
+        raise _unusable(f"the CA certificates in {tls.ca_file!r}", cause) from None
     if not (tls.verify and tls.check_server_name):
         context.check_hostname = False
     if not tls.verify:
@@ -32,10 +34,14 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
         try:
             context.load_cert_chain(tls.cert_file, tls.key_file, password=password or "")
         except OSError as cause:
-            raise InputError(
-                f"the client certificate {tls.cert_file!r} with the key {tls.key_file!r} cannot be used: {cause}"
-            ) from None
+            what = f"the client certificate {tls.cert_file!r} with the key {tls.key_file!r}"
+            raise _unusable(what, cause) from None
     return context
+
+
+def _unusable(what: str, cause: OSError) -> InputError | UnreachableError:
+    kind = UnreachableError if has_no_descriptor(cause) else InputError
+    return kind(f"{what} cannot be used: {cause}")
 
 
 def server_name(host: str, tls: TlsSettings) -> str | None:

@@ -21,6 +21,8 @@ __all__ = ["Transport", "bytes_not_taken"]
 
 _RECEIVE_BYTES = 1 << 18
 _INT = struct.Struct("i")
+#: One that needs no descriptor of its own, as epoll does. Windows has no poll.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 def bytes_not_taken(sock: socket.socket) -> int:
@@ -30,12 +32,12 @@ def bytes_not_taken(sock: socket.socket) -> int:
     """
     if sys.platform != "linux":
         return 0
-    import fcntl
-    import termios
-
     try:
+        import fcntl
+        import termios
+
         (queued,) = _INT.unpack(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(_INT.size)))
-    except (OSError, ValueError):  # it is closed
+    except (ImportError, OSError, ValueError):  # it is closed, or there is no descriptor left for the import
         return 0
     return int(queued)
 
@@ -56,18 +58,18 @@ class Transport:
         self._where = settings.masked_url
         context = tls_context(settings.tls) if settings.tls else None
         sock = _connect(settings, deadline)
+        self._selector = _Selector()
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context and settings.tls:
                 sock = _wrap(sock, context, settings, settings.tls, deadline)
             sock.settimeout(0)
+            self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
         except BaseException:
             sock.close()
             raise
         self._socket = sock
         self._timeout_s = 0.0
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE)
 
     def wait(self, timeout_s: float) -> None:
         """Wait until there is something to read or room to write, for so many seconds at most."""

@@ -165,9 +165,12 @@ class AsyncDriver:
     def __init__(self) -> None:
         import asyncio  # programs that do not use it need not load it
 
+        from rabbit_chx.connection.asyncio_connection import AsyncConnection  # loads it, too
+
         self.connection: AsyncConnection | None = None
         self._lock = asyncio.Lock()  # tasks take turns
         self._sleep = asyncio.sleep
+        self._connection_type = AsyncConnection
 
     async def run(self, steps: Steps, then: Callable[[], Awaitable[None]] | None = None) -> None:
         """Do every step of an operation.
@@ -189,10 +192,8 @@ class AsyncDriver:
             assert self.connection is not None  # noqa: S101  # a delivery opens one first
             await self.connection.turn(step.wait_s, step.until_open)
         elif isinstance(step, Open):
-            from rabbit_chx.connection.asyncio_connection import AsyncConnection  # loads asyncio
-
             await self.close()
-            self.connection = await AsyncConnection.connect(step.settings)
+            self.connection = await self._connection_type.connect(step.settings)
             return self.connection
         elif isinstance(step, Close):
             await self.close()

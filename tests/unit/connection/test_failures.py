@@ -26,6 +26,8 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "refused")
     [
         (failures.unreachable(SETTINGS, REFUSED), UnreachableError, "nobody answers there .*refused.*: check host"),
         (failures.unreachable(SETTINGS, REFUSED, "as told"), UnreachableError, r"nobody answers there \(as told\)"),
+        (failures.unreachable(SETTINGS, OSError(errno.EMFILE, "Too many")), UnreachableError, "no file descriptor left .*Too many"),
+        (failures.unreachable(SETTINGS, OSError(errno.ENFILE, "All in use")), UnreachableError, "no file descriptor left .*All in"),
         (failures.unreachable(SETTINGS, socket.gaierror("unknown")), UnreachableError, "cannot be resolved .unknown"),
         (failures.unreachable(SETTINGS, TimeoutError()), BrokerTimeoutError, "no answer within 1.5 s"),
         (failures.unreachable(SETTINGS, ssl.SSLError("version")), UnreachableError, "TLS cannot be agreed on .*version"),

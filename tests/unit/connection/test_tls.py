@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trustme
+from descriptors import no_descriptor_left
 
 from rabbit_chx.amqp import TlsSettings
 from rabbit_chx.connection.tls import server_name, tls_context
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, UnreachableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,3 +69,12 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     for cert_file in (missing, str(nonsense)):
         with pytest.raises(InputError, match=f"the client certificate '{cert_file}' with the key"):
             tls_context(TlsSettings(cert_file=cert_file))
+
+
+def test_files_that_cannot_be_opened_now_may_be_later(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    file = str(tmp_path / "ca.pem")
+    authority.cert_pem.write_to_path(file)
+    for tls in (TlsSettings(ca_file=file), TlsSettings(cert_file=file)):
+        with no_descriptor_left(), pytest.raises(UnreachableError, match=f"'{file}' .*Too many open files"):
+            tls_context(tls)

@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 import pytest
+from descriptors import no_descriptor_left, one_descriptor_left
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.transport import Transport, bytes_not_taken
@@ -88,3 +89,18 @@ def test_a_socket_that_cannot_tell_holds_nothing() -> None:
     closed = socket.socket()
     closed.close()
     assert bytes_not_taken(closed) == 0
+
+
+def test_a_connection_takes_one_descriptor() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        settings = ConnectionSettings(host="127.0.0.1", port=listener.getsockname()[1])
+        with (
+            one_descriptor_left(),
+            contextlib.closing(Transport(settings, time.monotonic() + 5)) as transport,
+        ):
+            transport.wait(0.1)
+        with (
+            no_descriptor_left(),
+            pytest.raises(UnreachableError, match=r"no file descriptor left .*Errno 24"),
+        ):
+            Transport(settings, time.monotonic() + 5)

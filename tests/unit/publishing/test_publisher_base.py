@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from both_publishers import AnyPublisher, Awaited
-from scripted_peer import Answer, Peer, ack, nack, nothing, unroutable
+from descriptors import no_descriptor_left
+from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, unroutable
 
 from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import InputError, PublishError, RowError
@@ -177,6 +180,42 @@ def test_rows_that_come_asynchronously_are_counted_likewise(peer: Peer) -> None:
         publisher.send(["a"] * 3, ["a"] * 3)
         with pytest.raises(PublishError, match="row 8: "):
             publisher.send(one_by_one("aaaaaaa"), one_by_one([*"aaaaa", None, "a"]))
+
+
+# -- no file descriptor
+
+
+def test_no_descriptor_left_is_an_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
+    with publisher_of(peer.settings, "orders", reconnect_timeout_s=0.3, backoff_s=0.05) as publisher:
+        publisher.publish_many(["k"], ["b"])
+        peer.answer = hang_up
+        with (
+            no_descriptor_left(),
+            pytest.raises(
+                PublishError,
+                match=r"was lost.*; gave up after \d+ attempts .* the last attempt failed: .*no file descriptor left \(.*Errno 24",
+            ) as caught,
+        ):
+            publisher.publish_many(["k"], ["b"])
+    assert (caught.value.report.rows, caught.value.report.unknown) == (1, 1)
+
+
+def test_a_descriptor_that_comes_free_ends_the_outage(publisher_of: AnyPublisher, peer: Peer) -> None:
+    with (
+        contextlib.ExitStack() as without,
+        publisher_of(peer.settings, "orders", reconnect_timeout_s=5, backoff_s=0.01) as publisher,
+    ):
+
+        def hang_up_once(message: Message) -> bytes:
+            peer.answer = ack
+            without.enter_context(no_descriptor_left())
+            threading.Timer(0.1, without.close).start()
+            return hang_up(message)
+
+        publisher.publish_many(["k"], ["b"])
+        peer.answer = hang_up_once
+        report = publisher.publish_many(["k"], ["b"])
+    assert (report.confirmed, report.reconnects) == (1, 1)
 
 
 # -- leaving the block

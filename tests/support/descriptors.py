@@ -1,0 +1,41 @@
+"""A process that has no file descriptor left, or one: the system refuses all that needs another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["no_descriptor_left", "one_descriptor_left"]
+
+_STANDARD = 3
+
+
+@contextlib.contextmanager
+def _limit(descriptors: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open nothing as long as the block lasts, also where it closes something."""
+    with _limit(_STANDARD):
+        yield
+
+
+@contextlib.contextmanager
+def one_descriptor_left() -> Iterator[None]:
+    """Let this process open one descriptor as long as the block lasts."""
+    lowest_free = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest_free)
+    with _limit(lowest_free + 1):
+        yield
