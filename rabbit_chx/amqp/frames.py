@@ -24,6 +24,7 @@ __all__ = [
     "METHOD_FRAME",
     "METHOD_NACK",
     "METHOD_RETURN",
+    "ControlBytes",
     "Frame",
     "Return",
     "body_head",
@@ -35,6 +36,13 @@ __all__ = [
     "publish_head",
     "split_body",
 ]
+
+
+class ControlBytes(bytes):
+    """Bytes that carry no message, such as a heartbeat or a method of the connection: to send them is no progress."""
+
+    __slots__ = ()
+
 
 METHOD_FRAME: Final = 1
 HEADER_FRAME: Final = 2
@@ -50,7 +58,7 @@ FRAME_MAX: Final = 131_072
 MAX_SHORTSTR: Final = 255
 #: Most bytes of a message's property flags and values: they go in one frame, after 12 bytes of class, weight and body size.
 MAX_PROPERTIES: Final = FRAME_MAX - FRAME_OVERHEAD - 12
-HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+HEARTBEAT_FRAME: Final = ControlBytes(b"\x08\x00\x00\x00\x00\x00\x00\xce")
 
 BASIC: Final = 60
 #: Class and method, as they are at the head of a method frame's payload.

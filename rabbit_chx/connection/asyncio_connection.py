@@ -16,7 +16,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
+from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.failures import (
     broken_handshake,
     closed_connection,
@@ -64,7 +64,7 @@ class AsyncConnection(asyncio.Protocol, Link):
         self._full = False  # the transport asks us to wait
         self._written = 0
         self._taken = 0
-        self._heartbeat_bytes = 0  # written since the last other byte
+        self._control_bytes = 0  # written since the last byte of a message
         self._closed = False
         self._last_sent = self._last_received = time.monotonic()
         self._timer: asyncio.TimerHandle | None = None
@@ -131,17 +131,17 @@ class AsyncConnection(asyncio.Protocol, Link):
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that the socket has taken, without heartbeats."""
+        """Bytes of messages that the socket has taken."""
         waiting = self._transport.get_write_buffer_size() if self._transport else 0
         self._taken = max(self._taken, self._written - waiting)
         return self._taken
 
     @property
     def bytes_under_way(self) -> int:
-        """Bytes that the socket has taken and the peer has not, without heartbeats; 0 where the system does not tell."""
+        """Bytes of messages that the socket has taken and the peer has not; 0 where the system does not tell."""
         if self._transport is None:
             return 0
-        return max(0, bytes_not_taken(self._transport.get_extra_info("socket")) - self._heartbeat_bytes)
+        return max(0, bytes_not_taken(self._transport.get_extra_info("socket")) - self._control_bytes)
 
     async def turn(self, longest_wait_s: float, until_open: int | None = None) -> None:
         """Send, and wait until something moves.
@@ -232,11 +232,11 @@ class AsyncConnection(asyncio.Protocol, Link):
         output = self.output
         while output and not self._full and self._transport is not None:
             data = output.popleft()
-            if data is HEARTBEAT_FRAME:  # a sign of life is no progress
-                self._heartbeat_bytes += len(data)
+            if isinstance(data, ControlBytes):
+                self._control_bytes += len(data)
             else:
                 self._written += len(data)
-                self._heartbeat_bytes = 0
+                self._control_bytes = 0
             self._transport.write(data)
             self._last_sent = time.monotonic()
 

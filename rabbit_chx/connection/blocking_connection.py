@@ -20,7 +20,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
+from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.failures import (
     broken_handshake,
     closed_connection,
@@ -60,7 +60,7 @@ class Connection(Link):
     Attributes:
         session: the protocol's side.
         backlog: whether bytes wait for the socket to take them.
-        bytes_sent: bytes that the socket has taken, without heartbeats.
+        bytes_sent: bytes of messages that the socket has taken.
 
     Raises:
         UnreachableError: nobody answers, or not within ``settings.connection_timeout_s``.
@@ -73,7 +73,7 @@ class Connection(Link):
     def __init__(self, settings: ConnectionSettings, lock: threading.RLock | None = None) -> None:
         super().__init__(settings.masked_url)
         self.session = Session(settings, self)
-        self._heartbeat_bytes = 0  # sent since the last other byte
+        self._control_bytes = 0  # sent since the last byte of a message
         self._out: deque[memoryview] = deque()
         self._lock = lock or threading.RLock()
         self._closed = threading.Event()
@@ -103,8 +103,8 @@ class Connection(Link):
 
     @property
     def bytes_under_way(self) -> int:
-        """Bytes that the socket has taken and the peer has not, without heartbeats; 0 where the system does not tell."""
-        return max(0, self._transport.bytes_not_taken - self._heartbeat_bytes)
+        """Bytes of messages that the socket has taken and the peer has not; 0 where the system does not tell."""
+        return max(0, self._transport.bytes_not_taken - self._control_bytes)
 
     def turn(self, longest_wait_s: float, until_open: int | None = None) -> None:
         """Send, wait for the socket, receive, and see whether the broker is alive.
@@ -203,11 +203,11 @@ class Connection(Link):
             if not sent:
                 break
             self._last_sent = time.monotonic()
-            if out[0].obj is HEARTBEAT_FRAME:  # a sign of life is no progress
-                self._heartbeat_bytes += sent
+            if isinstance(out[0].obj, ControlBytes):
+                self._control_bytes += sent
             else:
                 self.bytes_sent += sent
-                self._heartbeat_bytes = 0
+                self._control_bytes = 0
             if sent == len(out[0]):
                 out.popleft()
             else:

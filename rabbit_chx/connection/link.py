@@ -66,9 +66,9 @@ class Link(Ledger[Any], ABC):
     @property
     @abstractmethod
     def bytes_sent(self) -> int:
-        """Bytes that the socket has taken, without heartbeats."""
+        """Bytes of messages that the socket has taken."""
 
     @property
     @abstractmethod
     def bytes_under_way(self) -> int:
-        """Bytes that the socket has taken and the peer has not, without heartbeats; 0 where the system does not tell."""
+        """Bytes of messages that the socket has taken and the peer has not; 0 where the system does not tell."""

@@ -31,6 +31,7 @@ from rabbit_chx.amqp.frames import (
     METHOD_FRAME,
     METHOD_NACK,
     METHOD_RETURN,
+    ControlBytes,
     confirm_head,
     next_frame,
     parse_return,
@@ -103,7 +104,7 @@ class Session:
         self.server: dict[str, Any] = {}
         self._settings = settings
         self.link = link
-        link.output.append(header.ProtocolHeader().marshal())
+        link.output.append(ControlBytes(header.ProtocolHeader().marshal()))
         self._rest = b""
         self._reply: Method | None = None
         self._handlers: dict[str, Callable[[Any], None]] = {
@@ -204,7 +205,7 @@ class Session:
             self._reply = method  # type: ignore[assignment]  # a method frame always holds a method
 
     def _send(self, method: Method, channel: int) -> None:
-        self.link.output.append(frame.marshal(method, channel))
+        self.link.output.append(ControlBytes(frame.marshal(method, channel)))
 
     def _fail(self, error: RabbitChxError) -> None:
         if self.link.failure is None:

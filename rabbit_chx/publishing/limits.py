@@ -18,8 +18,10 @@ class Limits:
     Attributes:
         max_in_flight: the most messages that are sent and not yet answered.
         max_in_flight_bytes: the same in bytes of their frames. A batch that alone is larger is sent alone.
-        confirm_timeout_s: the longest time without an answer and without a byte on its way, in seconds.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once.
+        confirm_timeout_s: the longest time without an answer and without a byte of a message on its way, in seconds, not
+            counting blocks.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks
+            count together, unless something moves between them.
     """
 
     max_in_flight: int = 1000

@@ -27,10 +27,10 @@ class Patience:
 
     def __init__(self, limits: Limits, now: float) -> None:
         self._limits = limits
-        self._moved = now
         self._progress: tuple[object, int, int] | None = None
         self._under_way: int | None = None
-        self._blocked_since: float | None = None
+        self._blocked = False
+        self._still_s = self._blocked_s = 0.0  # without and with a block, since something moved
         self._looked_at = now
 
     def look(self, link: Link, now: float) -> float:
@@ -44,41 +44,47 @@ class Patience:
             Seconds since the last look for which the broker has blocked us.
 
         Raises:
-            StallError: messages are unconfirmed, and nothing has moved for `Limits.confirm_timeout_s`.
-            BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`.
+            StallError: messages are unconfirmed, and nothing has moved for `Limits.confirm_timeout_s`, without blocks.
+            BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`. Blocks count together unless
+                something has moved between them.
         """
+        passed_s, self._looked_at = now - self._looked_at, now
+        blocked_s = passed_s if self._blocked else 0.0
+        self._blocked_s += blocked_s
+        self._still_s += passed_s - blocked_s
         if link.blocked is not None:
-            return self._stay_blocked(link, link.blocked, now)
-        progress = (link, link.bytes_sent, link.answered)
-        if progress != self._progress or not (link.open or link.backlog):
-            self._progress, self._moved, self._under_way = progress, now, None
-        elif self._is_under_way(link):
-            self._moved = now
-        elif now - self._moved >= self._limits.confirm_timeout_s:
+            self._stay_blocked(link, link.blocked)
+            return blocked_s
+        self._blocked = False
+        if self._has_moved(link):
+            self._still_s = self._blocked_s = 0.0
+        elif self._still_s >= self._limits.confirm_timeout_s:
             raise StallError(
-                f"{link.where}: the broker has answered nothing for {now - self._moved:.0f} s, and "
+                f"{link.where}: the broker has answered nothing for {self._still_s:.0f} s, and "
                 f"{link.open} messages are unconfirmed: look at its alarms and log, "
                 "or raise the confirm timeout"
             )
-        if self._blocked_since is None:
-            return 0.0
-        self._blocked_since = None
-        return now - self._looked_at
+        return blocked_s
+
+    def _has_moved(self, link: Link) -> bool:
+        """Whether there is an answer, or a byte on its way, since the last look without a block; or nothing to move."""
+        progress = (link, link.bytes_sent, link.answered)
+        if progress != self._progress or not (link.open or link.backlog):
+            self._progress, self._under_way = progress, None
+            return True
+        return self._is_under_way(link)
 
     def _is_under_way(self, link: Link) -> bool:
         """Whether the peer has taken more of what the socket holds: a large message on a slow line."""
         before, self._under_way = self._under_way, link.bytes_under_way
         return before is not None and self._under_way < before
 
-    def _stay_blocked(self, link: Link, reason: str, now: float) -> float:
-        if self._blocked_since is None:
-            self._blocked_since = self._looked_at = now
+    def _stay_blocked(self, link: Link, reason: str) -> None:
+        if not self._blocked:
+            self._blocked = True
             _log.warning("%s: the broker blocks publishers: %s", link.where, reason)
-        self._moved = now
-        if now - self._blocked_since >= self._limits.blocked_timeout_s:
+        if self._blocked_s >= self._limits.blocked_timeout_s:
             raise BrokerTimeoutError(
                 f"{link.where}: the broker has blocked publishers ({reason}) "
-                f"for {now - self._blocked_since:.0f} s: clear its alarm, or raise the blocked timeout"
+                f"for {self._blocked_s:.0f} s: clear its alarm, or raise the blocked timeout"
             )
-        seconds, self._looked_at = now - self._looked_at, now
-        return seconds

@@ -48,9 +48,10 @@ class Publisher(PublisherBase):
         content_type: the content type of every message.
         properties: other properties of every message, by name (``app_id``, ``headers``, ...).
         on_unroutable: ``"raise"``, or ``"report"`` to only count returned messages.
-        confirm_timeout_s: the longest time without a confirm and without a byte on its way, in seconds. After it the
-            connection is replaced, once; the second time is an error.
-        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once.
+        confirm_timeout_s: the longest time without a confirm and without a byte of a message on its way, in seconds, not
+            counting blocks. After it the connection is replaced, once; the second time is an error.
+        blocked_timeout_s: the longest time for which the broker may block publishers, in seconds; 0 fails at once. Blocks
+            count together, unless there is a confirm or a byte of a message between them.
         reconnect_timeout_s: how long to try to connect again, in seconds after the loss. Each answer of the broker for a
             message starts this time again. 0 does not reconnect.
         max_reconnects: a further bound: failed attempts in a row. An attempt tries each URL once. None for no such bound;

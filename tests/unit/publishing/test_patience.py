@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scripted_delivery import A, ScriptedLink, ack, blocked, unblocked
+from scripted_delivery import A, Event, ScriptedLink, ack, blocked, unblocked
 
 from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
@@ -18,6 +18,11 @@ def open_link() -> ScriptedLink:
     link = ScriptedLink(A)
     link.publish(b"wire", 10)
     return link
+
+
+def sent(link: ScriptedLink) -> None:
+    """Let the socket take a byte."""
+    link.bytes_sent += 1
 
 
 def test_what_neither_takes_bytes_nor_answers_is_a_stall() -> None:
@@ -69,10 +74,10 @@ def test_time_in_which_the_broker_blocks_is_no_stall() -> None:
     patience.look(link, 10)
     patience.look(link, 200)
     unblocked(link)
-    for now in (201, 259):
+    for now in (201, 250):
         patience.look(link, now)
     with pytest.raises(StallError, match="for 60 s"):
-        patience.look(link, 260)
+        patience.look(link, 251)
 
 
 def test_the_time_in_which_the_broker_blocks_is_told() -> None:
@@ -95,14 +100,36 @@ def test_a_block_is_bounded() -> None:
     assert not isinstance(caught.value, StallError), "another connection would be blocked as well"
 
 
-def test_each_block_has_the_whole_time() -> None:
+@pytest.mark.parametrize("move", [ack(1), sent], ids=["an answer", "bytes"])
+def test_after_what_moves_a_block_has_the_whole_time(move: Event) -> None:
     link, patience = open_link(), Patience(LIMITS, 0)
-    for start in (0, 300, 600):
-        blocked(link)
-        patience.look(link, start)
-        patience.look(link, start + 299)
-        unblocked(link)
-        patience.look(link, start + 299)
+    blocked(link)
+    for now in (0, 299):
+        patience.look(link, now)
+    unblocked(link)
+    move(link)
+    patience.look(link, 299)
+    blocked(link)
+    for now in (300, 599):
+        patience.look(link, now)
+    with pytest.raises(BrokerTimeoutError, match="for 300 s"):
+        patience.look(link, 600)
+
+
+@pytest.mark.parametrize(
+    ("of_ten_s", "says"),
+    [(9, r"blocked publishers \(low on memory\) for 300 s"), (1, "answered nothing for 60 s")],
+)
+def test_blocks_count_together_and_so_do_the_times_between_them(of_ten_s: int, says: str) -> None:
+    link, patience = open_link(), Patience(LIMITS, 0)
+
+    def wait() -> None:
+        for now in range(361):
+            (blocked if now % 10 < of_ten_s else unblocked)(link)
+            patience.look(link, now)
+
+    with pytest.raises(BrokerTimeoutError, match=says):
+        wait()
 
 
 def test_without_patience_a_block_is_an_error_at_once() -> None:

@@ -6,12 +6,14 @@ import contextlib
 import inspect
 import re
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from both_publishers import AnyPublisher, Awaited
 from descriptors import no_descriptor_left
-from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, unroutable
+from pamqp import commands
+from scripted_peer import Answer, Message, Peer, ack, hang_up, nack, nothing, said, unroutable
 
 from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import InputError, PublishError, RowError
@@ -180,6 +182,24 @@ def test_rows_that_come_asynchronously_are_counted_likewise(peer: Peer) -> None:
         publisher.send(["a"] * 3, ["a"] * 3)
         with pytest.raises(PublishError, match="row 8: "):
             publisher.send(one_by_one("aaaaaaa"), one_by_one([*"aaaaa", None, "a"]))
+
+
+# -- nothing moves
+
+
+def test_what_carries_no_message_is_no_progress(publisher_of: AnyPublisher, peer: Peer) -> None:
+    def ask_and_ask(message: Message) -> bytes:
+        for _ in range(100):
+            peer.say(said(commands.Channel.Flow(active=True)))  # each is answered
+            time.sleep(0.01)
+        return ack(message)
+
+    peer.answer = ask_and_ask
+    with (
+        publisher_of(peer.settings, "orders", confirm_timeout_s=0.3, max_reconnects=0) as publisher,
+        pytest.raises(PublishError, match="the broker has answered nothing"),
+    ):
+        publisher.publish_many(["k"], ["b"])
 
 
 # -- no file descriptor
