@@ -44,7 +44,8 @@ class Topology(ObjectSet):
         owns: name patterns, such as ``orders.*``, of what a plan may delete.
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
-        messages: of a live topology, how many messages each queue has, by its name, as the management API counted them last.
+        messages: of a live topology, how many messages each queue has, by its name: a parking queue now, and any other one as
+            the management API counted them last.
         left_out: what the source says beyond this, in words without values.
         sources_left_out: the exchanges whose bindings to queues that the broker named are left out.
     """

@@ -85,6 +85,17 @@ def test_the_table_is_read_and_routes_as_the_broker_does(slotted: Shop, broker_t
 
 
 @pytest.mark.parametrize("broker_type", BOTH_BROKERS)
+def test_what_is_parked_is_counted_at_once(slotted: Shop, broker_type: AnyBroker) -> None:
+    slotted.channel.queue_unbind("e.2", "e.slot.01", "")
+    found = queues_of_messages(slotted)
+    parked = len(set(KEYS) - set(found))
+    with broker_type(slotted.broker.url, slotted.broker.management_url) as live:
+        assert live.topology().messages["e.park"] == parked > 0
+        slotted.channel.queue_purge("e.park")
+        assert live.topology().messages["e.park"] == 0
+
+
+@pytest.mark.parametrize("broker_type", BOTH_BROKERS)
 def test_without_the_management_api_nobody_knows_the_queues(slotted: Shop, broker_type: AnyBroker) -> None:
     with (
         broker_type(slotted.broker.url, ring_source=DiagnosticsRing(slotted.ring_via)) as live,

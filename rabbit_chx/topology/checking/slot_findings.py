@@ -189,7 +189,7 @@ class SlotCheck:
 
     @property
     def parked(self) -> dict[str, int]:
-        """How many messages wait in each parking queue, as the management API counted them last."""
+        """How many messages wait in each parking queue."""
         queues = dict.fromkeys(
             binding.destination
             for binding in self.live.bindings

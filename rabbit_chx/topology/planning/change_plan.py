@@ -59,7 +59,7 @@ class Plan:
             of others do not count, so that they may come and go between a plan and its application.
         wanted: the topology that is wanted.
         parks: the parking queue of each exchange with slots, by the name of the exchange. An application empties it.
-        parked: how many messages are in those parking queues that are not empty, as the management API counted them last.
+        parked: how many messages are in those parking queues that are not empty.
     """
 
     changes: tuple[PlannedChange, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import BrokerRefusedError, TopologyError
@@ -10,13 +11,15 @@ from rabbit_chx.topology.files.definitions_import import read_lists
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.sequences.exchange_reading import OVERVIEW, release_read
+from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare
 from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest
+from rabbit_chx.topology.slots.parks import queues_behind_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rabbit_chx.routing import Release
-    from rabbit_chx.topology.sequences.steps import Access, Sequence
+    from rabbit_chx.topology.sequences.steps import Access, OperationSequence, Sequence
 
 __all__ = ["APPLY_LOCK", "rings_read", "topology_read"]
 
@@ -29,7 +32,7 @@ _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 
 
 def topology_read(access: Access) -> Sequence[Topology]:
-    """Read the exchanges, queues, bindings, policies and rings of a vhost.
+    """Read the exchanges, queues, bindings, policies and rings of a vhost, and how many messages are parked.
 
     Rings are read by the ring source. Without one they are assumed from the bindings as they are listed.
 
@@ -70,10 +73,21 @@ def topology_read(access: Access) -> Sequence[Topology]:
         raise BrokerRefusedError(
             f"{access.where}: the management API lists what no broker has: {'; '.join(map(str, error.problems))}"
         ) from None
+    topology = replace(topology, messages={**topology.messages, **(yield from _parked(topology))})
     if access.has_source:
         names = [one.name for one in topology.exchanges if one.type == HASH_EXCHANGE]
         topology = topology.with_rings((yield from rings_read(names, release)))
     return topology
+
+
+def _parked(topology: Topology) -> OperationSequence[Mapping[str, int]]:
+    """Count what is in each parking queue, over AMQP: the management API counts every few seconds."""
+    found = {}
+    for queue in queues_behind_slots(topology):
+        answer = yield QueueDeclare(queue, passive=True)
+        if isinstance(answer, QueueCounts):
+            found[queue] = answer.messages
+    return found
 
 
 def rings_read(exchanges: Iterable[str], release: Release) -> Sequence[Mapping[str, HashRing]]:

@@ -1,0 +1,76 @@
+"""How many messages are parked, as a reading of the vhost tells: AMQP knows it, and the management API knows what was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from model_broker import ModelBroker
+from model_client import ModelClient
+
+from rabbit_chx.routing import Release
+from rabbit_chx.topology import PolicyDefinition, Topology, check
+from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, Refusal
+from rabbit_chx.topology.sequences.steps import Access, ApiRequest
+from rabbit_chx.topology.sequences.topology_reading import topology_read
+from rabbit_chx.topology.slots.lowering import laid_out
+
+ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
+WANTED = Topology.from_toml("""
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "events.{1..2}", weight = 1 }]
+[[queues]]
+name = "events.{1..2}"
+""")
+PLAIN = laid_out(WANTED, Topology())
+BY_POLICY = replace(
+    PLAIN,
+    exchanges=tuple(replace(one, arguments={}) for one in PLAIN.exchanges),
+    policies=(PolicyDefinition("park", r"\.slot\.", "exchanges", {"alternate-exchange": "events.park"}, 0),),
+)
+
+
+class Counting(ModelClient):
+    """A client whose management API counts nine messages in each queue, and which asks the queues themselves, too."""
+
+    def __init__(self, topology: Topology, answer: QueueCounts | Refusal) -> None:
+        super().__init__(ModelBroker.holding(topology, Release("4.3.6")))
+        self.asked: list[str] = []
+        self._answer = answer
+
+    def _do(self, step: Any) -> Any:
+        if isinstance(step, QueueDeclare):
+            assert step.passive
+            self.asked.append(step.queue)
+            return self._answer
+        found = super()._do(step)
+        if isinstance(step, ApiRequest) and step.path[0] == "queues":
+            return [{**one, "messages": 9} for one in found]
+        return found
+
+
+@pytest.mark.parametrize("there", [PLAIN, BY_POLICY], ids=["argument", "policy"])
+@pytest.mark.parametrize(
+    ("answer", "parked"),
+    [(QueueCounts(0, 0), 0), (QueueCounts(12, 0), 12), (Refusal(404, "down"), 9)],
+    ids=str,
+)
+def test_what_is_parked_is_asked_of_the_queue_itself(
+    there: Topology, answer: QueueCounts | Refusal, parked: int
+) -> None:
+    client = Counting(there, answer)
+    live = client.run(topology_read(ACCESS))
+    assert client.asked == ["events.park"]
+    assert live.messages == {"events.1": 9, "events.2": 9, "events.park": parked}
+    assert check(live).parked == {"events": parked}
+    assert check(live).sound is (parked == 0)
+
+
+def test_without_slots_no_queue_is_asked() -> None:
+    client = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), Refusal(404, "none"))
+    assert client.run(topology_read(ACCESS)).messages == {"q": 9}
+    assert client.asked == []
