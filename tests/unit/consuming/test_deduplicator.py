@@ -80,6 +80,17 @@ def test_an_effect_that_fails_marks_no_id(seen: Either) -> None:
     assert (seen.report.failures, seen.report.effects) == (2, 1)
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_an_effect_that_ends_the_program_marks_no_id(make: Make, end: type[BaseException]) -> None:
+    def interrupted() -> None:
+        raise end
+
+    seen = make(max_ids=100, timeout_s=0.1)
+    with pytest.raises(end):
+        seen.run_if_new("a", interrupted)
+    assert seen.run_if_new("a", lambda: None)
+
+
 def test_an_effect_that_is_cancelled_marks_no_id(seen: Either) -> None:
     async def main() -> bool:
         begun = asyncio.Event()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -126,6 +127,12 @@ def test_two_processes_have_one_effect_for_each_id(file: Path) -> None:
     assert len(effects(file)) == 100
 
 
+def test_what_is_committed_survives_a_loss_of_power(seen: SqliteDeduplicator) -> None:
+    found: list[tuple[int]] = []
+    seen.run_in_transaction("a", lambda db: found.extend(db.execute("PRAGMA synchronous")))
+    assert found == [(2,)], "FULL: each commit is synced"
+
+
 def test_an_effect_in_a_transaction_that_fails_leaves_nothing(seen: SqliteDeduplicator, file: Path) -> None:
     seen.run_in_transaction("a", insert, "a")
 
@@ -190,6 +197,25 @@ def test_a_cancelled_consumer_keeps_the_id_of_an_effect_that_is_done(
         holder.rollback()
         holder.close()
         assert not await seen.run_if_new_async("a", lambda: None)
+
+    asyncio.run(main())
+
+
+def test_a_consumer_that_is_cancelled_as_its_effect_ends_keeps_the_id(file: Path) -> None:
+    async def main() -> None:
+        loop, over = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+
+        def effect() -> None:
+            loop.run_in_executor(None, over.wait, 60)  # no thread is free to store the id
+            task.cancel()
+
+        with SqliteDeduplicator(file, max_ids=10, timeout_s=5) as seen:
+            task = asyncio.create_task(seen.run_if_new_async("a", effect))
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            over.set()
+            assert not await seen.run_if_new_async("a", lambda: None)
 
     asyncio.run(main())
 

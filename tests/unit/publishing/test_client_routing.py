@@ -193,6 +193,20 @@ def test_a_ring_that_has_changed_fails_the_write_and_every_later_one(
     assert len(peer.messages) == arrived
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [(["q1", "q2"], ["q1", "q2", "q2", "q2"]), (["q1", "q1", "q2"], ["q1", "q2", "q1"])],
+    ids=["other weights", "a run in two pieces"],
+)
+def test_a_ring_of_the_same_queues_may_have_changed(peer: Peer, before: list[str], now: list[str]) -> None:
+    read = readings(HashRing.from_buckets(before), HashRing.from_buckets(now))
+    with (
+        in_client(BOTH[0], peer, read) as publisher,
+        pytest.raises(PublishError, match=r"of the keys of q1 belong to q2 now"),
+    ):
+        publisher.publish_many(KEYS, KEYS)
+
+
 def test_each_write_counts_its_own_rows(peer: Peer) -> None:
     ring = HashRing.from_buckets(["q1"])
     with in_client(BOTH[0], peer, readings(ring, ring, HashRing.from_buckets(["q2"]))) as publisher:

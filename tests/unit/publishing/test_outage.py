@@ -6,16 +6,18 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
-from scripted_delivery import A, B, Broker, Event, ScriptedLink, ack, lost
+from scripted_delivery import A, B, Broker, Event, ScriptedLink, ack, blocked, lost
 
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
+    BrokerTimeoutError,
     ConnectionLimitError,
     ConnectionLostError,
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.publishing.limits import Limits
 
 
 def test_the_time_to_reconnect_is_counted_from_the_loss() -> None:
@@ -123,3 +125,11 @@ def test_the_final_error_names_the_first_cause() -> None:
     ) as info:
         broker.publish("a")
     assert info.value.reply_code == 403
+
+
+def test_a_broker_that_blocks_for_too_long_is_not_connected_to_again() -> None:
+    """It would block the next connection as well."""
+    broker = Broker(repeat(blocked), limits=Limits(blocked_timeout_s=5))
+    with pytest.raises(BrokerTimeoutError, match=r"blocked publishers \(low on memory\) for 5 s"):
+        broker.publish("a")
+    assert broker.opened == ["a"]
