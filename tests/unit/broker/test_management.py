@@ -63,6 +63,12 @@ def test_a_right_answer(api: ScriptedApi) -> None:
     assert Management(api.url).request("PUT", "vhosts", "/") is None
 
 
+def test_each_segment_of_a_path_is_quoted(api: ScriptedApi) -> None:
+    asked(api, page("200 OK", {}))
+    Management(api.url).request("GET", "queues", "/", "a/b c")
+    assert api.requests[-1][0] == "GET /api/queues/%2F/a%2Fb%20c HTTP/1.1"
+
+
 STATUSES: dict[str, tuple[type[RabbitChxError], str]] = {
     "400 Bad Request": (BrokerRefusedError, "correct what it names"),
     "401 Unauthorized": (
@@ -207,6 +213,29 @@ def test_what_comes_slowly_over_tls_ends() -> None:
         with pytest.raises(BrokerTimeoutError, match=r"is not complete after|timed out"):
             Management(url, timeout_s=0.3).request("GET", "overview")
         over.set()
+
+
+@pytest.mark.parametrize("name", ["broker.example", None])
+def test_the_name_that_is_given_is_asked_for(name: str | None) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost", "broker.example").configure_cert(context)
+    names: list[str | None] = []
+    context.sni_callback = lambda _socket, asked_for, _context: names.append(asked_for)
+
+    def answer(listener: socket.socket) -> None:
+        with context.wrap_socket(listener.accept()[0], server_side=True) as client:
+            client.recv(10_000)
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, authority.cert_pem.tempfile() as file:
+        answering = threading.Thread(target=answer, args=(listener,))
+        answering.start()
+        url = f"https://localhost:{listener.getsockname()[1]}?cacertfile={file}"
+        url += "" if name is None else f"&server_name_indication={name}"
+        assert Management(url).request("GET", "overview") == {}
+        answering.join()
+    assert names == [name or "localhost"]
 
 
 def test_an_answer_without_end(api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,16 @@ Whether a real broker's certificate is refused or accepted is tested with the br
 
 from __future__ import annotations
 
+import os
+import pty
 import ssl
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 from descriptors import no_descriptor_left
 
 from rabbit_chx.amqp import TlsSettings
@@ -69,6 +74,40 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     for cert_file in (missing, str(nonsense)):
         with pytest.raises(InputError, match=f"the client certificate '{cert_file}' with the key"):
             tls_context(TlsSettings(cert_file=cert_file))
+
+
+_WITH_A_TERMINAL = """
+import os, sys
+from rabbit_chx.amqp import TlsSettings
+from rabbit_chx.connection.tls import tls_context
+
+os.open(sys.argv[1], os.O_RDWR)  # it is the terminal of this session now
+tls_context(TlsSettings(cert_file=sys.argv[2], key_file=sys.argv[3]))
+"""
+
+
+def test_nobody_at_the_terminal_is_asked_for_the_password_of_a_key(tmp_path: Path) -> None:
+    issued = trustme.CA().issue_cert("broker.example")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    issued.cert_chain_pems[0].write_to_path(cert)
+    plain = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    key.write_bytes(plain.private_bytes(*form, serialization.BestAvailableEncryption(b"c4nary")))
+    terminal, theirs = pty.openpty()
+    try:
+        os.write(terminal, b"c4nary\n")  # whoever asks has an answer at once
+        done = subprocess.run(
+            [sys.executable, "-c", _WITH_A_TERMINAL, os.ttyname(theirs), cert, key],
+            check=False,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(terminal)
+        os.close(theirs)
+    assert f"InputError: the client certificate '{cert}' with the key '{key}' cannot be used" in done.stderr
 
 
 def test_files_that_cannot_be_opened_now_may_be_later(tmp_path: Path) -> None:

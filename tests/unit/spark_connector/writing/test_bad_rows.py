@@ -47,6 +47,7 @@ GOOD: dict[str, Any] = {"key": "k" * 255, "value": "v"}
         ({"expiration": "1 h"}, {}, "column 'expiration' is b'1 h': give milliseconds"),
         ({"expiration": "4294967296"}, {}, "column 'expiration' is b'4294967296'"),
         ({"headers": [("CC", "k")]}, {}, "a header CC or BCC gives RabbitMQ further routing keys"),
+        ({"headers": [("BCC", "k")]}, {}, "a header CC or BCC gives RabbitMQ further routing keys"),
         ({"headers": [("h" * 256, "v")]}, {}, "the name of a header is longer than 255 bytes"),
         ({"headers": [("h", "v" * 100_001)]}, {}, "the headers are 100,008 bytes long"),
         (

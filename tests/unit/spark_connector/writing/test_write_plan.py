@@ -11,6 +11,8 @@ from pyspark.sql.types import StringType, StructType
 
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing import PublishReport
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from spark_connector.placing.watched_ring import WatchedRing
 from spark_connector.reports.task_report import TaskReport
 from spark_connector.writing.write_plan import WritePlan
 
@@ -63,3 +65,15 @@ def test_a_committed_write_saves_its_report(tmp_path: Path) -> None:
     report = plan.commit([DONE])
     assert path.read_text() == report.to_json()
     assert (report.failed, report.rows, report.write_id) == (False, 5, plan.write_id)
+
+
+def test_a_batch_by_slots_notes_that_slots_changed_hands_while_all_connections_lived() -> None:
+    slots = [ExchangeRef("s0"), ExchangeRef("s1")]
+    ring = HashRing.from_buckets(slots)
+    before, after = (SlotTable(ring, {slots[0]: "q1", slots[1]: queue}) for queue in ("q1", "q2"))
+    tables = iter([before, after, before, before])
+    for notes in (["the slots or the ring have changed"], []):
+        watched = WatchedRing(lambda: next(tables))
+        given = {**OPTIONS, "ring": before.to_json()}
+        report = WritePlan.checked(given, SCHEMA, overwrite=False, ring=watched).commit([DONE], ring=watched)
+        assert [note[:34] for note in report.notes] == notes

@@ -1,0 +1,43 @@
+"""What a writer does with the messages that Spark hands it at the end of a write; Spark itself is left out."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
+
+from rabbit_chx.publishing import PublishReport
+from rabbit_chx.routing import HashRing
+from spark_connector.placing.watched_ring import WatchedRing
+from spark_connector.reports.task_report import TaskReport
+from spark_connector.writing.spark_writers import BatchWriter, _TaskDone
+from spark_connector.writing.write_plan import WritePlan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = StructType().add("key", StringType()).add("value", StringType())
+RING = HashRing.from_buckets(["q1", "q2"])
+DONE = TaskReport(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5))
+
+
+@pytest.mark.parametrize(("tasks", "saved"), [(2, True), (1, False)], ids=["a task failed", "all are done"])
+def test_a_write_that_the_client_routes_and_that_fails_has_one_report(
+    tmp_path: Path,
+    tasks: int,
+    saved: bool,  # noqa: FBT001
+) -> None:
+    """Where all tasks are done, the commit has failed, and has saved the report that says why."""
+    path = tmp_path / "report.json"
+    options = {"url": "amqp://h", "exchange": "x", "preflight": "false", "routing": "client"}
+    options |= {"ring": RING.to_json(), "reportPath": str(path)}
+    plan = WritePlan.checked(options, SCHEMA, overwrite=False, ring=WatchedRing(lambda: RING))
+    BatchWriter(plan).abort([_TaskDone(DONE, plan), None][:tasks])
+    assert path.exists() is saved
+    if saved:
+        report = json.loads(path.read_text())
+        assert (report["failed"], report["confirmed"], report["unfinished"]) == (True, 5, 1)
