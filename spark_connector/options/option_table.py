@@ -198,7 +198,7 @@ OPTIONS: tuple[Option, ...] = (
         "blockedTimeout",
         SECONDS,
         Limits.blocked_timeout_s,
-        "time for which the broker may block publishers; 0 fails at once",
+        "time for which the broker may block publishers, in all unless something moves between; 0 fails at once",
         _TROUBLE,
     ),
     Option(

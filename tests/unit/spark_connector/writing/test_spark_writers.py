@@ -20,6 +20,8 @@ from spark_connector.writing.write_plan import WritePlan
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pyspark.sql.datasource import WriterCommitMessage
+
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 RING = HashRing.from_buckets(["q1", "q2"])
 DONE = TaskReport(0, 0, rows=5, publish_report=PublishReport(rows=5, confirmed=5))
@@ -36,7 +38,8 @@ def test_a_write_that_the_client_routes_and_that_fails_has_one_report(
     options = {"url": "amqp://h", "exchange": "x", "preflight": "false", "routing": "client"}
     options |= {"ring": RING.to_json(), "reportPath": str(path)}
     plan = WritePlan.checked(options, SCHEMA, overwrite=False, ring=WatchedRing(lambda: RING))
-    BatchWriter(plan).abort([_TaskDone(DONE, plan), None][:tasks])
+    messages: list[WriterCommitMessage | None] = [_TaskDone(DONE, plan), None]
+    BatchWriter(plan).abort(messages[:tasks])
     assert path.exists() is saved
     if saved:
         report = json.loads(path.read_text())
