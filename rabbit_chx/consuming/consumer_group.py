@@ -256,21 +256,25 @@ class ConsumerGroup:
         opened, self._channels = self._channels, None
         if opened is not None:
             return opened
-        self._attempts.add(asyncio.get_running_loop().create_task(_opened(self._settings)))
-        done, self._attempts = await asyncio.wait(
-            self._attempts, timeout=_HANGS_S, return_when=asyncio.FIRST_COMPLETED
-        )
-        if not done:
-            raise BrokerTimeoutError(
-                f"{self._settings.masked_url}: not open within {_HANGS_S:g} s: check host, port and firewall"
+        attempt = asyncio.get_running_loop().create_task(_opened(self._settings))
+        self._attempts.add(attempt)
+        end = time.monotonic() + _HANGS_S
+        while opened is None:
+            done, self._attempts = await asyncio.wait(
+                self._attempts, timeout=end - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
             )
-        for attempt in done:
-            if attempt.exception() is None and opened is None:
-                opened = attempt.result()
-            elif attempt.exception() is None:
-                self._in_background(attempt.result().close())
-        if opened is None:
-            opened = done.pop().result()  # raises
+            if not done:
+                raise BrokerTimeoutError(
+                    f"{self._settings.masked_url}: not open within {_HANGS_S:g} s: check host, port and firewall"
+                )
+            for ended in done:
+                error = ended.exception()
+                if error is None and opened is None:
+                    opened = ended.result()
+                elif error is None:
+                    self._in_background(ended.result().close())
+                elif ended is attempt:
+                    raise error
         self._end_attempts()
         self.reconnects += 1
         return opened

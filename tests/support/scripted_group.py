@@ -1,0 +1,186 @@
+"""Connections of a group without a broker: a journal in memory, and queues that deliver what a test tells them to.
+
+A fake, since a real broker does not block, answer late or lose a connection at the moment that a test needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from rabbit_chx.consuming.group_message import GroupMessage
+from rabbit_chx.consuming.journal_entry import JournalEntry
+from rabbit_chx.consuming.seat_commands import DeliveredMessage
+from rabbit_chx.errors import ConnectionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from typing import Any
+
+    from rabbit_chx.errors import RabbitChxError
+
+__all__ = ["ScriptedChannels", "ScriptedJournal", "ScriptedLine", "message"]
+
+
+def message(queue: str, tag: int, key: str = "k") -> DeliveredMessage:
+    """Return a message as it is delivered; its body is its tag."""
+    return DeliveredMessage(tag, key, GroupMessage(queue, key, str(tag).encode()))
+
+
+class ScriptedJournal:
+    """The stream that all members write and read.
+
+    Attributes:
+        entries: what was written.
+        open: cleared while nothing can be written.
+        blocked: whether the broker has said so.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[JournalEntry] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.blocked = False
+        self.readers: list[Callable[[int, JournalEntry], None]] = []
+
+    def block(self) -> None:
+        """Take nothing more, as a broker with an alarm."""
+        self.blocked = True
+        self.open.clear()
+
+    def unblock(self) -> None:
+        """Take what waits."""
+        self.blocked = False
+        self.open.set()
+
+    def write(self, entry: JournalEntry) -> None:
+        """Write an entry, and let all read it."""
+        offset = len(self.entries)
+        self.entries.append(entry)
+        for take in self.readers:
+            asyncio.get_running_loop().call_soon(take, offset, entry)
+
+    def kinds(self, member: str) -> list[str]:
+        """Return the kinds of what a member has written."""
+        return [entry.kind for entry in self.entries if entry.member == member]
+
+
+class ScriptedLine:
+    """A channel that consumes.
+
+    Attributes:
+        take: what gets its messages.
+        acked: the numbers of the messages that were acknowledged.
+        answers: cleared while the broker does not answer over it.
+        ackable: cleared while nothing can be sent over it.
+    """
+
+    def __init__(self, take: Callable[[DeliveredMessage], Awaitable[None]]) -> None:
+        self.take = take
+        self.acked: list[int] = []
+        self.abandoned = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.ackable = asyncio.Event()
+        self.ackable.set()
+        self._closed: Callable[[RabbitChxError | None], None] = lambda _: None
+
+    async def ack(self, tag: int) -> None:
+        """Acknowledge a message, when something can be sent."""
+        await self.ackable.wait()
+        self.acked.append(tag)
+
+    async def answer(self) -> None:
+        """Wait for the broker's answer."""
+        await self.answers.wait()
+
+    async def abandon(self) -> None:
+        """End it by an error."""
+        self.abandoned = True
+
+    def when_closed(self, call: Callable[[RabbitChxError | None], None]) -> None:
+        """Call something when it is closed."""
+        self._closed = call
+
+    def close(self) -> None:
+        """End it, as the loss of its connection does."""
+        self._closed(None)
+
+
+class ScriptedChannels:
+    """The connections of one member."""
+
+    where = "amqp://scripted"
+    server_version = "4.3.6"
+
+    def __init__(self, journal: ScriptedJournal) -> None:
+        self.journal = journal
+        self.lines: dict[str, list[ScriptedLine]] = defaultdict(list)
+        self.waiting: dict[str, int] = defaultdict(int)
+        self.is_closed = False
+        self.consumable = asyncio.Event()  # cleared while the broker does not answer to basic.consume
+        self.consumable.set()
+
+    async def read_journal(
+        self, _journal: str, _since_s: float, take: Callable[[int, JournalEntry], None]
+    ) -> ScriptedLine:
+        """Read the journal from its beginning."""
+
+        def read(offset: int, entry: JournalEntry) -> None:
+            if not self.is_closed:
+                take(offset, entry)
+
+        for offset, entry in enumerate(self.journal.entries):
+            read(offset, entry)
+        self.journal.readers.append(read)
+
+        async def nothing(_: DeliveredMessage) -> None: ...
+
+        return ScriptedLine(nothing)
+
+    async def publish(self, _queue: str, body: bytes, _headers: Mapping[str, Any] | None = None) -> None:
+        """Write an entry, when the broker takes it."""
+        await self.journal.open.wait()
+        if self.is_closed:
+            raise ConnectionLostError("closed")
+        entry = JournalEntry.from_json(body)
+        assert entry is not None
+        self.journal.write(entry)
+
+    async def is_blocked(self) -> bool:
+        """Return whether the broker blocks publishers."""
+        return self.journal.blocked
+
+    async def ready_count(self, queue: str) -> int:
+        """Return how many messages wait."""
+        return self.waiting[queue]
+
+    async def queue_arguments(self, _queue: str) -> dict[str, Any]:
+        """Return what a fit queue has."""
+        return {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
+
+    async def consume(
+        self, queue: str, _priority: int, _prefetch: int, _tag: str, take: Callable[[DeliveredMessage], Any]
+    ) -> ScriptedLine:
+        """Consume a queue, when the broker answers."""
+        await self.consumable.wait()
+        self.lines[queue].append(ScriptedLine(take))
+        return self.lines[queue][-1]
+
+    async def deliver(self, queue: str, *tags: int) -> ScriptedLine:
+        """Deliver messages over the channel that consumes a queue, and return it."""
+        line = self.lines[queue][-1]
+        for tag in tags:
+            await line.take(message(queue, tag))
+        return line
+
+    async def close(self) -> None:
+        """Close them."""
+        self.is_closed = True
+
+    def cut(self) -> None:
+        """Lose the connection."""
+        for lines in self.lines.values():
+            for line in lines:
+                line.close()

@@ -1,0 +1,318 @@
+"""What a member does over one connection: it writes, reads, claims, shows itself, misses others, leaves, and is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from group_stage import eventually
+from scripted_group import ScriptedChannels, ScriptedJournal
+
+from rabbit_chx import GroupPace
+from rabbit_chx.consuming.group_member import GroupMember
+from rabbit_chx.consuming.group_session import GroupSession
+from rabbit_chx.consuming.handling import Handling
+from rabbit_chx.consuming.journal_entry import JournalEntry
+from rabbit_chx.consuming.seat import Seat
+from rabbit_chx.consuming.seat_runner import SeatRunner
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from rabbit_chx import GroupMessage
+    from rabbit_chx.consuming.group_channels import GroupChannels
+
+BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
+
+
+class Stage:
+    """A member `a` of the queues `q.0` and `q.1`."""
+
+    def __init__(self, pace: GroupPace = BRISK, **how: Any) -> None:
+        self.journal = ScriptedJournal()
+        self.channels = ScriptedChannels(self.journal)
+        self.handled: list[int] = []
+        self.gate = asyncio.Event()  # cleared while handlers wait
+        self.gate.set()
+        self.cancelled = 0
+        member = GroupMember("a", handling=Handling(**how), pace=pace)
+        self.session = GroupSession(cast("GroupChannels", self.channels), member, self.handle)
+        self.runners = [SeatRunner(Seat(queue, member.handling), self.session) for queue in ("q.0", "q.1")]
+        self.session.take(self.runners)
+        self.stop = asyncio.Event()
+
+    async def handle(self, message: GroupMessage) -> None:
+        """Handle a message when the gate is open."""
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        self.handled.append(int(message.body))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """Run the session until the block ends."""
+        task = asyncio.create_task(self.session.run(self.stop))
+        try:
+            yield task
+        finally:
+            self.stop.set()
+            await asyncio.gather(task, return_exceptions=True)
+            await self.session.close(self.session.lose())
+
+    async def consuming(self) -> None:
+        """Wait until it consumes."""
+        await eventually(lambda: self.session.is_up, "it consumes both queues")
+
+
+def other(kind: Any) -> JournalEntry:
+    return JournalEntry(kind, "b", 0.0, queues=("q.0", "q.1") if kind == "ready" else (), token="b1")  # noqa: S106
+
+
+def test_a_message_is_handled_when_its_claim_is_read_and_the_broker_has_answered() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with stage.running():
+            await stage.consuming()
+            stage.channels.lines["q.0"][0].answers.clear()
+            line = await stage.channels.deliver("q.0", 1)
+            await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims the queue")
+            await asyncio.sleep(0.05)
+            assert stage.handled == [], "another member may have been elected meanwhile"
+            line.answers.set()
+            await eventually(lambda: line.acked == [1], "it is handled and acknowledged")
+
+    asyncio.run(story())
+
+
+def test_while_the_broker_blocks_publishers_what_a_member_has_is_handled_and_what_it_has_not_waits() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with stage.running() as running:
+            await stage.consuming()
+            line = await stage.channels.deliver("q.0", 1)
+            await eventually(lambda: line.acked == [1], "it has the queue")
+            stage.journal.block()
+            await stage.channels.deliver("q.0", 2, 3)
+            await stage.channels.deliver("q.1", 9)
+            await eventually(lambda: line.acked == [1, 2, 3], "it goes on")
+            await asyncio.sleep(3 * BRISK.journal_s)
+            assert not running.done()
+            assert stage.handled == [1, 2, 3], "a queue cannot be claimed"
+            written = len(stage.journal.entries)
+            stage.journal.unblock()
+            await eventually(lambda: stage.handled == [1, 2, 3, 9], "the claim is written")
+            told = [entry.kind for entry in stage.journal.entries[written:]]
+            assert told.count("alive") <= told.index("claim") + 2, f"signs of life do not pile up: {told}"
+
+    asyncio.run(story())
+
+
+def test_a_claim_that_nothing_blocks_and_nobody_writes_ends_the_session() -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with stage.running() as running:
+            await stage.consuming()
+            stage.journal.open.clear()
+            await stage.channels.deliver("q.0", 1)
+            with pytest.raises(BrokerTimeoutError, match=r"the claim of 'q\.0' is not in the stream"):
+                await running
+
+    asyncio.run(story())
+
+
+def test_a_member_joins_when_it_can_write() -> None:
+    async def story() -> None:
+        stage = Stage()
+        stage.journal.block()
+        async with stage.running() as running:
+            await asyncio.sleep(3 * BRISK.journal_s)
+            assert not running.done()
+            assert not stage.channels.lines
+            stage.journal.unblock()
+            await stage.consuming()
+
+    asyncio.run(story())
+
+
+def test_a_member_that_waits_to_join_can_be_stopped() -> None:
+    async def story() -> None:
+        stage = Stage()
+        stage.journal.block()
+        async with stage.running() as running:
+            await asyncio.sleep(0.05)
+            stage.stop.set()
+            async with asyncio.timeout(5):
+                await running
+
+    asyncio.run(story())
+
+
+def test_nobody_is_gone_because_nobody_could_write() -> None:
+    async def story() -> None:
+        stage = Stage()
+
+        async def live() -> None:  # another member, as often as this one
+            while True:
+                await stage.journal.open.wait()
+                stage.journal.write(other("alive"))
+                await asyncio.sleep(BRISK.alive_s)
+
+        stage.journal.write(other("ready"))
+        async with stage.running():
+            living = asyncio.create_task(live())
+            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+            stage.journal.block()
+            await asyncio.sleep(4 * BRISK.gone_s)
+            stage.journal.unblock()
+            await asyncio.sleep(2 * BRISK.gone_s)
+            assert "gone" not in [entry.kind for entry in stage.journal.entries]
+            living.cancel()
+            await eventually(lambda: "gone" in stage.journal.kinds("b"), "it is missed when it is silent")
+
+    asyncio.run(story())
+
+
+def test_the_first_member_does_not_wait_for_anybody() -> None:
+    async def story() -> None:
+        stage = Stage(GroupPace(settle_s=600.0))
+        async with stage.running():
+            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+
+    asyncio.run(story())
+
+
+def test_who_comes_to_others_waits_until_it_has_been_healthy() -> None:
+    async def story() -> None:
+        stage = Stage(GroupPace(settle_s=600.0))
+        stage.journal.write(other("ready"))
+        async with stage.running():
+            await stage.consuming()
+            await asyncio.sleep(0.1)
+            assert stage.journal.kinds("a") == ["alive"]
+
+    asyncio.run(story())
+
+
+def test_an_owner_shows_itself_before_its_next_sign_of_life() -> None:
+    """Whoever has its queue lets go then."""
+
+    async def story() -> None:
+        stage = Stage(GroupPace(settle_s=0.01, alive_s=300.0, gone_s=600.0))
+        async with stage.running():
+            await eventually(
+                lambda: stage.journal.kinds("a") == ["alive", "ready", "alive"], "it shows itself"
+            )
+
+    asyncio.run(story())
+
+
+def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
+    """So the others share its queues at once."""
+
+    async def story() -> list[JournalEntry]:
+        stage = Stage()
+        async with stage.running():
+            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+            await stage.consuming()
+            await stage.session.leave()
+        return [entry for entry in stage.journal.entries if entry.kind in ("ready", "left")]
+
+    came, leaves, left = asyncio.run(story())
+    assert set(came.queues) == {"q.0", "q.1"}
+    assert (leaves.kind, leaves.queues) == ("ready", ())
+    assert left.kind == "left"
+
+
+def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rabbit_chx.consuming.group_session._FAREWELL_S", 0.05)
+
+    async def story() -> None:
+        stage = Stage()
+        async with stage.running():
+            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+            await stage.consuming()
+            line = await stage.channels.deliver("q.0", 1)
+            await eventually(lambda: line.acked == [1], "it has the queue")
+            stage.journal.block()
+            async with asyncio.timeout(5):
+                await stage.session.leave()
+            assert line.abandoned
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("under_way", ["nothing", "handler", "consume", "claim", "answer", "ack"])
+def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_way: str) -> None:
+    async def story() -> None:
+        stage = Stage(GroupPace())
+        channels = stage.channels
+        async with stage.running() as running:
+            await eventually(lambda: len(channels.lines) == 2, "it consumes")
+            line = channels.lines["q.0"][0]
+            match under_way:
+                case "handler" | "ack":
+                    stage.gate.clear()
+                    await channels.deliver("q.0", 1, 2)
+                    await eventually(lambda: stage.runners[0].seat.held, "it has the queue")
+                    if under_way == "ack":
+                        line.ackable.clear()
+                        stage.gate.set()
+                        await eventually(lambda: stage.handled == [1], "the first one is handled")
+                case "consume":
+                    channels.consumable.clear()
+                    stage.runners[0].give(stage.runners[0].seat.step_back())
+                case "claim":
+                    stage.journal.block()
+                    await channels.deliver("q.0", 1)
+                case "answer":
+                    line.answers.clear()
+                    await channels.deliver("q.0", 1)
+                    await eventually(lambda: "claim" in stage.journal.kinds("a"), "it claims")
+            await asyncio.sleep(0.05)
+            channels.cut()
+            async with asyncio.timeout(5):
+                with pytest.raises(ConnectionLostError):
+                    await running
+                stage.session.lose()
+                await eventually(
+                    lambda: all(runner.seat.is_empty for runner in stage.runners), "nothing is left", 5
+                )
+            assert stage.cancelled == (under_way == "handler")
+
+    asyncio.run(story())
+
+
+def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with stage.running():
+            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+            await stage.channels.deliver("q.0", 1)
+            await stage.channels.deliver("q.1", 1)
+            await eventually(lambda: len(stage.handled) == 2, "it has both queues")
+            stage.journal.write(other("ready"))
+            for _ in range(3):
+                stage.journal.write(other("alive"))
+            await eventually(
+                lambda: stage.runners[0].seat.held + stage.runners[1].seat.held == 1, "it lets go of one"
+            )
+            await eventually(lambda: "gone" in stage.journal.kinds("b"), "the other one is silent")
+            await eventually(
+                lambda: "the members are a" in caplog.records[-1].getMessage(), "it has read that"
+            )
+
+    with caplog.at_level(logging.INFO, "rabbit_chx"):
+        asyncio.run(story())
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    assert "group member a: the members are a\n" in said
+    assert "group member a has q.0, generation" in said
+    assert "group member a: the members are a, b\n" in said
+    for told in (" steps back from q.", " for b, generation", " has let go of q."):
+        assert told in said
+    assert "group member b is gone: nothing was heard of it for 0.2 s" in said
