@@ -4,8 +4,8 @@ The members are the `Seat` that runs in production. The broker is a model of a q
 what was measured on real ones: it drains the old consumer before it elects another one, and a polite end of a consumer returns
 its messages late. What is in flight between a member and the broker is in flight here too: messages, acks, claims, and what the
 journal says. Claims go over a connection of their own, and may take as long as an alarm of the broker lasts; they may also be
-written when their member is dead. The broker may close the other connection, and the member may learn that late. Queues share
-nothing but the journal, so one queue shows what several would.
+written when their member is dead. The broker may close the other connection, over which the journal is read, and the member may
+learn that late. Queues share nothing but the journal, so one queue shows what several would.
 
     python tools/group_exploration.py               # all sizes: half an hour
     python tools/group_exploration.py 3 1 1 1 0     # members, messages, deaths, steps back, cuts
@@ -29,7 +29,6 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    Confirm,
     DeliveredMessage,
     Interrupt,
     RunHook,
@@ -173,8 +172,6 @@ def _own_choices(world: World, number: int) -> Iterator[tuple[Any, ...]]:
         yield "receive", number
     if member.to_journal:
         yield "write", number
-    if member.answers:
-        yield "answer", number
     if member.is_given_up:
         yield "lose", number
     for line, message in member.running:
@@ -227,15 +224,13 @@ def _do(world: World, choice: tuple[Any, ...], found: Explored) -> None:  # noqa
             commands = seat.claimed(line, member.read) if is_own else seat.superseded()
         case "write":
             world.journal.append((number, member.to_journal.pop(0)))
-        case "answer":
-            commands = seat.confirmed(*member.answers.pop(0))
         case "cut":
             world.cuts += 1
             _end_consumers(world, number, found)
-            member.is_given_up, member.unread = True, len(world.journal)
+            member.is_given_up, member.unread = True, None if member.reads_elsewhere else len(world.journal)
         case "lose":
             member.is_given_up, member.is_replaced, member.unread = False, False, None
-            member.to_broker, member.to_member, member.answers = [], [], []
+            member.to_broker, member.to_member = [], []
             # What is written over the other connection may still come.
             world.testament += [(number, -line) for line in member.to_journal]
             member.to_journal = []
@@ -293,7 +288,7 @@ def _take(world: World, number: int, commands: list[SeatCommand]) -> None:  # no
                     _take(world, number, _sent(world, number, len(member.to_broker) - 1))
             case Claim(line):
                 member.to_journal.append(line)
-            case Confirm() | Ack() | Abandon():
+            case Ack() | Abandon():
                 member.to_broker.append(command)
             case Interrupt():  # it ends later, as a handler does that shields itself
                 if not world.cuts:
@@ -315,9 +310,6 @@ def _sent(world: World, number: int, which: int = 0, found: Explored | None = No
         (one for one in queue.consumers if (one.member, one.line) == (number, command.line)), None
     )
     if consumer is None:  # the broker has closed the connection
-        return []
-    if isinstance(command, Confirm):
-        member.answers.append((command.line, command.generation))
         return []
     if isinstance(command, Ack):
         if command.tag not in consumer.unacked:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rabbit_chx.consuming.seat_commands import Confirm
-
 if TYPE_CHECKING:
     from rabbit_chx.consuming.seat import Seat
 
@@ -81,6 +79,7 @@ class Member:
     is_given_up: bool = False  # the broker has closed its connection, and it does not know yet
     is_replaced: bool = False  # another member has started a message since then
     unread: int | None = None  # where its journal ends meanwhile, which it reads over the same connection
+    reads_elsewhere: ClassVar[bool] = False  # over a connection of its own
     to_member: list[tuple[int, int]] = field(default_factory=list)  # deliveries: line, message
     running: list[tuple[int, int]] = field(default_factory=list)  # handlers: line, message
     timers: list[tuple[int, str]] = field(default_factory=list)
@@ -141,27 +140,20 @@ def _generations(world: World) -> set[int]:
     for member in world.members:
         if member.seat is not None:
             found.add(member.seat.line.generation or 0 if member.seat.line else 0)
-            found.update(generation for _, generation in member.answers)
-            found.update(sent.generation for sent in member.to_broker if isinstance(sent, Confirm))
     return found
 
 
-def _sent_key(command: Any, places: list[int], ranks: dict[int, int]) -> Any:  # noqa: ANN401
-    """Return what tells a command from others; of a priority and of a generation only the rank counts."""
-    if isinstance(command, Consumer):
-        return command.line, places.index(command.priority)
-    if isinstance(command, Confirm):
-        return "confirm", command.line, ranks[command.generation]
-    return command
+def _sent_key(command: Any, places: list[int]) -> Any:  # noqa: ANN401
+    """Return what tells a command from others; of a consumer's priority only its rank counts."""
+    return (command.line, places.index(command.priority)) if isinstance(command, Consumer) else command
 
 
 def _member_key(member: Member, world: World, ranks: dict[int, int], places: list[int]) -> tuple[Any, ...]:
     return (
         None if member.seat is None else _seat_key(member.seat, ranks),
         (member.may_join, member.may_return, member.may_end),
-        tuple(repr(_sent_key(one, places, ranks)) for one in member.to_broker),
+        tuple(repr(_sent_key(one, places)) for one in member.to_broker),
         tuple(member.to_journal),
-        tuple((line, ranks[generation]) for line, generation in member.answers),
         (member.is_given_up, member.is_replaced),
         None if member.unread is None else len(world.journal) - member.unread,
         tuple(member.to_member),

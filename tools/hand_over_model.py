@@ -13,7 +13,6 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    Confirm,
     DeliveredMessage,
     FetchParked,
     Note,
@@ -102,8 +101,6 @@ class Place:
                     started += self.take(self.seat.subscribed(line))
                 case Claim(line):
                     started += self.take(self.seat.claimed(line, 0))
-                case Confirm(line, generation):
-                    started += self.take(self.seat.confirmed(line, generation))
                 case RunHook():
                     started += self.take(self.seat.hook_done())
                 case Abandon(line):

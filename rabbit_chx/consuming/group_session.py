@@ -233,7 +233,7 @@ class GroupSession:
         """Read the journal up to a first sign of life, so that the consumers come behind those that are there."""
         pace = self.member.pace
         since_s = time.time() - _READY_EACH * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
-        self._journal = await self.channels.read_journal(journal, since_s, self._read)
+        self._journal = await self.channels.read_journal(journal, since_s, self.read)
         self._journal.when_closed(partial(self.line_lost, journal))
         self._write("alive")
         while not await _first_of(stop, self._ended, self._is_known, timeout_s=pace.journal_s):
@@ -286,7 +286,13 @@ class GroupSession:
 
     # -- the journal
 
-    def _read(self, offset: int, entry: JournalEntry) -> None:
+    def read(self, offset: int, entry: JournalEntry) -> None:
+        """Take an entry of the journal. It comes over the connection that consumes: by that a claim is known to count.
+
+        Args:
+            offset: its place in the journal.
+            entry: the entry.
+        """
         self._offset = offset
         is_own = entry.token == self.token and entry.kind != "claim"
         now = self._clock.ticked(time.monotonic()) if is_own else self._clock.read(time.monotonic())

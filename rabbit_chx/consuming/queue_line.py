@@ -39,7 +39,7 @@ class QueueLine:
         pending: what was delivered and not started, in the order of the queue.
         working: what is in hand, by lane.
         generation: the generation of its claim; None before, and without a journal.
-        claim: whether the claim was not made yet, asked for, read in the journal, or had: confirmed over the line.
+        claim: whether the claim was not made yet, asked for, or had.
         begin: the marker up to whose `end` the parking queue is read now.
         polling: whether the parking queue is being asked, or is asked again in a moment.
         fetching: whether the answer of the parking queue is on its way.
@@ -56,7 +56,7 @@ class QueueLine:
     pending: deque[DeliveredMessage] = field(default_factory=deque)
     working: dict[int, HandledMessage] = field(default_factory=dict)
     generation: int | None = None
-    claim: Literal["none", "asked", "read", "had"] = "none"
+    claim: Literal["none", "asked", "had"] = "none"
     begin: DeliveredMessage | None = None
     polling: bool = False
     fetching: bool = False

@@ -18,7 +18,6 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    Confirm,
     GiveUp,
     Interrupt,
     Reject,
@@ -171,7 +170,8 @@ class Seat:
     def claimed(self, number: int, generation: int) -> list[SeatCommand]:
         """Note that the claim of a line is in the journal.
 
-        It counts when the broker answers over the line's channel after that: whoever is elected in place of this member claims later.
+        It was read over the connection of the line, so the broker has not given up that connection before: whoever is elected
+        in place of this member claims later.
 
         Args:
             number: the line.
@@ -180,26 +180,13 @@ class Seat:
         line = self._line(number)
         if line is None:
             return []
-        line.claim, line.generation = "read", generation
-        return [Confirm(number, generation)]
-
-    def confirmed(self, number: int, generation: int) -> list[SeatCommand]:
-        """Note that the broker still knew the line when its claim was in the journal.
-
-        Args:
-            number: the line.
-            generation: the place of the claim in the journal.
-        """
-        line = self._line(number)
-        if line is None or line.claim != "read" or line.generation != generation:
-            return []  # another member has claimed the queue meanwhile
-        line.claim = "had"
+        line.claim, line.generation = "had", generation
         self.generation = generation
         return self._advance()
 
     def superseded(self) -> list[SeatCommand]:
         """Note that another member has claimed the queue since our last claim."""
-        if self.line is not None and self.line.claim in ("read", "had"):
+        if self.line is not None and self.line.claim == "had":
             self.line.claim, self.line.generation = "none", None
         if self.held:
             self._owes_lost = True
@@ -314,13 +301,7 @@ class Seat:
         for lane, work in list(line.working.items()):
             if not work.running:  # it waits for its next attempt, and the next member makes that
                 del line.working[lane]
-        if (
-            line.working
-            or line.fetching
-            or line.claim in ("asked", "read")
-            or self._hook_runs
-            or self._orphans
-        ):
+        if line.working or line.fetching or line.claim == "asked" or self._hook_runs or self._orphans:
             return []
         if self.held:
             self._owes_lost = True

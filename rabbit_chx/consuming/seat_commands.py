@@ -13,7 +13,6 @@ __all__ = [
     "Ack",
     "AwaitTime",
     "Claim",
-    "Confirm",
     "DeliveredMessage",
     "FetchParked",
     "GiveUp",
@@ -56,17 +55,9 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Write a claim into the journal; call `claimed` when it is read there."""
+    """Write a claim into the journal; call `claimed` when it is read there, over the connection of the line."""
 
     line: int
-
-
-@dataclass(frozen=True, slots=True)
-class Confirm:
-    """Ask the broker for an answer over the line's channel, behind the claim of this generation; then call `confirmed`."""
-
-    line: int
-    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,5 +151,5 @@ class Note:
 
 
 SeatCommand: TypeAlias = (
-    Subscribe | Claim | Confirm | Start | Interrupt | Ack | Reject | Abandon | RunHook | AwaitTime | Reply | FetchParked | GiveUp | Note
+    Subscribe | Claim | Start | Interrupt | Ack | Reject | Abandon | RunHook | AwaitTime | Reply | FetchParked | GiveUp | Note
 )  # fmt: skip

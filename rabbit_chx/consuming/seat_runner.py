@@ -17,7 +17,6 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    Confirm,
     FetchParked,
     GiveUp,
     Interrupt,
@@ -193,8 +192,6 @@ class SeatRunner:
                 self.session.spawn(partial(self._abandon, number))
             case Claim(number):
                 self.session.spawn(partial(self._claim, number))
-            case Confirm(number, generation):
-                self.session.spawn(partial(self._confirm, number, generation))
             case FetchParked(number, park):
                 self.session.spawn(partial(self._fetch, number, park))
             case RunHook():
@@ -322,11 +319,6 @@ class SeatRunner:
                 f"{journal_s:g} s: look at that stream, and whether a majority of its nodes is up",
                 queue=self.seat.queue,
             )
-
-    async def _confirm(self, number: int, generation: int) -> None:
-        if line := self._lines.get(number):
-            await line.answer()
-            self.give(self.seat.confirmed(number, generation))
 
     async def _fetch(self, number: int, park: str) -> None:
         if line := self._lines.get(number):

@@ -72,7 +72,6 @@ class ScriptedLine:
     Attributes:
         take: what gets its messages.
         acked: the numbers of the messages that were acknowledged.
-        answers: cleared while the broker does not answer over it.
         ackable: cleared while nothing can be sent over it.
     """
 
@@ -80,8 +79,6 @@ class ScriptedLine:
         self.take = take
         self.acked: list[int] = []
         self.abandoned = False
-        self.answers = asyncio.Event()
-        self.answers.set()
         self.ackable = asyncio.Event()
         self.ackable.set()
         self._closed: Callable[[RabbitChxError | None], None] = lambda _: None
@@ -90,10 +87,6 @@ class ScriptedLine:
         """Acknowledge a message, when something can be sent."""
         await self.ackable.wait()
         self.acked.append(tag)
-
-    async def answer(self) -> None:
-        """Wait for the broker's answer."""
-        await self.answers.wait()
 
     async def abandon(self) -> None:
         """End it by an error."""

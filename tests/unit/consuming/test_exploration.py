@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from group_exploration import BrokenInvariantError, explored
-from group_model import Queue
+from group_model import Member, Queue
 
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_commands import Abandon
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("members", "messages", "crashes", "returns"), [(1, 3, 1, 1), (2, 1, 1, 1), (2, 2, 0, 1)]
+    ("members", "messages", "crashes", "returns", "cuts"),
+    [(1, 3, 1, 1, 0), (1, 2, 0, 1, 1), (2, 1, 1, 1, 0), (2, 1, 0, 0, 1), (2, 2, 0, 1, 0)],
 )
-def test_all_invariants_hold(members: int, messages: int, crashes: int, returns: int) -> None:
-    found = explored(members, messages, crashes=crashes, returns=returns)
+def test_all_invariants_hold(members: int, messages: int, crashes: int, returns: int, cuts: int) -> None:
+    found = explored(members, messages, crashes=crashes, returns=returns, cuts=cuts)
     assert found.states > 300
     assert found.ends > 5
 
@@ -48,3 +49,10 @@ def test_a_member_that_does_not_finish_what_is_in_hand_breaks_the_order(
     monkeypatch.setattr(Seat, "_let_go", let_go)
     with pytest.raises(BrokenInvariantError, match=r"interrupted although no line is lost|two handlers run"):
         explored(2, 2, crashes=0, returns=1)
+
+
+def test_a_claim_that_is_read_over_another_connection_is_no_fence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that the broker has given up would handle messages with a generation above that of its successor."""
+    monkeypatch.setattr(Member, "reads_elsewhere", True)
+    with pytest.raises(BrokenInvariantError, match="is of a member that was replaced"):
+        explored(2, 1, crashes=0, returns=0, cuts=1, prompt=True)

@@ -13,7 +13,6 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
-    Confirm,
     DeliveredMessage,
     FetchParked,
     GiveUp,
@@ -44,8 +43,7 @@ def active(**how: Any) -> Seat:
     assert seat.consume() == [Subscribe(1)]
     assert seat.subscribed(1) == []
     assert seat.delivered(1, message(1)) == [Claim(1)]
-    assert seat.claimed(1, 40) == [Confirm(1, 40)]
-    assert seat.confirmed(1, 40) == [RunHook("gained", 40)]
+    assert seat.claimed(1, 40) == [RunHook("gained", 40)]
     assert seat.hook_done() == [Start(1, message(1), 1, 40)]
     assert seat.handled(1, 1) == [Ack(1, 1)]
     return seat
@@ -69,6 +67,41 @@ def test_lanes_keep_the_order_of_each_key() -> None:
     assert seat.delivered(1, message(5, odd)) == []
     assert seat.handled(1, 4) == [Ack(1, 4), Start(1, message(5, odd), 1, 40)]
     assert seat.handled(1, 2) == [Ack(1, 2), Start(1, message(3, even), 1, 40)]
+
+
+def test_messages_of_a_key_that_wait_together_are_started_in_their_order() -> None:
+    seat = active(lanes=2, prefetch=10)
+    even, odd = "a", "d"
+    seat.delivered(1, message(2, even))
+    seat.delivered(1, message(3, odd))
+    for tag in (4, 5, 6, 7):
+        assert seat.delivered(1, message(tag, even)) == []
+    assert seat.delivered(1, message(8, odd)) == []
+    assert seat.handled(1, 3) == [Ack(1, 3), Start(1, message(8, odd), 1, 40)]
+    for tag in (2, 4, 5, 6):
+        following = 4 if tag == 2 else tag + 1
+        assert seat.handled(1, tag) == [Ack(1, tag), Start(1, message(following, even), 1, 40)]
+
+
+@pytest.mark.parametrize("on_failure", ["dead-letter", "stop"])
+def test_a_handler_that_fails_while_its_member_steps_back_leaves_the_message_to_the_next_member(
+    on_failure: str,
+) -> None:
+    seat = active(retries=0, on_failure=on_failure)
+    seat.delivered(1, message(2))
+    assert seat.step_back() == []
+    assert seat.handled(1, 2, failed=True) == [RunHook("lost", 40)]
+    assert seat.hook_done() == [Abandon(1)]
+
+
+def test_a_member_that_leaves_waits_for_the_end_of_its_claim() -> None:
+    """A claim that came later would look like that of a member that has the queue."""
+    seat = Seat("q", Handling())
+    seat.consume()
+    seat.subscribed(1)
+    seat.delivered(1, message(1))
+    assert seat.stop() == []
+    assert seat.claimed(1, 40) == [Abandon(1)]
 
 
 def test_stopping_finishes_the_message_in_hand_and_leaves_the_rest() -> None:
@@ -108,8 +141,7 @@ def test_an_attempt_after_another_member_had_the_queue_has_a_new_generation() ->
     seat.handled(1, 2, failed=True)
     assert seat.superseded() == []
     assert seat.time_passed(1, "0") == [Claim(1), AwaitTime(1, "0", 0.05)]
-    assert seat.claimed(1, 60) == [Confirm(1, 60)]
-    assert seat.confirmed(1, 60) == []
+    assert seat.claimed(1, 60) == []
     assert seat.time_passed(1, "0") == [Start(1, message(2), 2, 60)]
     assert seat.handled(1, 2) == [Ack(1, 2), RunHook("lost", 60)]
 
@@ -197,8 +229,7 @@ def test_another_member_has_had_the_queue() -> None:
     assert seat.superseded() == [RunHook("lost", 40)]
     assert seat.hook_done() == []
     assert seat.delivered(1, message(2)) == [Claim(1)]
-    assert seat.claimed(1, 50) == [Confirm(1, 50)]
-    assert seat.confirmed(1, 50) == [RunHook("gained", 50)]
+    assert seat.claimed(1, 50) == [RunHook("gained", 50)]
 
 
 def test_a_lost_connection_interrupts_the_handler_and_waits_for_its_end() -> None:
