@@ -20,7 +20,6 @@ class Consumer:
 
     member: int
     line: int
-    priority: int
     unacked: list[int] = field(default_factory=list)
 
 
@@ -37,19 +36,9 @@ class Queue:
     ends_politely: ClassVar[bool] = False
 
     def elect(self) -> None:
-        """Elect the consumer with the highest priority, once the active one holds nothing."""
-        best = max(self.consumers, key=lambda one: one.priority, default=None)
-        if self.active is None or (best and best.priority > self.active.priority and not self.active.unacked):
-            self.active = best
-
-    @property
-    def is_outranked(self) -> bool:
-        """Whether the active consumer gets nothing more, since another one has a higher priority."""
-        return self.active is not None and any(one.priority > self.active.priority for one in self.consumers)
-
-    def would_keep(self, consumer: Consumer) -> bool:
-        """Whether RabbitMQ 4.3.6 keeps a consumer that ends now."""
-        return consumer is self.active and bool(consumer.unacked) and self.is_outranked
+        """Elect whoever came first, where nobody is active."""
+        if self.active is None and self.consumers:
+            self.active = self.consumers[0]
 
     def remove(self, consumer: Consumer) -> None:
         """End a consumer. Its messages are returned before the election; after that where consumers end politely."""
@@ -92,40 +81,34 @@ class World:
 
     queue: Queue
     members: list[Member]
-    prompt: bool = False
     journal: list[tuple[int, int]] = field(default_factory=list)  # claims: member, line
     testament: list[tuple[int, int]] = field(
         default_factory=list
     )  # claims that are written behind the death of their member
     handled: list[int] = field(default_factory=list)
-    starts: list[tuple[int, int, int]] = field(default_factory=list)  # the last: member, message, generation
+    starts: list[int] = field(default_factory=list)  # the message that was started last
+    fence: int = 0  # the highest generation of a start
+    fenced_by: int = -1  # its member
     repeatable: set[int] = field(default_factory=set)  # held by a member that died
     crashes: int = 0
     cuts: int = 0
     returns: int = 0
-    place: int = 0  # of the consumer that came last
 
 
 def state_key(world: World) -> tuple[Any, ...]:
     """Return what tells this state from others."""
     queue = world.queue
-    coming = [one for member in world.members for one in member.to_broker if isinstance(one, Consumer)]
-    places = sorted(one.priority for one in [*queue.consumers, *coming])
-    by_place = sorted(queue.consumers, key=lambda one: one.priority)
     ranks = {generation: rank for rank, generation in enumerate(sorted(_generations(world)))}
     unread = min(
         (member.read for member in world.members if member.seat is not None), default=len(world.journal)
     )
     return (
         tuple(queue.ready),
-        tuple(
-            (c.member, c.line, places.index(c.priority), tuple(c.unacked), c is queue.active)
-            for c in by_place
-        ),
+        tuple((c.member, c.line, tuple(c.unacked), c is queue.active) for c in queue.consumers),
         tuple(map(tuple, queue.late)),
-        tuple(_member_key(member, world, ranks, places) for member in world.members),
+        tuple(_member_key(member, world, ranks) for member in world.members),
         len(set(world.handled)),
-        tuple((who, message, ranks[generation]) for who, message, generation in world.starts),
+        (tuple(world.starts), ranks[world.fence], world.fenced_by),
         frozenset(world.repeatable),
         (world.crashes, world.cuts),
         tuple(world.journal[unread:]),
@@ -136,23 +119,18 @@ def state_key(world: World) -> tuple[Any, ...]:
 
 def _generations(world: World) -> set[int]:
     """Return the generations that somebody still knows; only their order counts."""
-    found = {generation for _, _, generation in world.starts} | {0, -1}
+    found = {world.fence, 0, -1}
     for member in world.members:
         if member.seat is not None:
             found.add(member.seat.line.generation or 0 if member.seat.line else 0)
     return found
 
 
-def _sent_key(command: Any, places: list[int]) -> Any:  # noqa: ANN401
-    """Return what tells a command from others; of a consumer's priority only its rank counts."""
-    return (command.line, places.index(command.priority)) if isinstance(command, Consumer) else command
-
-
-def _member_key(member: Member, world: World, ranks: dict[int, int], places: list[int]) -> tuple[Any, ...]:
+def _member_key(member: Member, world: World, ranks: dict[int, int]) -> tuple[Any, ...]:
     return (
         None if member.seat is None else _seat_key(member.seat, ranks),
         (member.may_join, member.may_return, member.may_end),
-        tuple(repr(_sent_key(one, places)) for one in member.to_broker),
+        tuple(map(repr, member.to_broker)),
         tuple(member.to_journal),
         (member.is_given_up, member.is_replaced),
         None if member.unread is None else len(world.journal) - member.unread,

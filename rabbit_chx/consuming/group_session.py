@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.ownership import Ownership
 from rabbit_chx.consuming.queue_watch import QueueWatch
-from rabbit_chx.consuming.rendezvous import place, priority_without_journal
+from rabbit_chx.consuming.rendezvous import priority_without_journal
 from rabbit_chx.consuming.roster import Roster, SilenceClock
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -79,7 +79,6 @@ class GroupSession:
         self._ownership = Ownership(self.token)
         self._watch = QueueWatch()
         self._clock = SilenceClock((member.pace.alive_s + member.pace.gone_s) / 2)
-        self._offset = -1  # of the last entry that was read
         self._is_known = asyncio.Event()  # our first sign of life was read
         self._is_settled = False
         self._consumed: set[str] = set()
@@ -122,16 +121,18 @@ class GroupSession:
             self._lost.set()
         self._ended.set()
 
-    def place(self, queue: str) -> int:
+    def priority(self, queue: str) -> int:
         """Return the ``x-priority`` of a consumer that comes now.
+
+        With a journal all have the same. The broker then elects whoever came first (rabbit_fifo.erl, 3.8 to 4.3), and nobody outranks
+        a consumer that is active: RabbitMQ 4.3.6 keeps one that is outranked and dies while it holds messages.
 
         Args:
             queue: the queue.
         """
-        name, weight = self.member.name, self.member.weight
-        if self.member.journal is None:
-            return priority_without_journal(name, queue, weight, settled=self._is_settled)
-        return place(self._offset, name, queue, weight)
+        if self.member.journal is not None:
+            return 0
+        return priority_without_journal(self.member.name, queue, self.member.weight, settled=self._is_settled)
 
     def line_lost(self, queue: str, refusal: RabbitChxError | None) -> None:
         """Note that the channel of a queue was closed by the broker, or with the connection.
@@ -293,7 +294,6 @@ class GroupSession:
             offset: its place in the journal.
             entry: the entry.
         """
-        self._offset = offset
         is_own = entry.token == self.token and entry.kind != "claim"
         now = self._clock.ticked(time.monotonic()) if is_own else self._clock.read(time.monotonic())
         changed = self.roster.take(offset, entry, now)
@@ -388,6 +388,9 @@ class GroupSession:
             await work()
         except RabbitChxError as error:
             self.fail(error)
+        except asyncio.CancelledError:
+            self._lost.set()  # if this session did not do it, the loop ends
+            raise
 
     async def _publish(self, kind: EntryKind, queue: str = "") -> None:
         """Write an entry about this member."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import math
 
-__all__ = ["place", "priority_without_journal", "score"]
+__all__ = ["priority_without_journal", "score"]
 
 _STEPS = 1 << 20
-_RANKS = 1 << 10
 
 
 def score(member: str, queue: str, weight: float = 1.0) -> float:
@@ -25,21 +24,6 @@ def score(member: str, queue: str, weight: float = 1.0) -> float:
     digest = hashlib.sha256(f"{len(member)}:{member}{queue}".encode()).digest()
     uniform = (int.from_bytes(digest[:8], "big") + 1) / (2**64 + 1)
     return math.exp(math.log(uniform) / weight)
-
-
-def place(after: int, member: str, queue: str, weight: float = 1.0) -> int:
-    """Return the ``x-priority`` of a consumer that comes behind all that came before.
-
-    A consumer that comes later never outranks one that is active. RabbitMQ 4.3.6 keeps a consumer that is outranked and whose
-    member dies while it holds messages. Those that come at the same time are ranked by their scores.
-
-    Args:
-        after: the place of the last entry that the member has read in the journal.
-        member: the name of the member.
-        queue: the name of the queue.
-        weight: the weight of the member.
-    """
-    return int(score(member, queue, weight) * (_RANKS - 1)) - (after + 2) * _RANKS
 
 
 def priority_without_journal(member: str, queue: str, weight: float, *, settled: bool) -> int:

@@ -60,7 +60,7 @@ class RunnerSession(Protocol):
     def fail(self, error: RabbitChxError) -> None:
         """End the session with an error."""
 
-    def place(self, queue: str) -> int:
+    def priority(self, queue: str) -> int:
         """Return the ``x-priority`` of a consumer that comes now."""
 
     def line_lost(self, queue: str, refusal: RabbitChxError | None) -> None:
@@ -285,7 +285,7 @@ class SeatRunner:
 
         line = await session.channels.consume(
             self.seat.queue,
-            session.place(self.seat.queue),
+            session.priority(self.seat.queue),
             session.member.handling.prefetch,
             tag_of(session.member.name),
             take,

@@ -69,6 +69,35 @@ def test_a_member_whose_connection_is_cut(stage: GroupStage, management: Managem
     assert nothing_was_skipped(stage)
 
 
+def test_a_group_whose_connections_are_closed_again_and_again(
+    stage: GroupStage, proxy: Callable[[], Any]
+) -> None:
+    """Whatever is under way at that moment: a claim, a consume, a handler."""
+    ways = [proxy() for _ in range(2)]
+
+    async def story() -> None:
+        async with (
+            stage.member("a", 0.001, url=through(stage.url, ways[0].port)) as a,
+            stage.member("b", 0.001, url=through(stage.url, ways[1].port)) as b,
+        ):
+            with stage.load():
+                await eventually(lambda: len(stage.handled) > 50, "they handle messages")
+                for _ in range(10):
+                    for way in ways:
+                        way.cut()
+                    handled = len(stage.handled)
+                    await eventually(
+                        lambda handled=handled: len(stage.handled) > handled + 20,  # type: ignore[misc]
+                        "somebody goes on at once",
+                        bound_s=10.0,
+                    )
+            await eventually(stage.all_handled, "all is handled")
+            assert a.reconnects + b.reconnects >= 10
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+
+
 def test_a_journal_that_is_deleted(stage: GroupStage) -> None:
     """The members make a new one, and go on."""
 

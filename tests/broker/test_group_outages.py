@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import group_members
 import pytest
 from group_members import consuming
-from group_stage import GroupStage, eventually, nothing_was_skipped
+from group_stage import QUICK, GroupStage, eventually, nothing_was_skipped
 
 from rabbit_chx.testing import skip_unless_ci
 
@@ -44,6 +44,34 @@ def test_a_broker_that_restarts(owned: RunningBroker, vhost_url: str) -> None:
 
     asyncio.run(story())
     assert nothing_was_skipped(stage)
+
+
+def test_an_alarm_stops_nobody(owned: RunningBroker, vhost_url: str) -> None:
+    """While the broker blocks publishers, consumers drain it, and so they end the alarm."""
+    stage = GroupStage(vhost_url, ["q.0", "q.1", "q.2", "q.3"])
+    stage.declare()
+    stage.publish(500)
+
+    async def story() -> None:
+        async with stage.member("a", pause_s=0.01) as a, stage.member("b", pause_s=0.01) as b:
+            await eventually(lambda: len(a.held) == len(b.held) == 2, "they share the queues")
+            await asyncio.to_thread(owned.run, "rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
+            try:
+                await asyncio.sleep(1)
+                before, members = len(stage.handled), a.members
+                await asyncio.sleep(2 * QUICK.gone_s)
+                assert a.members == b.members == members == ("a", "b")
+                assert a.reconnects == b.reconnects == 0
+                assert len(stage.handled) > before + 100
+            finally:
+                await asyncio.to_thread(owned.run, "rabbitmqctl", "set_vm_memory_high_watermark", "0.6")
+            await eventually(stage.all_handled, "all is handled")
+            await asyncio.sleep(QUICK.gone_s)
+            assert a.members == b.members == ("a", "b"), "nobody is missed for it"
+
+    asyncio.run(story())
+    assert nothing_was_skipped(stage)
+    assert len(stage.handled) == 4 * stage.sent, "nothing is repeated"
 
 
 def test_a_queue_that_stands_until_the_node_restarts(

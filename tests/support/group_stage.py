@@ -131,7 +131,7 @@ class GroupStage:
 
         how = {"pace": QUICK, "reconnect_backoff_s": 0.1, "journal": self.journal, **how}
         handle = how.pop("handle", handle)
-        async with ConsumerGroup(self.url, self.queues, member=name, **how) as group:
+        async with ConsumerGroup(how.pop("url", self.url), self.queues, member=name, **how) as group:
             running = asyncio.create_task(group.run(handle))
             try:
                 yield group

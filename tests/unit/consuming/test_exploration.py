@@ -26,12 +26,6 @@ def test_all_invariants_hold(members: int, messages: int, crashes: int, returns:
     assert found.ends > 5
 
 
-def test_nobody_is_outranked_where_the_broker_is_prompt() -> None:
-    """RabbitMQ 4.3.6 keeps a consumer that is outranked and dies while it holds messages."""
-    assert explored(2, 2, crashes=1, returns=1, prompt=True).kept == 0
-    assert explored(2, 1, crashes=1, returns=0).kept > 0
-
-
 def test_a_consumer_that_ends_politely_breaks_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The exploration can fail: with what RabbitMQ does to the messages of a consumer that is cancelled."""
     monkeypatch.setattr(Queue, "ends_politely", True)
@@ -55,4 +49,4 @@ def test_a_claim_that_is_read_over_another_connection_is_no_fence(monkeypatch: p
     """A member that the broker has given up would handle messages with a generation above that of its successor."""
     monkeypatch.setattr(Member, "reads_elsewhere", True)
     with pytest.raises(BrokenInvariantError, match="is of a member that was replaced"):
-        explored(2, 1, crashes=0, returns=0, cuts=1, prompt=True)
+        explored(2, 1, crashes=0, returns=0, cuts=1)

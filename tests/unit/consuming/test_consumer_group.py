@@ -1,0 +1,323 @@
+"""The life of a member: it connects, connects again, and leaves, however `run` ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from group_stage import eventually
+from scripted_group import ScriptedChannels, ScriptedJournal
+
+from rabbit_chx import ConsumerGroup, GroupPace
+from rabbit_chx.consuming import consumer_group
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    HandlerError,
+    UnreachableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from rabbit_chx import GroupMessage
+
+BRISK = GroupPace(settle_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
+
+
+class Site:
+    """A broker of values, and a member of the queue `q` that is opened as the test says.
+
+    Attributes:
+        openings: what the next attempts to connect do; those after them succeed.
+        told: what the hooks and the handler were told.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
+        self.journal = ScriptedJournal()
+        self.connections: list[ScriptedChannels] = []
+        self.openings: list[Callable[[], Awaitable[None]]] = []
+        self.told: list[str] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        monkeypatch.setattr(consumer_group, "_opened", self._opened)
+        how = {"pace": BRISK, "reconnect_backoff_s": 0.01, **how}
+        self.group = ConsumerGroup(
+            "amqp://scripted", ["q"], member="a", on_gained=self._gained, on_lost=self._lost, **how
+        )
+
+    async def _opened(self, _settings: object) -> ScriptedChannels:
+        if self.openings:
+            await self.openings.pop(0)()
+        self.connections.append(ScriptedChannels(self.journal))
+        return self.connections[-1]
+
+    async def _gained(self, queue: str) -> None:
+        self.told.append(f"gained {queue}")
+
+    async def _lost(self, queue: str) -> None:
+        await asyncio.sleep(0.01)
+        self.told.append(f"lost {queue}")
+
+    async def handle(self, message: GroupMessage) -> None:
+        """Handle a message when the gate is open."""
+        self.told.append(f"begins {message.body.decode()}")
+        await self.gate.wait()
+        self.told.append(f"ends {message.body.decode()}")
+
+    async def has_a_message(self) -> None:
+        """Wait until it consumes, and deliver a message, whose handler begins."""
+        await eventually(lambda: self.connections[-1].lines["q"], "it consumes")
+        await self.connections[-1].deliver("q", 1)
+        await eventually(lambda: "begins 1" in self.told, "it handles a message")
+
+
+async def refused() -> None:
+    raise UnreachableError("nobody answers there")
+
+
+async def hangs() -> None:
+    await asyncio.Event().wait()
+
+
+def test_cancelled_once_it_leaves_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> list[str]:
+        site = Site(monkeypatch)
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            await site.has_a_message()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert "left" in site.journal.kinds("a")
+            return site.told
+
+    assert asyncio.run(story()) == ["gained q", "begins 1", "ends 1", "lost q"]
+
+
+@pytest.mark.parametrize("ending", ["cancelled twice", "not awaited", "main returns", "main fails"])
+@pytest.mark.parametrize("under_way", ["handler", "claim", "nothing"])
+def test_however_it_ends_the_hook_is_called(
+    ending: str, under_way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no coroutine is left that was never awaited: a warning is an error here."""
+    sites: list[Site] = []
+
+    async def story() -> None:
+        site = Site(monkeypatch)
+        sites.append(site)
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(site.group)
+            running = asyncio.create_task(site.group.run(site.handle))
+            await site.has_a_message()
+            if under_way == "handler":
+                site.gate.clear()
+                await site.connections[-1].deliver("q", 2)
+                await eventually(lambda: "begins 2" in site.told, "a handler runs")
+            elif under_way == "claim":
+                site.journal.block()
+                site.group._runners[0].give(site.group._runners[0].seat.superseded())
+                await eventually(lambda: "lost q" in site.told, "the hook was called")
+                await site.connections[-1].deliver("q", 2)
+            if ending == "main returns":
+                return
+            if ending == "main fails":
+                raise ZeroDivisionError
+            running.cancel()
+            if ending == "cancelled twice":
+                await asyncio.sleep(0)
+                running.cancel()
+                async with asyncio.timeout(10):
+                    with pytest.raises(asyncio.CancelledError):
+                        await running
+
+    with contextlib.suppress(ZeroDivisionError):
+        asyncio.run(story())
+    told = sites[0].told
+    assert told.count("gained q") == told.count("lost q") == 1
+    assert told[-1] == "lost q"
+    assert "ends 2" not in told
+
+
+@pytest.mark.parametrize(
+    "error", [BrokerTimeoutError("no answer"), ConnectionLostError("cut"), UnreachableError("away")]
+)
+def test_whatever_ends_a_connection_is_followed_by_another_one(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        site = Site(monkeypatch)
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            await site.has_a_message()
+            site.openings = [refused, refused]
+            assert isinstance(error, UnreachableError)
+            site.group._session.fail(error)  # type: ignore[union-attr]  # it runs
+            await eventually(lambda: len(site.connections) == 2, "it connects again")
+            site.told.clear()
+            await site.has_a_message()
+            assert site.group.reconnects == 1
+            site.group.stop()
+            await running
+
+    asyncio.run(story())
+
+
+def test_handlers_are_cancelled_as_soon_as_the_connection_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        site = Site(monkeypatch)
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            site.gate.clear()
+            await site.has_a_message()
+            site.openings = [hangs]
+            site.connections[0].cut()
+            async with asyncio.timeout(1):
+                await eventually(lambda: "lost q" in site.told, "the handler has ended")
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert "ends 1" not in site.told
+
+    asyncio.run(story())
+
+
+def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        site = Site(monkeypatch)
+        generations = []
+
+        async def handle(message: GroupMessage) -> None:
+            generations.append(message.generation or 0)
+            work = asyncio.create_task(site.gate.wait())
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(work)
+            await work
+
+        async with site.group:
+            running = asyncio.create_task(site.group.run(handle))
+            site.gate.clear()
+            await eventually(lambda: site.connections[0].lines["q"], "it consumes")
+            await site.connections[0].deliver("q", 1)
+            await eventually(lambda: generations, "the handler runs")
+            site.connections[0].cut()
+            await eventually(
+                lambda: len(site.connections) == 2 and site.connections[1].lines["q"], "it is back"
+            )
+            await site.connections[1].deliver("q", 1)
+            await asyncio.sleep(0.1)
+            assert len(generations) == 1, "the first handler is not done"
+            site.gate.set()
+            await eventually(lambda: len(generations) == 2, "the message is handled again")
+            assert generations[1] > generations[0]
+            site.group.stop()
+            await running
+
+    asyncio.run(story())
+
+
+def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_group, "_HANGS_S", 0.05)
+
+    async def story() -> None:
+        site = Site(monkeypatch)
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            await site.has_a_message()
+            site.openings = [hangs, hangs, hangs]
+            site.connections[0].cut()
+            await eventually(lambda: len(site.connections) == 2, "the fourth attempt is there")
+            site.group.stop()
+            await running
+
+    asyncio.run(story())
+
+
+def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_group, "_HANGS_S", 0.05)
+
+    async def story() -> None:
+        site = Site(monkeypatch)
+        way = asyncio.Event()
+
+        async def waits() -> None:
+            await way.wait()
+
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            await site.has_a_message()
+            site.openings = [waits, waits, waits]
+            site.connections[0].cut()
+            await eventually(lambda: not site.openings, "three attempts hang")
+            way.set()
+            await eventually(lambda: site.group.reconnects == 1, "it is back")
+            site.group.stop()
+            await running
+            assert all(connection.is_closed for connection in site.connections)
+
+    asyncio.run(story())
+
+
+def test_a_member_at_rest_may_lose_its_connection_as_often_as_it_likes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each time begins anew, also where nothing was handled in between."""
+
+    async def story() -> None:
+        site = Site(monkeypatch, reconnect_timeout_s=0.3)
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            for count in range(1, 4):
+                await eventually(lambda: site.group._session and site.group._session.is_up, "it is there")
+                await asyncio.sleep(0.2)
+                site.openings = [refused]
+                site.connections[-1].cut()
+                await eventually(lambda count=count: site.group.reconnects == count, "it connects again")  # type: ignore[misc]
+            site.group.stop()
+            await running
+
+    asyncio.run(story())
+
+
+def test_what_would_be_refused_again_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        site = Site(monkeypatch)
+
+        async def is_refused() -> None:
+            raise AccessRefusedError("the broker refuses the login", reply_code=403)
+
+        async with site.group:
+            running = asyncio.create_task(site.group.run(site.handle))
+            await site.has_a_message()
+            site.openings = [is_refused]
+            site.connections[0].cut()
+            with pytest.raises(AccessRefusedError, match="refuses the login"):
+                await running
+            assert site.told[-1] == "lost q"
+
+    asyncio.run(story())
+
+
+def test_a_handler_that_fails_for_good_ends_the_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        site = Site(monkeypatch, retries=0)
+
+        async def fails(_: GroupMessage) -> None:
+            raise ZeroDivisionError
+
+        async with site.group:
+            running = asyncio.create_task(site.group.run(fails))
+            await eventually(lambda: site.connections[0].lines["q"], "it consumes")
+            line = await site.connections[0].deliver("q", 1)
+            with pytest.raises(HandlerError):
+                await running
+            assert (line.acked, line.abandoned) == ([], True)
+            assert site.told == ["gained q", "lost q"]
+
+    asyncio.run(story())
