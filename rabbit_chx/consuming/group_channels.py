@@ -105,8 +105,8 @@ class LineChannel:
     async def abandon(self) -> None:
         """End the channel by an error, and not politely.
 
-        What it holds is then returned before the next consumer is elected. After ``basic.cancel``, ``channel.close`` or
-        ``connection.close`` it is returned after that, behind what the next consumer gets.
+        What it holds is then returned before the next consumer is elected. After ``basic.cancel`` it is returned after that, behind what
+        the next consumer gets.
 
         Raises:
             ConnectionLostError: there is no answer in time. The broker may still deliver to this consumer.

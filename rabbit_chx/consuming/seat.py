@@ -3,9 +3,9 @@
 The broker elects one consumer of the queue. A member that is elected learns it from its first delivery. It then claims the
 queue in the journal, runs the hook `on_gained`, and handles messages.
 
-A consumer that holds messages is not cancelled, and its channel is not closed politely. The next consumer would be elected
-first, and the messages returned after that, behind later ones (3.10.8, 4.0.5 and 4.3.6, tried). It is abandoned: its channel
-ends by an error, and the messages are returned first.
+A consumer that holds messages is not cancelled. The next consumer would be elected first, and the messages returned after that,
+behind later ones (3.8.9, 3.10.8, 4.0.5 and 4.3.6, tried). It is abandoned: its channel ends by an error, and the messages are
+returned first.
 """
 
 from __future__ import annotations
