@@ -16,6 +16,7 @@ from rabbit_chx.consuming.ownership import Ownership
 from rabbit_chx.consuming.queue_watch import QueueWatch
 from rabbit_chx.consuming.rendezvous import priority_without_journal
 from rabbit_chx.consuming.roster import Roster, SilenceClock
+from rabbit_chx.consuming.waits import came, first_of
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -172,18 +173,13 @@ class GroupSession:
         """
         journal_s = self.member.pace.journal_s
         writing = asyncio.ensure_future(self._append(entry))
-        try:
-            while not writing.done():
-                await asyncio.wait({writing}, timeout=journal_s)
-                if not writing.done() and not await self.channels.is_blocked():
-                    raise BrokerTimeoutError(
-                        f"the claim of {entry.queue!r} is not in the stream {self.member.journal!r} after {journal_s:g} s: look at that "
-                        "stream, and whether a majority of its nodes is up",
-                        queue=entry.queue,
-                    )
-            await writing
-        finally:
-            writing.cancel()
+        if not await came(writing, journal_s, self.channels.is_blocked):
+            raise BrokerTimeoutError(
+                f"the claim of {entry.queue!r} is not in the stream {self.member.journal!r} after {journal_s:g} s: look at that "
+                "stream, and whether a majority of its nodes is up",
+                queue=entry.queue,
+            )
+        await writing
 
     # -- its life
 
@@ -224,7 +220,7 @@ class GroupSession:
                 runner.give(runner.seat.consume())
             self.spawn(self._settle)
             self.spawn(self._look_again)
-            await _first_of(stop, self._ended)
+            await first_of(stop, self._ended)
         except RabbitChxError as error:
             self.fail(error)
         if self._error is not None:
@@ -237,13 +233,13 @@ class GroupSession:
         self._journal = await self.channels.read_journal(journal, since_s, self.read)
         self._journal.when_closed(partial(self.line_lost, journal))
         self._write("alive")
-        while not await _first_of(stop, self._ended, self._is_known, timeout_s=pace.journal_s):
-            if not await self.channels.is_blocked():
-                raise BrokerTimeoutError(
-                    f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
-                    "and whether a majority of its nodes is up",
-                    queue=journal,
-                )
+        known = asyncio.ensure_future(first_of(stop, self._ended, self._is_known))
+        if not await came(known, pace.journal_s, self.channels.is_blocked):
+            raise BrokerTimeoutError(
+                f"what was written into the stream {journal!r} cannot be read there after {pace.journal_s:g} s: look at that stream, "
+                "and whether a majority of its nodes is up",
+                queue=journal,
+            )
         if self._error is not None:
             raise self._error
 
@@ -474,17 +470,6 @@ async def emptied(runners: Iterable[SeatRunner], seconds: float, lost: asyncio.E
     for runner in runners:
         while not runner.seat.is_empty:
             runner.changed.clear()
-            if lost.is_set() or not await _first_of(runner.changed, lost, timeout_s=end - time.monotonic()):
+            if lost.is_set() or not await first_of(runner.changed, lost, timeout_s=end - time.monotonic()):
                 return False
     return True
-
-
-async def _first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
-    """Wait until one of some events is set; return whether it is so in time."""
-    waits = [asyncio.ensure_future(event.wait()) for event in events]
-    try:
-        done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-    return bool(done)

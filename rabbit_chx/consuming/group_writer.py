@@ -16,6 +16,7 @@ from aiormq import spec
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened
 from rabbit_chx.consuming.broker_answers import HEARTBEAT_S, REPLY_S, answered, closed
+from rabbit_chx.consuming.waits import came
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
 if TYPE_CHECKING:
@@ -109,17 +110,12 @@ class GroupWriter:
         publishing = asyncio.ensure_future(
             channel.basic_publish(body, routing_key=queue, properties=properties)
         )
-        try:
-            while not publishing.done():
-                await asyncio.wait({publishing}, timeout=REPLY_S)
-                if not publishing.done() and not await self.is_blocked():
-                    raise ConnectionLostError(
-                        f"{self._where}: no confirm from {queue!r} within {REPLY_S:g} s", queue=queue
-                    )
-            async with answered(self._where, queue):
-                await publishing
-        finally:
-            publishing.cancel()
+        if not await came(publishing, REPLY_S, self.is_blocked):
+            raise ConnectionLostError(
+                f"{self._where}: no confirm from {queue!r} within {REPLY_S:g} s", queue=queue
+            )
+        async with answered(self._where, queue):
+            await publishing
 
     def _drop(self, channel: Any) -> None:  # noqa: ANN401
         """Give up the connection of a channel, unless there is another one already."""
