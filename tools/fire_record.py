@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,24 +19,29 @@ class FireRecord:
     """One run of one test on one release.
 
     Attributes:
-        path: what published: ``"Publisher"``, ``"Spark batch"``, ...
+        path: what published: ``"Publisher"``, ``"Spark batch"``, ...; or what consumed: ``"ConsumerGroup"``.
         fault: what happened, in words for users.
         promise: what is promised under it, in words for users.
         release: the broker's version.
         test: the test's node id without the release.
         rows: rows that were handed over.
         confirmed: rows that were reported as confirmed.
-        lost: confirmed rows that are in no queue.
-        repeated: copies beyond the first of a row.
+        lost: confirmed rows that are in no queue; of a group, those that were not handled.
+        repeated: copies beyond the first of a row; of a group, messages that were handled again.
         out_of_order: first copies that overtook another of their key; None where order is not promised.
         wrong_queue: rows in another queue than the mirror says; None where that was not checked.
-        recover_s: seconds from the end of the fault until the next confirm; None where that makes no sense.
+        recover_s: seconds from the end of the fault until the next confirm, or until a group handles the next message; None where
+            that makes no sense.
         outcome: ``"complete"``, or the error's first words.
         seconds: how long the whole test took.
         date: the day of the run, such as ``"2026-01-31"``.
         machine: what it ran on.
         gone: confirmed rows that the fault itself took away, such as those of a queue that it deletes.
         moved: copies in another queue than the ring named at first, since the fault has changed the ring.
+        refused: of a group: effects that a store refused, as it had seen a higher generation; None where it does not ask.
+        queue_pause_s: of a group: the longest time without an effect of one of the queues.
+        group_pause_s: of a group: the longest time without any effect; None for a publisher's record.
+        all_back_s: of a group: seconds from the end of the fault until each member has handled a message again.
     """
 
     path: str
@@ -57,6 +62,15 @@ class FireRecord:
     machine: str
     gone: int = 0
     moved: int = 0
+    refused: int | None = None
+    queue_pause_s: float | None = None
+    group_pause_s: float | None = None
+    all_back_s: float | None = None
+
+    @property
+    def of_group(self) -> bool:
+        """Whether it is of a group of consumers."""
+        return self.group_pause_s is not None
 
     @property
     def place(self) -> tuple[str, str]:
@@ -92,8 +106,14 @@ def replace_records(
         file.seek(0)
         file.truncate()
         file.writelines(
-            json.dumps(asdict(by_place[place]), ensure_ascii=False) + "\n" for place in sorted(by_place)
+            json.dumps(_fields(by_place[place]), ensure_ascii=False) + "\n" for place in sorted(by_place)
         )
+
+
+def _fields(one: FireRecord) -> dict[str, Any]:
+    """Return the fields of a record; a publisher's has none of a group."""
+    group = () if one.of_group else ("refused", "queue_pause_s", "group_pause_s", "all_back_s")
+    return {name: value for name, value in asdict(one).items() if name not in group}
 
 
 def _parsed(text: str) -> list[FireRecord]:

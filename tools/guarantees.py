@@ -12,19 +12,21 @@ from fire_record import FireRecord, read_records
 from tables import table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["RESULTS", "figures", "measured", "promises"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 RESULTS = _ROOT / "docs" / "figures" / "guarantees.jsonl"
-_PATHS = ("Publisher", "AsyncPublisher", "Spark batch", "Spark stream")
+_PATHS = ("Publisher", "AsyncPublisher", "Spark batch", "Spark stream", "ConsumerGroup")
 _RULE_OF_THREE = 3  # no event in n trials: with 95 % confidence its rate is below 3/n
 
 
 def measured(records: Sequence[FireRecord] | None = None) -> str:
     """Return when, where and how much was measured, and what is lost."""
     records = _records() if records is None else records
+    groups = [one for one in records if one.of_group]
+    records = [one for one in records if not one.of_group]
     confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
     repeated, handed = sum(one.repeated for one in records), sum(one.rows for one in records)
     gone = sum(one.gone for one in records)
@@ -38,6 +40,16 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
         f"Not counted are {gone:,} rows of queues that were deleted. "
         f"{handed:,} rows were handed over, and {repeated:,} copies came beyond the first of a row.\n\n"
         + _confidence(lost, confirmed, len(records))
+        + (f"\n\n{_measured_of_groups(groups)}" if groups else "")
+    )
+
+
+def _measured_of_groups(records: Sequence[FireRecord]) -> str:
+    confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
+    repeated, late = sum(one.repeated for one in records), sum(one.out_of_order or 0 for one in records)
+    return (
+        f"**A ConsumerGroup left {lost:,} of {confirmed:,} messages without being handled, in {len(records):,} runs.** {late:,} were "
+        f"out of order. {repeated:,} were handled again, after a connection or a member was lost."
     )
 
 
@@ -68,7 +80,9 @@ def figures(records: Sequence[FireRecord] | None = None) -> str:
     parts = []
     for path in sorted({one.path for one in records}, key=_path_rank):
         of_path = [one for one in records if one.path == path]
-        parts.append(f"### {path}\n\n" + table(_COLUMNS, _figure_rows(of_path)))
+        of_group = of_path[0].of_group
+        columns, row = (_GROUP_COLUMNS, _group_figures) if of_group else (_COLUMNS, _publisher_figures)
+        parts.append(f"### {path}\n\n" + table(columns, _figure_rows(of_path, row)))
     return "\n\n".join(parts)
 
 
@@ -86,21 +100,54 @@ _COLUMNS = (
 )
 
 
-def _figure_rows(records: Iterable[FireRecord]) -> Iterable[Sequence[str]]:
+_GROUP_COLUMNS = (
+    "what happens",
+    "RabbitMQ",
+    "messages",
+    "lost",
+    "repeated",
+    "out of order",
+    "refused by the store",
+    "longest pause of a queue, s",
+    "longest pause of the group, s",
+    "handles again after, s",
+    "each member after, s",
+)
+
+
+def _figure_rows(
+    records: Iterable[FireRecord], figures_of: Callable[[FireRecord], Sequence[str]]
+) -> Iterable[Sequence[str]]:
     for fault, members in groupby(records, key=lambda one: one.fault):
         for number, one in enumerate(members):
-            yield (
-                fault if number == 0 else "",
-                one.release,
-                f"{one.rows:,}",
-                f"{one.confirmed:,}",
-                f"{one.lost:,}",
-                f"{one.repeated:,}",
-                _or_none(one.out_of_order),
-                _or_none(one.wrong_queue),
-                "" if one.recover_s is None else f"{one.recover_s:.1f}",
-                _end(one),
-            )
+            yield fault if number == 0 else "", one.release, *figures_of(one)
+
+
+def _publisher_figures(one: FireRecord) -> Sequence[str]:
+    return (
+        f"{one.rows:,}",
+        f"{one.confirmed:,}",
+        f"{one.lost:,}",
+        f"{one.repeated:,}",
+        _or_none(one.out_of_order),
+        _or_none(one.wrong_queue),
+        _seconds(one.recover_s),
+        _end(one),
+    )
+
+
+def _group_figures(one: FireRecord) -> Sequence[str]:
+    return (
+        f"{one.confirmed:,}",
+        f"{one.lost:,}",
+        f"{one.repeated:,}",
+        _or_none(one.out_of_order),
+        _or_none(one.refused),
+        _seconds(one.queue_pause_s),
+        _seconds(one.group_pause_s),
+        _seconds(one.recover_s),
+        _seconds(one.all_back_s),
+    )
 
 
 def _end(one: FireRecord) -> str:
@@ -108,6 +155,10 @@ def _end(one: FireRecord) -> str:
     gone = f"{one.gone:,} confirmed rows went with the queue" if one.gone else ""
     moved = f"{one.moved:,} rows in another queue than before, as the ring has changed" if one.moved else ""
     return "; ".join(part for part in (one.outcome, gone, moved) if part)
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds:.1f}"
 
 
 def _or_none(count: int | None) -> str:

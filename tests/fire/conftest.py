@@ -95,6 +95,7 @@ class Recorder:
         recover_s: float | None = None,
         outcome: str = "complete",
         moved: int = 0,
+        **of_group: float | None,
     ) -> Verdict:
         """Check a run with the one checker, and record it.
 
@@ -106,6 +107,7 @@ class Recorder:
             recover_s: seconds from the end of the fault until the next confirm; None where that makes no sense.
             outcome: ``"complete"``, or the error's first words.
             moved: copies in another queue than the ring named at first.
+            of_group: what a record of a group has besides.
         """
         verdict = check(history)
         assert verdict.passed, str(verdict)
@@ -130,6 +132,7 @@ class Recorder:
                 machine=_machine(),
                 gone=max(0, verdict.acked - verdict.ok),  # none is lost
                 moved=moved,
+                **of_group,
             )
         )
         return verdict

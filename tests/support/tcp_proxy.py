@@ -106,6 +106,10 @@ class Proxy:
         """Let nothing through, and say nothing of it."""
         self.to_broker.held = self.to_client.held = True
 
+    def leave_frozen(self) -> None:
+        """Let new connections through after `freeze`. Those that are there stay silent for good."""
+        self.to_broker, self.to_client = Way(), Way()
+
     def refuse(self) -> None:
         """Accept nobody any more; who is connected stays."""
         with contextlib.suppress(OSError):

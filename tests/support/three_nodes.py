@@ -41,15 +41,17 @@ class ThreeNodes:
     Attributes:
         cluster: its nodes.
         vhost: the vhost with the queues.
+        queue: the queue whose leader is meant.
     """
 
     cluster: RunningCluster
     vhost: str
+    queue: str = QUEUES[0]
 
     def leader(self) -> int:
-        """Return the number of the node that leads the first queue."""
+        """Return the number of the node that leads the queue."""
         management = Management(str(self.cluster.nodes[0].management_url))
-        return self.cluster.names.index(management.request("GET", "queues", self.vhost, QUEUES[0])["leader"])
+        return self.cluster.names.index(management.request("GET", "queues", self.vhost, self.queue)["leader"])
 
     def beginning_with(self, first: int) -> list[RunningBroker]:
         """Return the nodes, the one of this number first."""
@@ -57,11 +59,11 @@ class ThreeNodes:
         return [*nodes[first:], *nodes[:first]]
 
     def lose_leader(self) -> None:
-        """Kill the node that leads the first queue, and start it again."""
+        """Kill the node that leads the queue, and start it again."""
         self._lose(1)
 
     def lose_majority(self) -> None:
-        """Kill the node that leads the first queue and the next one, and start both again."""
+        """Kill the node that leads the queue and the next one, and start both again."""
         self._lose(2)
 
     def restart_in_turn(self) -> None:
@@ -71,7 +73,7 @@ class ThreeNodes:
             self.cluster.wait_until_together()
 
     def cut_leader_off(self) -> None:
-        """Cut the node that leads the first queue off the other nodes and its clients, and put it back."""
+        """Cut the node that leads the queue off the other nodes and its clients, and put it back."""
         with self.cluster.nodes[self.leader()].disconnected():
             time.sleep(_CUT_OFF_S)
         self.cluster.wait_until_together()

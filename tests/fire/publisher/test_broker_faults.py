@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+from broker_alarms import disk_alarm, memory_alarm
 from canary import CANARY
 from fire_load import Load
 from fire_stage import both
@@ -16,15 +17,13 @@ from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError
 from rabbit_chx.publishing import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from both_publishers import AnyPublisher
     from delivery_checker import Verdict
     from fire_load import Run
     from fire_stage import Stage
     from tcp_proxy import Proxy
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
 
@@ -67,24 +66,6 @@ def test_frozen_for_longer_than_the_heartbeat(
     run = stage.publish(kind, freeze, stage.target(heartbeat_s=2, connection_timeout_s=3))
     kept(run, fault="broker frozen (SIGSTOP) for 8 s, heartbeat 2 s", promise=GOES_ON)
     assert run.report.reconnects >= 1
-
-
-@contextmanager
-def memory_alarm(broker: RunningBroker) -> Iterator[None]:
-    broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.00001")
-    try:
-        yield
-    finally:
-        broker.run("rabbitmqctl", "set_vm_memory_high_watermark", "0.6")
-
-
-@contextmanager
-def disk_alarm(broker: RunningBroker) -> Iterator[None]:
-    broker.run("rabbitmqctl", "set_disk_free_limit", "1000000GB")
-    try:
-        yield
-    finally:
-        broker.run("rabbitmqctl", "set_disk_free_limit", "50MB")
 
 
 @both(representative=(Publisher,))

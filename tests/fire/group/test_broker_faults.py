@@ -1,0 +1,85 @@
+"""What happens to the broker of a group: it is killed, short of memory, closes connections, or loses the journal."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from broker_alarms import memory_alarm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fire_group import GroupFire
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.restarts,
+    pytest.mark.chx_broker(">=3.9", restartable=True),
+    pytest.mark.timeout(600),
+]
+
+GOES_ON = (
+    "No member ends. Every message is handled, each queue in order; what members held may be handled again."
+)
+ALARM_S = 45.0
+CLOSINGS = 10
+BETWEEN_CLOSINGS_S = 3.0
+
+
+@pytest.mark.representative
+def test_killed_and_started(group: GroupFire, kept: Callable[..., None]) -> None:
+    def kill() -> None:
+        group.site.broker.kill()
+        time.sleep(1)
+        group.site.broker.start()
+
+    figures = group.run(kill, burst=2_000)
+    kept(figures, fault="broker killed (SIGKILL) and started again after 1 s", promise=GOES_ON)
+
+
+def test_killed_twice_in_a_row(group: GroupFire, kept: Callable[..., None]) -> None:
+    def kill_twice() -> None:
+        for wait_s in (2, 0):
+            group.site.broker.kill()
+            time.sleep(1)
+            group.site.broker.start()
+            time.sleep(wait_s)
+
+    figures = group.run(kill_twice)
+    kept(
+        figures, fault="broker killed (SIGKILL) and started again, twice within some seconds", promise=GOES_ON
+    )
+
+
+def test_a_memory_alarm(group: GroupFire, kept: Callable[..., None]) -> None:
+    """Consumers are what ends such an alarm, so they must go on."""
+
+    def raise_alarm() -> None:
+        with memory_alarm(group.site.broker):
+            time.sleep(ALARM_S)
+
+    figures = group.run(raise_alarm, burst=9_000, per_s=50, pause_s=0.04)
+    kept(
+        figures,
+        fault="memory alarm for 45 s",
+        promise="The group goes on with what waits in the queues. No member ends. Nothing is lost, repeated or out of order.",
+        pause_s=5.0,
+    )
+
+
+def test_ten_closings(group: GroupFire, kept: Callable[..., None]) -> None:
+    def close_again_and_again() -> None:
+        began = time.monotonic()
+        for number in range(CLOSINGS):
+            time.sleep(max(0.0, began + number * BETWEEN_CLOSINGS_S - time.monotonic()))
+            group.site.broker.run("rabbitmqctl", "close_all_user_connections", group.site.user, "fire")
+
+    figures = group.run(close_again_and_again, burst=6_000)
+    kept(
+        figures,
+        fault="all connections of the members closed by rabbitmqctl, ten times within 30 s",
+        promise=f"{GOES_ON} The group does not rest for more than 10 s.",
+        pause_s=10.0,
+    )

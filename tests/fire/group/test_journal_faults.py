@@ -1,0 +1,43 @@
+"""What happens to the journal of a group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from fire_group import GroupFire, group_fire, keep
+
+from rabbit_chx.consuming.journal_entry import JOURNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from delivery_checker import Verdict
+
+    from rabbit_chx.testing import RunningBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def group(vhost: RunningBroker, tmp_path: Path) -> Iterator[GroupFire]:
+    """The store does not refuse anything: the generations begin at 0 again."""
+    with group_fire(vhost, tmp_path, fenced=False) as one:
+        yield one
+
+
+def test_the_journal_is_deleted(group: GroupFire, record: Callable[..., Verdict]) -> None:
+    def delete() -> None:
+        with group.site.channel() as channel:
+            channel.queue_delete(JOURNAL)
+
+    keep(
+        group,
+        group.run(delete),
+        record,
+        path="ConsumerGroup",
+        fault="the journal deleted",
+        promise="The members make another one. No member ends. Every message is handled, each queue in order; what members held may be "
+        "handled again. The generations begin at 0 again.",
+    )

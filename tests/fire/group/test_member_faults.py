@@ -1,0 +1,62 @@
+"""What happens to the members of a group and their lines."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+from publishing_support import through
+from tcp_proxy import Proxy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fire_group import GroupFire
+
+pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]
+
+FROZEN_S = 35.0
+HOLE_S = 60.0
+
+
+def test_a_member_is_frozen(group: GroupFire, kept: Callable[..., None]) -> None:
+    """When it goes on, it may still be in a handler of a queue that another member has: the store refuses that effect."""
+
+    def freeze() -> None:
+        member = group.processes["b"]
+        member.send_signal(signal.SIGSTOP)
+        try:
+            time.sleep(FROZEN_S)
+        finally:
+            member.send_signal(signal.SIGCONT)
+
+    kept(
+        group.run(freeze),
+        fault="a member stopped (SIGSTOP) for 35 s, heartbeat 10 s",
+        promise="Another member takes its queues when the broker misses its heartbeats. It does not end, and takes its share again. Every "
+        "message is handled, each queue in order for a store that refuses lower generations; what it held may be handled again.",
+    )
+
+
+def test_a_black_hole(group: GroupFire, kept: Callable[..., None]) -> None:
+    with ExitStack() as stack:
+        ways = [Proxy(group.site.url) for _ in range(3)]
+        for way in ways:
+            stack.callback(way.close)
+
+        def swallow() -> None:
+            for way in ways:
+                way.freeze()
+            time.sleep(HOLE_S)
+            for way in ways:
+                way.leave_frozen()
+
+        figures = group.run(swallow, [through(group.site.url, way.port) for way in ways])
+    kept(
+        figures,
+        fault="nothing comes through between all members and the broker for 60 s; then new connections do, and old ones never",
+        promise="No member ends. Every message is handled, each queue in order; what members held may be handled again.",
+    )

@@ -1,0 +1,361 @@
+"""A group of three members under fire: the queues of a hash exchange, a numbered load, and the store that the handlers write to.
+
+Each member is a process. A program: it is a member until SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from canary import traces_of_canary
+from delivery_checker import Attempt, History
+from effect_store import Effect, EffectStore, effect_store, store_effect
+from exchange_types import CHX
+from fire_load import key_of
+from fire_queues import EXCHANGE
+from fire_site import Site, site_on
+from row_reader import rows_waiting
+
+from rabbit_chx import ConsumerGroup, Publisher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from delivery_checker import Verdict
+
+    from rabbit_chx import GroupMessage
+    from rabbit_chx.testing import RunningBroker
+
+__all__ = ["GROUP_QUEUES", "GroupFigures", "GroupFire", "group_fire", "keep"]
+
+GROUP_QUEUES = tuple(f"g.{number}" for number in range(6))
+_FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
+_MEMBERS = ("a", "b", "c")
+_STEP = 20
+_LOOK_S = 0.05
+_SHARED_S = 90.0
+_BACK_S = 120.0
+_HANDLED_S = 180.0
+_END_S = 60.0
+#: Seconds after the end of a fault within which a group handles messages again.
+_RECOVER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """What a run came to.
+
+    Attributes:
+        refused: effects with a lower generation than the store had seen.
+        out_of_order: effects that the store took behind a later one of their queue, and that it had not taken before.
+        queue_pause_s: the longest time without an effect of one of the queues, from the fault on.
+        group_pause_s: the longest time without any effect, from the fault on.
+        recover_s: seconds from the end of the fault until the next effect.
+        all_back_s: seconds from the end of the fault until each member has handled a message again.
+    """
+
+    refused: int
+    out_of_order: int
+    queue_pause_s: float
+    group_pause_s: float
+    recover_s: float
+    all_back_s: float
+
+
+class _Numbers(threading.Thread):
+    """The load: some rows at once, then a few at a time until it is told to end."""
+
+    def __init__(self, urls: Sequence[str], burst: int, per_s: float) -> None:
+        super().__init__(daemon=True)
+        self._urls = list(urls)
+        self._burst = burst
+        self._per_s = per_s
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        self.handed = 0
+        self.confirmed = 0
+        self.republished = 0
+
+    def run(self) -> None:
+        try:
+            with Publisher(self._urls, EXCHANGE, keep_order=True, blocked_timeout_s=300.0) as publisher:
+                self._publish(publisher, self._burst)
+                while not self._over.wait(_STEP / self._per_s):
+                    self._publish(publisher, _STEP)
+        except BaseException as error:  # noqa: BLE001  # raised by `end`, in the thread of the test
+            self._error = error
+
+    def _publish(self, publisher: Publisher, count: int) -> None:
+        numbers = range(self.handed, self.handed + count)
+        self.handed += count
+        report = publisher.publish_many(
+            [key_of(number) for number in numbers], [str(number) for number in numbers]
+        )
+        self.confirmed += report.confirmed
+        self.republished += report.republished
+
+    def end(self) -> None:
+        """End it; raise what it has raised."""
+        self._over.set()
+        self.join(_HANDLED_S)
+        assert not self.is_alive(), "the publisher does not end"
+        if self._error is not None:
+            raise self._error
+
+
+@dataclass
+class GroupFire:
+    """The group, and what happens to it.
+
+    Attributes:
+        site: the vhost, and the user of the members.
+        folder: what each member writes to stderr.
+        store: what the handlers write to.
+        urls: where the publisher connects to.
+        processes: the members by their names.
+    """
+
+    site: Site
+    folder: Path
+    store: EffectStore
+    urls: Sequence[str]
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _load: _Numbers | None = None
+    _began: float = 0.0
+    _ended: float = 0.0
+
+    def declare(self) -> None:
+        """Declare the exchange and its queues. The queues of a cluster have their leaders on different nodes."""
+        with self.site.channel() as channel:
+            channel.exchange_declare(EXCHANGE, CHX, durable=True)
+            for queue in GROUP_QUEUES:
+                arguments = {**_FIT, "x-queue-leader-locator": "balanced"}
+                channel.queue_declare(queue, durable=True, arguments=arguments)
+                channel.queue_bind(queue, EXCHANGE, "1")
+        time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
+
+    def run(
+        self,
+        fault: Callable[[], None],
+        member_urls: Iterable[str] | None = None,
+        *,
+        burst: int = 3_000,
+        per_s: float = 100.0,
+        pause_s: float = 0.015,
+    ) -> GroupFigures:
+        """Let a fault happen to the group, wait until all is handled, and let the members leave.
+
+        Args:
+            fault: makes it; when it returns, it is over.
+            member_urls: where each member connects to; None for the broker itself.
+            burst: how many rows are there at first, so that messages wait while the fault lasts.
+            per_s: how many rows a second come then, until each member handles messages again.
+            pause_s: how long the handler of a message takes.
+        """
+        load = self._load = _Numbers(self.urls, burst, per_s)
+        load.start()
+        for name, url in zip(_MEMBERS, member_urls or [self.site.url] * len(_MEMBERS), strict=True):
+            self._start(name, url, pause_s)
+        self._wait(self._shared, "each member has its share of the queues", _SHARED_S)
+        self._began = time.monotonic()
+        fault()
+        self._ended = time.monotonic()
+        self._wait(self._all_back, "each member handles messages again", _BACK_S)
+        time.sleep(1)
+        load.end()
+        self._wait(self._all_handled, "all is handled", _HANDLED_S)
+        self._leave()
+        return self._figures()
+
+    def history(self) -> History:
+        """Return what the checker needs: a message is found where the store has taken its effect."""
+        assert self._load is not None
+        found: dict[str, list[int]] = {queue: [] for queue in GROUP_QUEUES}
+        for one in self.store.taken:
+            found[one.queue].append(one.number)
+        return History(
+            attempted=[Attempt(number, key_of(number)) for number in range(self._load.handed)],
+            acked=self._load.confirmed,
+            found=found,
+            ordered=True,
+        )
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        for process in self.processes.values():
+            process.kill()  # also one that is stopped
+            process.wait()
+
+    def _start(self, name: str, url: str, pause_s: float) -> None:
+        command = [sys.executable, __file__, url, name, str(self.store.path), str(pause_s), *GROUP_QUEUES]
+        with (self.folder / f"{name}.txt").open("wb") as log:
+            self.processes[name] = subprocess.Popen(command, stderr=log)
+
+    def _wait(self, condition: Callable[[], bool], what: str, within_s: float) -> None:
+        """Wait until something is so. A member that has ended fails the test."""
+        deadline = time.monotonic() + within_s
+        while not condition():
+            self._look()
+            if time.monotonic() > deadline:
+                self._fail(f"not within {within_s:g} s: {what}")
+            time.sleep(_LOOK_S)
+        self._look()
+
+    def _look(self) -> None:
+        ended = {name: one.returncode for name, one in self.processes.items() if one.poll() is not None}
+        if ended:
+            self._fail(f"members have ended: {ended}")
+
+    def _fail(self, why: str) -> None:
+        last = dict.fromkeys(GROUP_QUEUES, "nothing")
+        now = time.monotonic()
+        for one in list(self.store.taken):
+            last[one.queue] = f"{one.number} by {one.member}, {now - one.at:.1f} s ago"
+        after = f"{now - self._began:.1f} s after the fault began" if self._began else "before the fault"
+        logs = "\n".join(f"-- {name}:\n{self._log(name)}" for name in self.processes)
+        pytest.fail(f"{after}: {why}\nlast effects: {last}\n{logs}", pytrace=False)
+
+    def _log(self, name: str) -> str:
+        return (self.folder / f"{name}.txt").read_text(errors="replace")[-3_000:]
+
+    def _shared(self) -> bool:
+        having = {one.queue: one.member for one in list(self.store.taken)}
+        return sorted(Counter(having.values()).values()) == [2, 2, 2]
+
+    def _all_back(self) -> bool:
+        return {one.member for one in self._after()} == set(self.processes)
+
+    def _after(self) -> list[Effect]:
+        return [one for one in list(self.store.taken) if one.at > self._ended]
+
+    def _all_handled(self) -> bool:
+        assert self._load is not None
+        numbers = {one.number for one in list(self.store.taken)}
+        return len(numbers) == self._load.handed and not rows_waiting(self.site.broker.url, GROUP_QUEUES)
+
+    def _leave(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for name, process in self.processes.items():
+            try:
+                code = process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._fail(f"member {name} does not leave")
+            assert code == 0, f"member {name} ended with {code}:\n{self._log(name)}"
+
+    def _figures(self) -> GroupFigures:
+        by_queue: dict[str, list[Effect]] = defaultdict(list)
+        for one in self.store.taken:
+            by_queue[one.queue].append(one)
+        first = {one.member: one.at for one in reversed(self._after())}
+        return GroupFigures(
+            refused=len(self.store.refused),
+            out_of_order=sum(_overtaken([one.number for one in row]) for row in by_queue.values()),
+            queue_pause_s=max(self._pause_s(row) for row in by_queue.values()),
+            group_pause_s=self._pause_s(self.store.taken),
+            recover_s=min(first.values()) - self._ended,
+            all_back_s=max(first.values()) - self._ended,
+        )
+
+    def _pause_s(self, effects: Iterable[Effect]) -> float:
+        times = [self._began, *(one.at for one in effects if one.at > self._began)]
+        return max((b - a for a, b in pairwise(times)), default=0.0)
+
+
+def _overtaken(numbers: Iterable[int]) -> int:
+    """Return how many numbers come for the first time and behind a higher one."""
+    highest, late = -1, 0
+    for number in dict.fromkeys(numbers):
+        late += number < highest
+        highest = max(highest, number)
+    return late
+
+
+def keep(
+    group: GroupFire,
+    figures: GroupFigures,
+    record: Callable[..., Verdict],
+    *,
+    path: str,
+    fault: str,
+    promise: str,
+    pause_s: float | None = None,
+) -> None:
+    """Check what a group promises, and record it. A busy machine gets three times the promised seconds.
+
+    Args:
+        group: what the fault happened to.
+        figures: what came of it.
+        record: checks the history, and records it.
+        path: ``"ConsumerGroup"``, and on how many nodes.
+        fault: what happened, in words for users.
+        promise: what is promised under it, in words for users.
+        pause_s: the longest promised time without any effect; None for none.
+    """
+    assert figures.out_of_order == 0
+    record(
+        group.history(),
+        path=path,
+        fault=fault,
+        promise=promise,
+        recover_s=figures.recover_s,
+        refused=figures.refused if group.store.fenced else None,
+        queue_pause_s=round(figures.queue_pause_s, 1),
+        group_pause_s=round(figures.group_pause_s, 1),
+        all_back_s=round(figures.all_back_s, 1),
+    )
+    assert figures.recover_s <= 3 * _RECOVER_S, figures
+    assert pause_s is None or figures.group_pause_s <= 3 * pause_s, figures
+
+
+@contextmanager
+def group_fire(
+    broker: RunningBroker, folder: Path, *, urls: Sequence[str] | None = None, fenced: bool = True
+) -> Iterator[GroupFire]:
+    """Declare exchange and queues, make the user of the members, and search all that was written for the password at the end.
+
+    Args:
+        broker: with a vhost of the test in its URL.
+        folder: for the logs of the members.
+        urls: where the publisher connects to; None for the broker.
+        fenced: whether the store refuses a lower generation.
+    """
+    with ExitStack() as stack:
+        site = stack.enter_context(site_on(broker))
+        site.queues = GROUP_QUEUES
+        fire = GroupFire(site, folder, stack.enter_context(effect_store(fenced=fenced)), urls or [broker.url])
+        fire.declare()
+        try:
+            yield fire
+        finally:
+            fire.end()
+    assert traces_of_canary(folder) == [], "the password was written down"
+
+
+async def _be_member(url: str, name: str, store: str, pause_s: str, *queues: str) -> None:
+    async def handle(message: GroupMessage) -> None:
+        await asyncio.sleep(float(pause_s))
+        generation = -1 if message.generation is None else message.generation
+        await store_effect(store, message.queue, int(message.body), name, generation)
+
+    async with ConsumerGroup(url, queues, member=name) as group:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, group.stop)
+        await group.run(handle)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    asyncio.run(_be_member(*sys.argv[1:]))
