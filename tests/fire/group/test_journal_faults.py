@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]
 
 
+WATCHED_S = 15.0
+
+
 @pytest.fixture
 def group(vhost: RunningBroker, tmp_path: Path) -> Iterator[GroupFire]:
     """The store does not refuse anything: the generations begin at 0 again."""
@@ -31,10 +35,11 @@ def test_the_journal_is_deleted(group: GroupFire, record: Callable[..., Verdict]
     def delete() -> None:
         with group.site.channel() as channel:
             channel.queue_delete(JOURNAL)
+        time.sleep(WATCHED_S)
 
     keep(
         group,
-        group.run(delete),
+        group.run(delete, burst=6_000),
         record,
         path="ConsumerGroup",
         fault="the journal deleted",

@@ -1,0 +1,104 @@
+"""What happens to the nodes of a cluster of three while a group has a member at each of them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pika
+import pytest
+from canary import CANARY
+from declared import with_login
+from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
+from three_nodes import LEADER_KILLED, ThreeNodes
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.testing.vhosts import in_vhost, temporary_vhost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from delivery_checker import Verdict
+
+    from rabbit_chx.testing import RunningCluster
+
+pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]
+
+PATH = "ConsumerGroup, three nodes"
+DOWN_S = 40.0
+
+
+@pytest.fixture
+def group(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
+    """Exchange, quorum queues and user; the publisher has the URLs of all nodes."""
+    chx_cluster.wait_until_together()
+    with temporary_vhost(chx_cluster.nodes[0]) as home:
+        vhost = home.url.rpartition("/")[2]
+        urls = [in_vhost(node, vhost).url for node in chx_cluster.nodes]
+        with group_fire(home, tmp_path, urls=urls) as one:
+            yield one
+
+
+@pytest.fixture
+def record(
+    record_on: Callable[[str], Callable[..., Verdict]], chx_cluster: RunningCluster
+) -> Callable[..., Verdict]:
+    """Checks the run and records it."""
+    return record_on(chx_cluster.version)
+
+
+def at_nodes(group: GroupFire, *numbers: int) -> list[str]:
+    """Return the URLs of the members' user at these nodes."""
+    return [with_login(group.urls[number], group.site.user, CANARY) for number in numbers]
+
+
+def test_a_node_is_lost(
+    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+) -> None:
+    nodes = ThreeNodes(chx_cluster, group.site.vhost, GROUP_QUEUES[0])
+    figures = group.run(nodes.lose_leader, at_nodes(group, 0, 1, 2))
+    keep(
+        group,
+        figures,
+        record,
+        path=PATH,
+        fault=f"{LEADER_KILLED.words}; a member at each node",
+        promise="The other members take the queues of the member at that node. It does not end, and takes its share again. Every message "
+        "is handled, each queue in order; what members held may be handled again.",
+    )
+
+
+def test_the_journal_has_no_majority(
+    group: GroupFire, chx_cluster: RunningCluster, record: Callable[..., Verdict]
+) -> None:
+    """The journal has two replicas: one at the node of the members, which reads it, and one at the node that is lost."""
+    with pika.BlockingConnection(pika_parameters(group.urls[0])) as connection:
+        two = {
+            "x-queue-type": "stream",
+            "x-initial-cluster-size": 2,
+            "x-queue-leader-locator": "client-local",
+        }
+        connection.channel().queue_declare(JOURNAL, durable=True, arguments=two)
+    replicas = group.site.management.request("GET", "queues", group.site.vhost, JOURNAL)["members"]
+    (lost,) = {chx_cluster.names.index(name) for name in replicas} - {0}
+    group.urls = [group.urls[0]]
+
+    def lose_journal() -> None:
+        chx_cluster.nodes[lost].kill()
+        time.sleep(DOWN_S)
+        chx_cluster.nodes[lost].start()
+        chx_cluster.wait_until_together()
+
+    figures = group.run(lose_journal, at_nodes(group, 0, 0, 0), burst=9_000, per_s=50, pause_s=0.03)
+    keep(
+        group,
+        figures,
+        record,
+        path=PATH,
+        fault="the journal without a majority for 40 s, while the queues have one; no member at the node that is lost",
+        promise="The members go on with the queues that they have. No member ends. Every message is handled, each queue in order; what "
+        "members held may be handled again.",
+        pause_s=10.0,
+    )
