@@ -30,12 +30,8 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
     confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
     repeated, handed = sum(one.repeated for one in records), sum(one.rows for one in records)
     gone = sum(one.gone for one in records)
-    days = sorted({one.date for one in records})
-    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    machines = " and ".join(sorted({one.machine for one in records}))
-    releases = _listed(sorted({one.release for one in records}, key=_version, reverse=True))
     return (
-        f"Measured {when} on {machines}, RabbitMQ {releases} in containers on the same machine.\n\n"
+        f"{_where(records)}\n\n"
         f"**{lost:,} of {confirmed:,} confirmed rows are lost, in {len(records):,} runs.** "
         f"Not counted are {gone:,} rows of queues that were deleted. "
         f"{handed:,} rows were handed over, and {repeated:,} copies came beyond the first of a row.\n\n"
@@ -44,12 +40,20 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
     )
 
 
+def _where(records: Sequence[FireRecord]) -> str:
+    days = sorted({one.date for one in records})
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    machines = " and ".join(sorted({one.machine for one in records}))
+    releases = _listed(sorted({one.release for one in records}, key=_version, reverse=True))
+    return f"Measured {when} on {machines}, RabbitMQ {releases} in containers on the same machine."
+
+
 def _measured_of_groups(records: Sequence[FireRecord]) -> str:
     confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
     repeated, late = sum(one.repeated for one in records), sum(one.out_of_order or 0 for one in records)
     return (
         f"**A ConsumerGroup left {lost:,} of {confirmed:,} messages without being handled, in {len(records):,} runs.** {late:,} were "
-        f"out of order. {repeated:,} were handled again, after a connection or a member was lost."
+        f"out of order. {repeated:,} were handled again, after a connection or a member was lost. {_where(records)}"
     )
 
 

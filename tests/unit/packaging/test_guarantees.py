@@ -32,6 +32,15 @@ RECORD = FireRecord(
     date="2026-01-31",
     machine="4 cores, 16 GiB",
 )
+GROUP = replace(
+    RECORD,
+    path="ConsumerGroup",
+    out_of_order=0,
+    refused=2,
+    queue_pause_s=21.8,
+    group_pause_s=0.2,
+    all_back_s=9.0,
+)
 OTHER = replace(RECORD, release="3.10.8", path="Spark batch", lost=2, recover_s=None)
 
 
@@ -43,6 +52,13 @@ def test_a_record_replaces_the_older_one(tmp_path: Path) -> None:
     assert read_records(file) == [OTHER, replace(RECORD, rows=7)]
     replace_records(file, (), gone=[OTHER.place])
     assert read_records(file) == [replace(RECORD, rows=7)]
+
+
+def test_a_publishers_record_has_no_figure_of_a_group(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    replace_records(file, [RECORD, replace(GROUP, release="3.10.8")])
+    assert "group_pause_s" not in file.read_text().splitlines()[1]
+    assert read_records(file) == [replace(GROUP, release="3.10.8"), RECORD]
 
 
 def test_processes_that_write_at_once(tmp_path: Path) -> None:
@@ -74,6 +90,16 @@ def test_tables_have_a_line_for_each_fault_and_release() -> None:
     assert "| the line breaks | 4.3.6 | 1,000 | 1,000 | 0 | 3 |  | 0 | 0.2 | complete |" in figures
     assert "|  | 3.10.8 | 1,000 |" in figures
     assert "### Spark batch\n" in figures
+
+
+def test_groups_have_figures_of_their_own() -> None:
+    said = guarantees.measured([RECORD, GROUP])
+    assert "**0 of 1,000 confirmed rows are lost, in 1 runs.**" in said
+    assert "**A ConsumerGroup left 0 of 1,000 messages without being handled, in 1 runs.**" in said
+    assert "0 were out of order. 3 were handled again" in said
+    figures = guarantees.figures([RECORD, GROUP])
+    assert "### ConsumerGroup\n" in figures
+    assert "| the line breaks | 4.3.6 | 1,000 | 0 | 3 | 0 | 2 | 21.8 | 0.2 | 0.2 | 9.0 |" in figures
 
 
 def test_a_record_of_a_test_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
