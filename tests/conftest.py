@@ -47,6 +47,7 @@ SLOW_FILES = (
     "broker/test_slot_hand_over.py",
     "broker/test_running_broker.py",
     "fire/publisher/test_broker_faults.py",
+    "fire/group/test_broker_faults.py",
     "broker/test_publisher_outages.py",
     "docs/test_testing.py",
     "broker/test_topology_command.py",

@@ -95,7 +95,7 @@ class Recorder:
         recover_s: float | None = None,
         outcome: str = "complete",
         moved: int = 0,
-        **of_group: float | None,
+        **of_group: Any,
     ) -> Verdict:
         """Check a run with the one checker, and record it.
 

@@ -26,6 +26,7 @@ from exchange_types import CHX
 from fire_load import key_of
 from fire_queues import EXCHANGE
 from fire_site import Site, site_on
+from pika.exceptions import AMQPError
 from row_reader import rows_waiting
 
 from rabbit_chx import ConsumerGroup, Publisher
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rabbit_chx import GroupMessage
     from rabbit_chx.testing import RunningBroker
 
-__all__ = ["GROUP_QUEUES", "GroupFigures", "GroupFire", "group_fire", "keep"]
+__all__ = ["GROUP_QUEUES", "GroupFigures", "GroupFire", "group_fire", "keep", "overtaken"]
 
 GROUP_QUEUES = tuple(f"g.{number}" for number in range(6))
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
@@ -226,7 +227,19 @@ class GroupFire:
             last[one.queue] = f"{one.number} by {one.member}, {now - one.at:.1f} s ago"
         after = f"{now - self._began:.1f} s after the fault began" if self._began else "before the fault"
         logs = "\n".join(f"-- {name}:\n{self._log(name)}" for name in self.processes)
-        pytest.fail(f"{after}: {why}\nlast effects: {last}\n{logs}", pytrace=False)
+        pytest.fail(
+            f"{after}: {why}\nmissing: {self._missing()}\nlast effects: {last}\n{logs}", pytrace=False
+        )
+
+    def _missing(self) -> str:
+        """Say which of the rows that were handed over have no effect, and what waits in the queues."""
+        handed = 0 if self._load is None else self._load.handed
+        missing = sorted(set(range(handed)) - {one.number for one in list(self.store.taken)})
+        try:
+            waiting = rows_waiting(self.site.broker.url, GROUP_QUEUES)
+        except AMQPError as error:
+            return f"{len(missing)} of {handed}, the first {missing[:5]}; the broker says {error!r}"
+        return f"{len(missing)} of {handed}, the first {missing[:5]}; {waiting} wait"
 
     def _log(self, name: str) -> str:
         return (self.folder / f"{name}.txt").read_text(errors="replace")[-3_000:]
@@ -263,7 +276,7 @@ class GroupFire:
         first = {one.member: one.at for one in reversed(self._after())}
         return GroupFigures(
             refused=len(self.store.refused),
-            out_of_order=sum(_overtaken([one.number for one in row]) for row in by_queue.values()),
+            out_of_order=sum(overtaken([one.number for one in row]) for row in by_queue.values()),
             queue_pause_s=max(self._pause_s(row) for row in by_queue.values()),
             group_pause_s=self._pause_s(self.store.taken),
             recover_s=min(first.values()) - self._ended,
@@ -275,7 +288,7 @@ class GroupFire:
         return max((b - a for a, b in pairwise(times)), default=0.0)
 
 
-def _overtaken(numbers: Iterable[int]) -> int:
+def overtaken(numbers: Iterable[int]) -> int:
     """Return how many numbers come for the first time and behind a higher one."""
     highest, late = -1, 0
     for number in dict.fromkeys(numbers):
