@@ -91,13 +91,19 @@ async def fail_channel(one: Consumer) -> None:
 
 
 @pytest.fixture
-def url(rabbit: Rabbit) -> Iterator[str]:
+def more(request: pytest.FixtureRequest) -> dict[str, int]:
+    """Further arguments of the queue."""
+    return getattr(request, "param", {})
+
+
+@pytest.fixture
+def url(rabbit: Rabbit, more: dict[str, int]) -> Iterator[str]:
     """A vhost with a queue of twenty messages."""
     with temporary_vhost(rabbit.broker) as inside:
         with pika.BlockingConnection(pika_parameters(inside.url)) as connection:
             channel = connection.channel()
             channel.confirm_delivery()
-            arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+            arguments = {"x-queue-type": "quorum", "x-single-active-consumer": True, **more}
             channel.queue_declare(QUEUE, durable=True, arguments=arguments)
             for number in (*HELD, *BEHIND):
                 channel.basic_publish("", QUEUE, str(number).encode())
@@ -168,3 +174,18 @@ def test_a_requeue_keeps_the_consumer_that_is_active(rabbit: Rabbit, url: str) -
             return holder.got[10:]
 
     assert asyncio.run(story()) == (BEHIND if rabbit.release.numbers[:2] == (3, 10) else HELD)
+
+
+@pytest.mark.parametrize("more", [{"x-delivery-limit": -1}], indirect=True)
+def test_a_negative_delivery_limit_loses_what_is_returned_before_4_0(rabbit: Rabbit, url: str) -> None:
+    async def story() -> list[int]:
+        async with Consumer(url, 10) as holder:
+            await holder.has(10)
+            async with Consumer(url, 100) as waiting:
+                await fail_channel(holder)
+                await waiting.has(10)
+                await asyncio.sleep(1)
+                return waiting.got
+
+    kept = [*HELD, *BEHIND]
+    assert asyncio.run(story()) == (kept if rabbit.release.numbers >= (4, 0, 0) else BEHIND)

@@ -30,6 +30,7 @@ from pika.exceptions import AMQPError
 from row_reader import rows_waiting
 
 from rabbit_chx import ConsumerGroup, Publisher
+from rabbit_chx.routing import Release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +44,9 @@ if TYPE_CHECKING:
 __all__ = ["GROUP_QUEUES", "GroupFigures", "GroupFire", "group_fire", "keep", "overtaken"]
 
 GROUP_QUEUES = tuple(f"g.{number}" for number in range(6))
-_FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
+_FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-queue-leader-locator": "balanced"}
+#: A message may be returned as often as it happens. Before 4.0 this is so by default, and -1 drops it at its first return.
+_NO_LIMIT = {"x-delivery-limit": -1}
 _MEMBERS = ("a", "b", "c")
 _STEP = 20
 _LOOK_S = 0.05
@@ -140,10 +143,11 @@ class GroupFire:
 
     def declare(self) -> None:
         """Declare the exchange and its queues. The queues of a cluster have their leaders on different nodes."""
+        has_limit = Release(self.site.broker.version).numbers >= (4, 0, 0)
+        arguments = {**_FIT, **(_NO_LIMIT if has_limit else {})}
         with self.site.channel() as channel:
             channel.exchange_declare(EXCHANGE, CHX, durable=True)
             for queue in GROUP_QUEUES:
-                arguments = {**_FIT, "x-queue-leader-locator": "balanced"}
                 channel.queue_declare(queue, durable=True, arguments=arguments)
                 channel.queue_bind(queue, EXCHANGE, "1")
         time.sleep(1)  # Mnesia has a new exchange on disk half a second after it has confirmed it
