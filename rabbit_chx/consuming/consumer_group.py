@@ -14,7 +14,7 @@ from rabbit_chx.consuming.group_pace import GroupPace
 from rabbit_chx.consuming.group_session import GroupSession, emptied
 from rabbit_chx.consuming.handling import Handling
 from rabbit_chx.consuming.journal_entry import JOURNAL
-from rabbit_chx.consuming.queue_check import queue_warnings
+from rabbit_chx.consuming.queue_check import queue_warnings, refuse_dropping
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
 from rabbit_chx.errors import (
@@ -363,6 +363,7 @@ class ConsumerGroup:
                 channels.server_version,
             )
         arguments = {queue: await channels.queue_arguments(queue) for queue in self.queues}
+        refuse_dropping(arguments, numbers)
         for warning in queue_warnings(arguments, numbers, self._member.handling.on_failure):
             _log.warning("%s", warning)
 

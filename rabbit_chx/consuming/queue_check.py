@@ -70,6 +70,29 @@ def learned_arguments(queue: str) -> Generator[dict[str, Any], str | None, dict[
     return None
 
 
+def refuse_dropping(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:
+    """Refuse queues from which a group would lose messages.
+
+    Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message when it is returned for the first time
+    (rabbit_fifo.erl; 3.8.9 and 3.10.8, tried).
+
+    Args:
+        queues: the arguments of each queue; None where they are not known.
+        release: the numbers of the broker's release.
+
+    Raises:
+        MismatchError: a queue has such a limit.
+    """
+    for queue, arguments in queues.items():
+        limit = (arguments or {}).get("x-delivery-limit")
+        if isinstance(limit, int) and limit < 0 and release < _LIMIT_SINCE:
+            raise MismatchError(
+                f"queue {queue!r}: x-delivery-limit is {limit}, with which RabbitMQ {'.'.join(map(str, release))} drops each message that is "
+                "returned, as when a queue changes hands: declare the queue without it, since there is no limit before 4.0",
+                queue=queue,
+            )
+
+
 def queue_warnings(
     queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], on_failure: OnFailure
 ) -> Iterator[str]:

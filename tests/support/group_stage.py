@@ -71,7 +71,7 @@ class GroupStage:
         """Declare the exchange and the queues."""
         with pika.BlockingConnection(pika_parameters(self.url)) as connection:
             channel = connection.channel()
-            channel.exchange_declare("numbers", ExchangeType("direct"))
+            channel.exchange_declare("numbers", ExchangeType("direct"), durable=True)
             for queue in self.queues:
                 channel.queue_declare(queue, durable=True, arguments={**_FIT, **arguments})
                 channel.queue_bind(queue, "numbers", queue)

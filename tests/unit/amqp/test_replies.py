@@ -53,6 +53,18 @@ from rabbit_chx.errors import (
             UnreachableError,
             True,
         ),
+        (
+            406,
+            "PRECONDITION_FAILED - queue 'rabbit-chx.groups' in vhost '/' does not have a replica on the local node",
+            UnreachableError,
+            True,
+        ),
+        (
+            404,
+            "NOT_FOUND - home node 'rabbit@b' of durable queue 'rabbit-chx.groups' in vhost '/' is down or inaccessible",
+            UnreachableError,
+            True,
+        ),
         (530, "NOT_ALLOWED - vhost nope not found", NotFoundError, False),
         (
             541,

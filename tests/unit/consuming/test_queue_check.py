@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
-from rabbit_chx.consuming.queue_check import WANTED, learned_arguments, queue_warnings
+from rabbit_chx.consuming.queue_check import WANTED, learned_arguments, queue_warnings, refuse_dropping
 from rabbit_chx.errors import MismatchError
 
 
@@ -70,3 +72,14 @@ def test_a_queue_that_loses_what_cannot_be_handled() -> None:
     missing, unknown = queue_warnings(queues, (4, 3, 6), "dead-letter")
     assert missing.startswith("queue a has no argument x-dead-letter-exchange")
     assert unknown.startswith("queue b: whether it is a quorum queue")
+
+
+@pytest.mark.parametrize(("release", "refused"), [((3, 8, 9), True), ((3, 13, 7), True), ((4, 0, 0), False)])
+def test_a_limit_that_drops_what_is_returned_is_refused(release: tuple[int, ...], refused: bool) -> None:  # noqa: FBT001
+    queues = {"a": {**WANTED, "x-delivery-limit": 5}, "b": None, "c": {**WANTED, "x-delivery-limit": -1}}
+    with (
+        pytest.raises(MismatchError, match=r"queue 'c': x-delivery-limit is -1, with which RabbitMQ 3\.")
+        if refused
+        else contextlib.nullcontext()
+    ):
+        refuse_dropping(queues, release)
