@@ -322,11 +322,9 @@ class ConsumerGroup:
         """Leave in order. If this is cancelled, or the loop ends, leave at once; the hook `on_lost` is called all the same."""
         cancelled = False
         while True:
-            ending = asyncio.get_running_loop().create_task(self._end(patient=not cancelled))
             try:
-                await asyncio.shield(ending)
+                await self._end(patient=not cancelled)
             except asyncio.CancelledError:
-                ending.cancel()
                 cancelled = True
             else:
                 break

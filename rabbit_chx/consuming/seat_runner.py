@@ -97,6 +97,7 @@ class SeatRunner:
         self._outbox: deque[SeatCommand] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._hook: asyncio.Task[None] | None = None
+        self._gives_up = False  # whether a hook is not to be called again
 
     def give(self, commands: list[SeatCommand]) -> None:
         """Do commands in their order, after those that were given before.
@@ -129,6 +130,7 @@ class SeatRunner:
 
     def interrupt_hook(self) -> None:
         """Cancel the hook that runs."""
+        self._gives_up = True
         if self._hook is not None:
             self._hook.cancel()
 
@@ -269,8 +271,11 @@ class SeatRunner:
         except Exception:  # noqa: BLE001  # whatever a user's hook raises
             _log.exception("%s: the hook on_%s failed; the group goes on", self.seat.queue, hook.which)
 
-    def _hook_done(self, hook: RunHook, _: asyncio.Task[None]) -> None:
+    def _hook_done(self, hook: RunHook, task: asyncio.Task[None]) -> None:
         self._hook = None
+        if task.cancelled() and hook.which == "lost" and not self._gives_up:
+            self._start_hook(hook)  # the loop ends and cancels all that runs; this is still to be done
+            return
         if hook.which == "lost":
             self.session.released(self.seat.queue)
         self.give(self.seat.hook_done())
