@@ -290,6 +290,8 @@ class GroupSession:
             offset: its place in the journal.
             entry: the entry.
         """
+        if self._is_over:
+            return  # the connection was given up, and the queues have another one
         is_own = entry.token == self.token and entry.kind != "claim"
         now = self._clock.ticked(time.monotonic()) if is_own else self._clock.read(time.monotonic())
         changed = self.roster.take(offset, entry, now)

@@ -287,6 +287,20 @@ def test_a_lost_connection_ends_the_session_at_once_whatever_is_under_way(under_
     asyncio.run(story())
 
 
+def test_what_comes_over_a_connection_that_was_given_up_counts_for_nothing() -> None:
+    """Its queues have another connection by then."""
+
+    async def story() -> None:
+        stage = Stage()
+        async with stage.running():
+            await stage.consuming()
+            stage.session.lose()
+            stage.session.read(7, JournalEntry("claim", "b", 0.0, queue="q.0", token="b7"))  # noqa: S106
+            assert not stage.session.roster.claims
+
+    asyncio.run(story())
+
+
 def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
     async def story() -> None:
         stage = Stage()
