@@ -1,4 +1,4 @@
-"""Make the stored plans of tests/unit/topology/planning/plans again, three for each scenario of tests/support/plan_scenarios.py.
+"""Make the stored plans of tests/unit/topology/plans again, three for each scenario of tests/support/plan_scenarios.py.
 
 With ``--check`` nothing is written, and what differs is an error. Read the difference before you commit it.
 """
@@ -13,7 +13,7 @@ sys.path.insert(0, str(_ROOT / "tests" / "support"))
 
 from plan_scenarios import SCENARIOS, stored_texts  # noqa: E402  # found by the line above
 
-_FOLDER = _ROOT / "tests" / "unit" / "topology" / "planning" / "plans"
+_FOLDER = _ROOT / "tests" / "unit" / "topology" / "plans"
 
 
 def main(*, check: bool) -> int:

@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 from hand_over_model import slot_name
 
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.planning.planned_change import PlannedChange
 from rabbit_chx.topology.sequences.application import changes_done
 from rabbit_chx.topology.sequences.parking import park_drained
 from rabbit_chx.topology.sequences.slot_hand_over import HandOver, HandOverTally, handed_over, parts_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from rabbit_chx.cli.change_rows import changes_table
 from rabbit_chx.cli.notation import plural, ring_text
 from rabbit_chx.rendering import Facts, Section
-from rabbit_chx.topology.planning.plan_json import change_entry
-from rabbit_chx.topology.planning.plan_text import counted_changes
+from rabbit_chx.topology.plan_output import change_entry, counted_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

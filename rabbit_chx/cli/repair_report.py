@@ -10,7 +10,7 @@ from rabbit_chx.cli.notation import percent, plural, ring_text
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.rendering import Facts
-from rabbit_chx.topology.planning.plan_text import counted_changes
+from rabbit_chx.topology.plan_output import counted_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

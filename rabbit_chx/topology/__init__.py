@@ -7,6 +7,7 @@ from rabbit_chx.topology.balancing.load_obstacle import LoadObstacle
 from rabbit_chx.topology.balancing.load_target import LoadTarget
 from rabbit_chx.topology.balancing.slot_balance import QueueLoad, SlotBalance, SlotMove
 from rabbit_chx.topology.balancing.slot_balancing import balance
+from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.ring_repair import repair_target
 from rabbit_chx.topology.checking.topology_check import TopologyCheck, check
@@ -18,12 +19,11 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.change_plan import Plan, arranged, plan
-from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
-from rabbit_chx.topology.planning.planned_change import FieldChange, PlannedChange
-from rabbit_chx.topology.planning.ring_plan import RingPlan
-from rabbit_chx.topology.planning.ring_proposals import RingProposal
+from rabbit_chx.topology.plan import Plan, arranged, plan
 from rabbit_chx.topology.problems import Problem
+from rabbit_chx.topology.proposals import RingProposal
+from rabbit_chx.topology.refusals import PlanRefusal
+from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.sequences.application import Applied
 from rabbit_chx.topology.sharded_exchange import Shard, ShardedExchange, ShardFinding
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Destination, Release
     from rabbit_chx.topology import PlannedChange
-    from rabbit_chx.topology.planning.object_differences import NamedObject
+    from rabbit_chx.topology.diff import NamedObject
 
 __all__ = ["ModelBroker"]
 

@@ -1,6 +1,6 @@
 """What may happen to a topology, scenario by scenario: what is wanted, what is there, and the plan as a stored text.
 
-The stored plans are in tests/unit/topology/planning/plans. ``tools/golden_plans.py`` makes them again; a difference is reviewed.
+The stored plans are in tests/unit/topology/plans. ``tools/golden_plans.py`` makes them again; a difference is reviewed.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis.soundness import ring_findings
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.topology.checking.check_finding import CheckFinding
-from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.ring_figures import Movement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

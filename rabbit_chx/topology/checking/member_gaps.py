@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.planning.change_plan import Plan
-    from rabbit_chx.topology.planning.planned_change import PlannedChange
+    from rabbit_chx.topology.changes import PlannedChange
+    from rabbit_chx.topology.plan import Plan
 
 __all__ = ["MemberGap", "MemberGaps"]
 

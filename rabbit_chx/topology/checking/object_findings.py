@@ -6,24 +6,23 @@ import shlex
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import NEWEST
+from rabbit_chx.topology.changes import PlannedChange, fields_between, kind_of
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.cures import Cures
+from rabbit_chx.topology.diff import binding_identity, by_name, object_differences, owned_binding
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
-from rabbit_chx.topology.planning.binding_differences import binding_identity, owned_binding
-from rabbit_chx.topology.planning.object_differences import by_name, object_differences
-from rabbit_chx.topology.planning.planned_change import PlannedChange, fields_between, kind_of
-from rabbit_chx.topology.planning.sharded_declarations import policy_in_the_way
+from rabbit_chx.topology.plan import policy_in_the_way
 from rabbit_chx.topology.shards import shard_binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from rabbit_chx.routing import Place
+    from rabbit_chx.topology.changes import FieldChange
     from rabbit_chx.topology.checking.check_finding import CheckKind
+    from rabbit_chx.topology.diff import NamedObject
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition
-    from rabbit_chx.topology.planning.object_differences import NamedObject
-    from rabbit_chx.topology.planning.planned_change import FieldChange
 
 __all__ = ["differing_fields", "object_findings"]
 

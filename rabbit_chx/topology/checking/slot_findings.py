@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.object_findings import differing_fields
 from rabbit_chx.topology.objects import order_of_name
-from rabbit_chx.topology.planning.planned_change import fields_between
 from rabbit_chx.topology.slots.lowering import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, SlotTable, share_between
 from rabbit_chx.topology.checking.check_finding import CheckFinding
-from rabbit_chx.topology.planning.ring_steps import wanted_ring_of
+from rabbit_chx.topology.ring_steps import wanted_ring_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -20,9 +20,9 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition
-from rabbit_chx.topology.planning.change_plan import Plan
-from rabbit_chx.topology.planning.change_plan import plan as plan_of
-from rabbit_chx.topology.planning.plan_refusals import loss, uncounted_loss
+from rabbit_chx.topology.plan import Plan
+from rabbit_chx.topology.plan import plan as plan_of
+from rabbit_chx.topology.refusals import loss, uncounted_loss
 from rabbit_chx.topology.sequences.binding_removal import binding_removed
 from rabbit_chx.topology.sequences.carrier_steps import CarrierEnd
 from rabbit_chx.topology.sequences.change_operations import is_repeatable, steps_of
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rabbit_chx.routing import HashRing, Release
+    from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
-    from rabbit_chx.topology.planning.planned_change import PlannedChange
+    from rabbit_chx.topology.refusals import PlanRefusal
     from rabbit_chx.topology.sequences.operations import Operation
     from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
     from rabbit_chx.topology.sequences.steps import Access, Sequence

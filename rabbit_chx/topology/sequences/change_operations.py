@@ -25,7 +25,7 @@ from rabbit_chx.topology.sequences.operations import (
 from rabbit_chx.topology.sequences.steps import ApiRequest
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.planning.planned_change import PlannedChange
+    from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.sequences.operations import Operation
 
 __all__ = ["is_repeatable", "steps_of"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashedOn
 from rabbit_chx.routing.hash_input import refuse_misspelt
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.planning.planned_change import PlannedChange
 from rabbit_chx.topology.sequences.application import changes_done
 from rabbit_chx.topology.sequences.exchange_reading import hash_exchange, ring_read
 from rabbit_chx.topology.sequences.operations import (

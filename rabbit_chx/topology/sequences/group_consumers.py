@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
+from rabbit_chx.topology.refusals import PlanRefusal
 from rabbit_chx.topology.sequences.group_tag import member_of
 from rabbit_chx.topology.sequences.steps import ApiRequest
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from collections.abc import Sequence as List
 
-    from rabbit_chx.topology.planning.planned_change import PlannedChange
+    from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.sequences.operations import Operation
     from rabbit_chx.topology.sequences.steps import Access, Sequence
 

@@ -9,8 +9,8 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.changes import fields_between, name_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember, order_of_name
-from rabbit_chx.topology.planning.planned_change import fields_between, name_of
 from rabbit_chx.topology.slots.lowering import SlotLayout, laid_out
 from rabbit_chx.topology.slots.slot_names import SlotNames
 

@@ -16,7 +16,7 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.planning.ring_work import live_ring_of
+from rabbit_chx.topology.rings import live_ring_of
 from rabbit_chx.topology.slots.slot_names import SlotNames
 from rabbit_chx.topology.slots.slot_owners import owners_of_slots, queues_of_slots
 

@@ -10,7 +10,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
 from rabbit_chx.topology.objects import order_of_name
-from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.ring_figures import Movement
 from rabbit_chx.topology.slots.doubled_slots import one_queue_each
 
 if TYPE_CHECKING:

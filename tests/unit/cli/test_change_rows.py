@@ -7,7 +7,7 @@ import pytest
 from rabbit_chx import Topology
 from rabbit_chx.cli.change_rows import changes_table, ranged
 from rabbit_chx.topology import BindingDefinition, PlannedChange, QueueDefinition, plan
-from rabbit_chx.topology.planning.plan_text import counted_changes
+from rabbit_chx.topology.plan_output import counted_changes
 
 FILE = """
 [[exchanges]]

@@ -14,7 +14,7 @@ from slot_files import NEWEST, slotted
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.planning.planned_change import PlannedChange
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.sequences.application import Applied, Permission, plan_applied
 from rabbit_chx.topology.sequences.carrier_steps import (
     CarrierStep,

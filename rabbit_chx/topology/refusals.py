@@ -8,24 +8,33 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.topology.argument_table import plain
-from rabbit_chx.topology.objects import (
-    HASH_EXCHANGE,
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-)
-from rabbit_chx.topology.planning.planned_change import fields_between, kind_of
+from rabbit_chx.topology.changes import fields_between, kind_of
+from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing
-    from rabbit_chx.topology.planning.planned_change import FieldChange, TopologyObject
-    from rabbit_chx.topology.planning.ring_plan import RingPlan
+    from rabbit_chx.topology.changes import FieldChange, TopologyObject
+    from rabbit_chx.topology.ring_plan import RingPlan
 
 __all__ = [
-    "ALLOW_DELETE", "PlanRefusal", "absent_destination", "absent_external", "deleted_by_itself", "deletion", "different_external",
-    "different_external_ring", "impossible_ring", "loss", "other_cluster", "replacement", "sharded_declaration", "too_much_moved",
-    "uncounted_loss", "unknown_cluster", "unknown_order",
-]  # fmt: skip
+    "ALLOW_DELETE",
+    "PlanRefusal",
+    "absent_destination",
+    "absent_external",
+    "deleted_by_itself",
+    "deletion",
+    "different_external",
+    "different_external_ring",
+    "impossible_ring",
+    "loss",
+    "other_cluster",
+    "replacement",
+    "sharded_declaration",
+    "too_much_moved",
+    "uncounted_loss",
+    "unknown_cluster",
+    "unknown_order",
+]
 
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.planning.ring_movement import Movement
-from rabbit_chx.topology.planning.ring_steps import ring_walks
-from rabbit_chx.topology.planning.walk_figures import best_walk, figures_of
+from rabbit_chx.topology.ring_figures import Movement, best_walk, figures_of
+from rabbit_chx.topology.ring_steps import ring_walks
 
 
 def _best(there: str, wanted: str) -> tuple[list[str], tuple[float, float, float]]:

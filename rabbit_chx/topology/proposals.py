@@ -1,4 +1,4 @@
-"""The order of the same members that moves the fewest keys away from a live ring.
+"""Other ways to the same members of a ring, each with what it moves; and the order that moves the fewest keys.
 
 A seed keeps its bucket when the bucket count changes, unless its bucket is gone or a new one takes it. So a member keeps its
 keys if it keeps its place. The search puts each member at its old place where it can, fills gaps with members that cannot
@@ -13,24 +13,46 @@ that helps.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rabbit_chx.analysis.wording import percent
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.planning.ring_movement import Movement
-from rabbit_chx.topology.planning.ring_steps import kept_members
+from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.ring_figures import Movement, best_walk
+from rabbit_chx.topology.ring_steps import kept_members, ring_walks
+from rabbit_chx.topology.slots.slot_names import SlotNames
+from rabbit_chx.topology.slots.slot_owners import owners_of_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.objects import RingMember
+__all__ = [
+    "ALL_ORDERS",
+    "RingProposal",
+    "SlotForecast",
+    "Strategy",
+    "arranged_members",
+    "fewest_steps_order",
+    "least_moving_order",
+    "proposals_of",
+    "searched_order",
+    "slot_forecast",
+    "slot_proposals",
+]
 
-__all__ = ["ALL_ORDERS", "fewest_steps_order", "least_moving_order", "searched_order"]
+Strategy: TypeAlias = Literal[
+    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "fixed-partitions"
+]
 
+_LEAST_PARTITIONS = 16
+_MOST_PARTITIONS = 256
 #: Up to so many members, all orders are tried.
 ALL_ORDERS = 6
 #: Up to so many members, each is tried at each place.
@@ -38,6 +60,163 @@ _TRIED = 40
 _MOST_ROUNDS = 20
 
 Order = tuple["RingMember", ...]
+#: The default of the documents, and so many for each queue: then a slot is a small part of what a queue has.
+_LEAST_SLOTS = 64
+_SLOTS_EACH = 10
+#: More are not proposed: each slot is an exchange and a binding.
+_MOST_SLOTS = 1024
+_NEW = "the next queue"
+
+
+@dataclass(frozen=True, slots=True)
+class RingProposal:
+    """A way to the wanted members.
+
+    Attributes:
+        strategy: its name.
+        moved: the exact share of keys whose destination is another one in the end.
+        moved_at_worst: the same at the worst moment between the steps.
+        ring: the members in their order.
+        says: what it is, and what it costs, in words.
+        forecast: of the proposal ``slots``, how many there are, and what later changes move; else None. `ring` is who shares
+            them.
+    """
+
+    strategy: Strategy
+    moved: float
+    moved_at_worst: float
+    ring: tuple[RingMember, ...]
+    says: str
+    forecast: SlotForecast | None = None
+
+
+def proposals_of(
+    exchange: str,
+    live: HashRing,
+    bound: Sequence[RingMember],
+    wanted: tuple[RingMember, ...],
+    *,
+    figures: tuple[float, float],
+) -> tuple[RingProposal, ...]:
+    """Return the plan as written, and what moves fewer keys or disturbs them less.
+
+    Args:
+        exchange: the exchange's name.
+        live: the ring that is there.
+        bound: all bindings of the exchange.
+        wanted: the wanted members, in order.
+        figures: the share that moves as written, in the end and at the worst moment.
+    """
+    moved, at_worst = figures
+    movement = Movement(live)
+    found = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
+    for strategy, order, says in (
+        (
+            "least-moving-order",
+            least_moving_order(live, bound, wanted, movement),
+            "the same members in the order that moves the fewest keys",
+        ),
+        (
+            "fewest-steps",
+            fewest_steps_order(live, wanted),
+            "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
+        ),
+    ):
+        if order not in [one.ring for one in found]:
+            rated = _figures_of(live, bound, order, movement)
+            if rated is not None:
+                found.append(RingProposal(strategy, *rated, order, says))  # type: ignore[arg-type]
+    if at_worst > moved:
+        says = (
+            f"a new exchange with the ring as written, beside {exchange}: publishers reach {exchange} through an exchange "
+            "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
+            "messages between the two calls are there twice"
+        )
+        found.append(RingProposal("new-exchange", moved, moved, wanted, says))
+    forecast = slot_forecast(exchange, live, bound, wanted)
+    if forecast is not None:
+        found.append(_slots(forecast))
+    if len(wanted) <= _MOST_PARTITIONS // 2:
+        found.append(_fixed_partitions(exchange, live, len(wanted)))
+    return tuple(found)
+
+
+def slot_proposals(
+    exchange: str, before: HashRing, after: HashRing, queues: int, *, figures: tuple[float, float]
+) -> tuple[RingProposal, ...]:
+    """Return the plan of an exchange with slots as written, and fixed partitions for as many queues.
+
+    The order of its slots is that of their numbers, so no other order is proposed.
+
+    Args:
+        exchange: the exchange's name.
+        before: the ring of slots that is there.
+        after: the ring of slots that is wanted.
+        queues: how many queues have the slots afterwards.
+        figures: the share that moves as written, in the end and at the worst moment.
+    """
+    slots = tuple(map(RingMember, after.destinations))
+    written = RingProposal("as-written", *figures, slots, "the slots and members of the file")
+    if queues > _MOST_PARTITIONS // 2:
+        return (written,)
+    return written, _fixed_partitions(exchange, before, queues)
+
+
+def arranged_members(
+    live: HashRing, bound: Sequence[RingMember], wanted: tuple[RingMember, ...]
+) -> tuple[RingMember, ...]:
+    """Return the wanted members in the order of the proposal ``least-moving-order``; as they are if there is none.
+
+    Args:
+        live: the ring that is there.
+        bound: all bindings of the exchange.
+        wanted: the wanted members, in order. Each destination is there once.
+    """
+    order = least_moving_order(live, bound, wanted)
+    try:
+        return order if ring_walks(live, bound, order) else wanted
+    except InputError:
+        return wanted
+
+
+def _figures_of(
+    live: HashRing, bound: Sequence[RingMember], order: Sequence[RingMember], movement: Movement
+) -> tuple[float, float] | None:
+    try:
+        best = best_walk(live, bound, order, (), movement)
+    except InputError:
+        return None
+    return None if best is None else best[1][:2]
+
+
+def _slots(forecast: SlotForecast) -> RingProposal:
+    """Return slots in the place of the ring."""
+    later = (
+        f"one more queue of weight {forecast.next_weight} moves {percent(forecast.moved_by_next)} of the keys"
+    )
+    if forecast.moved_by_leaving is not None:
+        later += f", and a queue that goes at most {percent(forecast.moved_by_leaving)}"
+    says = f"slots = {forecast.slots} with the same queues as members, in the place of ring: keys move once, and after that {later}"
+    return RingProposal(
+        "slots", forecast.moved, forecast.moved_at_worst, forecast.members, says, forecast=forecast
+    )
+
+
+def _fixed_partitions(exchange: str, live: HashRing, consumers: int) -> RingProposal:
+    """Return a ring of queues that are never bound again: consumers change hands above it."""
+    count = _LEAST_PARTITIONS
+    while count < 2 * consumers:
+        count *= 2
+    width = len(str(count))
+    taken = {*map(str, live.destinations)}
+    names = [f"{exchange}.partition.{number:0{width}d}" for number in range(1, count + 1)]
+    while taken & set(names):
+        names = [f"{name}.new" for name in names]
+    says = (
+        f"{count} queues that are never bound again, with a single active consumer each, and consumers that share them: all "
+        "keys move once, and none when a consumer comes or goes; the way to keep the order of each key's messages"
+    )
+    return RingProposal("fixed-partitions", 1.0, 1.0, tuple(map(RingMember, names)), says)
 
 
 def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
@@ -270,3 +449,80 @@ def _neighbours(order: Order) -> Iterable[Order]:
                 swapped = list(order)
                 swapped[one], swapped[other] = swapped[other], swapped[one]
                 yield tuple(swapped)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotForecast:
+    """What slots in the place of a ring move, now and later.
+
+    Attributes:
+        members: the queues that share the slots, by weight.
+        slots: how many slots they share.
+        moved: the exact share of keys that have another queue once the slots are there.
+        moved_at_worst: the same at the worst moment on the way.
+        next_weight: the weight of a queue that comes later: the smallest that a member has.
+        moved_by_next: the exact share of keys that such a queue moves then.
+        moved_by_leaving: the largest exact share that a member moves that goes then; None for a sole member.
+    """
+
+    members: tuple[RingMember, ...]
+    slots: int
+    moved: float
+    moved_at_worst: float
+    next_weight: int
+    moved_by_next: float
+    moved_by_leaving: float | None
+
+
+def slot_forecast(
+    exchange: str, live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]
+) -> SlotForecast | None:
+    """Return what slots in the place of a ring move; None where slots are no way to these members.
+
+    Slots are shared by queues alone, and not by so many that each could not have ten of 1,024.
+
+    Args:
+        exchange: the exchange's name.
+        live: the plain ring that is there.
+        bound: all bindings of the exchange.
+        wanted: the wanted members. Each destination is there once.
+    """
+    weights: dict[str, int] = {
+        one.destination: weight_of(*one.binding) for one in wanted if isinstance(one.destination, str)
+    }
+    if not weights or len(weights) < len(wanted):
+        return None
+    least = min(weights.values())
+    count = _LEAST_SLOTS
+    while count * least < _SLOTS_EACH * (sum(weights.values()) + least):
+        count *= 2
+    names = SlotNames(exchange, count)
+    if count > _MOST_SLOTS or {names.park, _NEW} & weights.keys():
+        return None
+    members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
+    owners = {ExchangeRef(slot): queue for slot, queue in owners_of_slots(names, members, live, {}).items()}
+    table = SlotTable(HashRing.from_buckets(names.refs, live.release), owners)
+    movement = Movement(live)
+    movement.renamed({slot: table.queue_of(slot) for slot in table.slots})
+    try:
+        best = best_walk(live, bound, [RingMember(slot) for slot in table.slots], (), movement)
+    except InputError:
+        return None
+    if best is None:
+        return None
+    moved, at_worst, _ = best[1]
+    shares = table.ring.shares()
+
+    def moved_by(weights: Mapping[str, int]) -> float:
+        return sum(shares.get(slot, 0.0) for slot in table.moved_slots(table.reassigned(weights)))
+
+    leaving = [{other: weights[other] for other in weights if other != one} for one in weights]
+    return SlotForecast(
+        members,
+        count,
+        moved,
+        at_worst,
+        least,
+        moved_by({**weights, _NEW: least}),
+        max(map(moved_by, leaving)) if len(weights) > 1 else None,
+    )

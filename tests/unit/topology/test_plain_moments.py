@@ -11,11 +11,8 @@ from hypothesis import strategies as st
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.planning.plain_moments import PlainMoments, plain_moments
-from rabbit_chx.topology.planning.ring_movement import Movement
-from rabbit_chx.topology.planning.ring_operation import RingStep
-from rabbit_chx.topology.planning.ring_steps import ring_walks
-from rabbit_chx.topology.planning.walk_figures import figures_of
+from rabbit_chx.topology.ring_figures import Movement, figures_of
+from rabbit_chx.topology.ring_steps import PlainMoments, RingStep, plain_moments, ring_walks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

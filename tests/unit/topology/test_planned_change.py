@@ -12,7 +12,7 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.planned_change import fields_between
+from rabbit_chx.topology.changes import fields_between
 
 
 def test_only_what_differs_is_named() -> None:

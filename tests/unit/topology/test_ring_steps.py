@@ -7,7 +7,7 @@ import pytest
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.planning.ring_steps import RingWalk, buckets_as_members, kept_members, ring_walks
+from rabbit_chx.topology.ring_steps import RingWalk, buckets_as_members, kept_members, ring_walks
 
 
 def _members(text: str) -> list[RingMember]:

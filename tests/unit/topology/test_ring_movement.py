@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.ring_figures import Movement
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Place

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "Action", "FieldChange", "ObjectKind", "PlannedChange", "TopologyObject", "fields_between", "kind_of",
+    "Action",
+    "FieldChange",
+    "ObjectKind",
+    "PlannedChange",
+    "TopologyObject",
+    "fields_between",
+    "kind_of",
     "name_of",
-]  # fmt: skip
+]
 
 Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rabbit_chx.topology.objects import order_of_place
-from rabbit_chx.topology.planning.ring_proposals import proposals_of, slot_proposals
+from rabbit_chx.topology.proposals import proposals_of, slot_proposals
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.objects import RingMember
-    from rabbit_chx.topology.planning.ring_operation import RingStep
-    from rabbit_chx.topology.planning.ring_proposals import RingProposal
-    from rabbit_chx.topology.planning.slot_hands import SlotHands
+    from rabbit_chx.topology.proposals import RingProposal
+    from rabbit_chx.topology.ring_steps import RingStep
+    from rabbit_chx.topology.slot_plan import SlotHands
 
 __all__ = ["RingPlan"]
 

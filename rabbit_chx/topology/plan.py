@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import NEWEST, ExchangeRef
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.diff import NamedObject, binding_differences, object_differences, reference_to
+from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.planning.binding_differences import binding_differences
-from rabbit_chx.topology.planning.last_bindings import last_binding_refusals
-from rabbit_chx.topology.planning.object_differences import NamedObject, object_differences, reference_to
-from rabbit_chx.topology.planning.operation_order import ordered_changes
-from rabbit_chx.topology.planning.plan_checksum import checksum_of
-from rabbit_chx.topology.planning.plan_json import plan_as_json
-from rabbit_chx.topology.planning.plan_refusals import (
+from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, PolicyDefinition
+from rabbit_chx.topology.order import ordered_changes
+from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_plan
+from rabbit_chx.topology.proposals import arranged_members
+from rabbit_chx.topology.refusals import (
     PlanRefusal,
     absent_destination,
+    deleted_by_itself,
     deletion,
     impossible_ring,
     other_cluster,
@@ -25,23 +27,20 @@ from rabbit_chx.topology.planning.plan_refusals import (
     sharded_declaration,
     unknown_cluster,
 )
-from rabbit_chx.topology.planning.plan_text import text_of_plan
-from rabbit_chx.topology.planning.ring_differences import ring_differences
-from rabbit_chx.topology.planning.ring_proposals import arranged_members
-from rabbit_chx.topology.planning.sharded_declarations import policies_in_the_way
+from rabbit_chx.topology.rings import ring_differences
 from rabbit_chx.topology.slots.lowering import laid_out, lowered, slot_layouts
 from rabbit_chx.topology.slots.parks import parking_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.planning.object_differences import ObjectDifferences
-    from rabbit_chx.topology.planning.planned_change import PlannedChange
-    from rabbit_chx.topology.planning.ring_plan import RingPlan
-    from rabbit_chx.topology.planning.ring_work import RingWork
+    from rabbit_chx.routing import Destination, Release
+    from rabbit_chx.topology.changes import PlannedChange
+    from rabbit_chx.topology.diff import ObjectDifferences
+    from rabbit_chx.topology.ring_plan import RingPlan
+    from rabbit_chx.topology.rings import RingWork
 
-__all__ = ["Plan", "arranged", "plan"]
+__all__ = ["Plan", "arranged", "last_binding_refusals", "plan", "policies_in_the_way", "policy_in_the_way"]
 
 _BROKERS_OWN = "amq."
 
@@ -259,3 +258,77 @@ def _deletions(live: Topology, objects: ObjectDifferences) -> Iterator[PlanRefus
         count = 0 if ref is None else uses.get(ref, 0)
         about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
         yield deletion(one, one.name, about)
+
+
+def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[PlanRefusal]:
+    """Yield a refusal for each exchange that goes by a step of the plan, and that the plan neither deletes nor replaces.
+
+    Args:
+        live: what is there.
+        changes: the changes, in order.
+    """
+    going = {one.name for one in changes if one.kind == "exchange" and one.action in ("delete", "replace")}
+    left = {
+        one.name: len(one.ring or ())
+        for one in live.exchanges
+        if one.auto_delete and one.name not in going | live.sources_left_out
+    }
+    bound = Counter(one.source for one in live.bindings)
+    for name in left:
+        left[name] += bound[name]
+    for change in changes:
+        binding = change.subject
+        if isinstance(binding, BindingDefinition) and binding.source in left:
+            left[binding.source] += 1 if change.action == "bind" else -1
+            if left[binding.source] == 0:
+                yield deleted_by_itself(binding.source)
+
+
+def policy_in_the_way(
+    exchange: ExchangeDefinition, policies: Iterable[PolicyDefinition], release: Release
+) -> PolicyDefinition | None:
+    """Return the policy under which the broker cannot declare an exchange; None if there is none.
+
+    Args:
+        exchange: the exchange.
+        policies: the policies that are there.
+        release: the broker's release.
+    """
+    if exchange.type != HASH_EXCHANGE or release.store != "khepri":
+        return None
+    policy = applying_policy(exchange, policies)
+    if policy is None or not policy.definition.get(SHARDS_PER_NODE):
+        return None
+    try:
+        weight_of("a shard", policy.definition.get("routing-key", ""), release)
+    except InputError:  # the broker does not bind the shards
+        return None
+    return policy
+
+
+def policies_in_the_way(
+    changes: Sequence[PlannedChange], live: Topology
+) -> Iterator[tuple[ExchangeDefinition, PolicyDefinition]]:
+    """Yield the exchanges that the broker cannot declare when their turn comes, each with the policy that is then there.
+
+    Where the store is Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes
+    the connection with 541, and leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl``
+    add_binding/3; tried on 4.0.5 with Khepri and on 4.3.6. On Mnesia 3.8.9, 3.10.8 and 4.0.5 take it.) A policy that comes
+    after the exchange is none of that.
+
+    Args:
+        changes: the changes, in order.
+        live: what is there before them.
+    """
+    policies = {one.name: one for one in live.policies}
+    for change in changes:
+        subject = change.subject
+        if isinstance(subject, PolicyDefinition):
+            if change.wanted is None:
+                policies.pop(subject.name, None)
+            else:
+                policies[subject.name] = subject
+        elif isinstance(subject, ExchangeDefinition) and change.action in ("create", "replace"):
+            policy = policy_in_the_way(subject, policies.values(), live.release or NEWEST)
+            if policy is not None:
+                yield subject, policy

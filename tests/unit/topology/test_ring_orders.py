@@ -14,8 +14,8 @@ from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.arrays.seeds import all_buckets
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.planning.ring_movement import Movement
-from rabbit_chx.topology.planning.ring_orders import fewest_steps_order, least_moving_order, searched_order
+from rabbit_chx.topology.proposals import fewest_steps_order, least_moving_order, searched_order
+from rabbit_chx.topology.ring_figures import Movement
 
 
 def _ring(members: list[RingMember]) -> HashRing:

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from rabbit_chx.routing import Place
+    from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import ExchangeDefinition
-    from rabbit_chx.topology.planning.planned_change import PlannedChange
 
 __all__ = ["SlotHandOver", "SlotHands", "slot_hands"]
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.seed_tables import SEEDS
-from rabbit_chx.topology.planning.ring_movement import Movement
+from rabbit_chx.topology.ring_figures import Movement
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.planning.staying_seeds import StayingSeeds
+    from rabbit_chx.topology.ring_figures import StayingSeeds
 
 _rings = st.lists(st.sampled_from([f"q{n}" for n in range(12)]), min_size=1, max_size=60)
 

@@ -6,7 +6,7 @@ from plan_scenarios import SCENARIOS
 
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import ExchangeDefinition, PlanRefusal, QueueDefinition, RingPlan, plan
-from rabbit_chx.topology.planning.plan_refusals import replacement, too_much_moved
+from rabbit_chx.topology.refusals import replacement, too_much_moved
 
 _REMEDIES = (
     "add",

@@ -1,4 +1,4 @@
-"""Which exchanges, queues and policies are to be created, changed, replaced or deleted. Bindings come later."""
+"""Which exchanges, queues, policies and plain bindings are to be created, changed, replaced or deleted."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.planning.plan_refusals import absent_external, different_external
-from rabbit_chx.topology.planning.planned_change import fields_between, kind_of
-from rabbit_chx.topology.shards import kept_shards
+from rabbit_chx.topology.changes import PlannedChange, fields_between, kind_of
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.refusals import absent_external, deletion, different_external
+from rabbit_chx.topology.shards import kept_shards, shard_binding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Hashable, Iterator, Mapping
 
     from rabbit_chx.routing import Destination
+    from rabbit_chx.topology.changes import ObjectKind
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.planning.plan_refusals import PlanRefusal
-    from rabbit_chx.topology.planning.planned_change import ObjectKind
+    from rabbit_chx.topology.objects import BindingDefinition
+    from rabbit_chx.topology.refusals import PlanRefusal
 
-__all__ = ["NamedObject", "ObjectDifferences", "by_name", "object_differences", "reference_to"]
+__all__ = [
+    "BindingDifferences",
+    "NamedObject",
+    "ObjectDifferences",
+    "binding_differences",
+    "binding_identity",
+    "by_name",
+    "object_differences",
+    "owned_binding",
+    "reference_to",
+]
 
 NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 _BROKERS_OWN = "amq."
@@ -134,3 +145,83 @@ def _external_refusals(there: NamedObject | None, one: NamedObject) -> Iterator[
             yield absent_external(one, one.name)
     elif fields_between(there, one):
         yield different_external(there, one)
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDifferences:
+    """What differs between the bindings that are wanted and those that are there.
+
+    Attributes:
+        early: bindings of what is replaced. They are unbound before.
+        bound: what is bound, also again, and what is unbound just before.
+        late: what is unbound at the end.
+        unmanaged: what is not wanted, and not owned: it is left as it is.
+        refusals: why the plan may be refused.
+    """
+
+    early: tuple[PlannedChange, ...]
+    bound: tuple[PlannedChange, ...]
+    late: tuple[PlannedChange, ...]
+    unmanaged: tuple[BindingDefinition, ...]
+    refusals: tuple[PlanRefusal, ...]
+
+
+def binding_differences(
+    wanted: Topology, live: Topology, objects: ObjectDifferences, slots: Collection[str] = ()
+) -> BindingDifferences:
+    """Return what differs between the bindings.
+
+    Args:
+        wanted: what should be there.
+        live: what is there.
+        objects: what differs between their exchanges and queues.
+        slots: exchanges that have no other bindings than those that are wanted. One that goes is unbound just before
+            those that come are bound.
+    """
+    gone, again = objects.gone, objects.again
+    hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
+    there = {binding_identity(one): one for one in live.bindings}
+    ours = {binding_identity(one): one for one in wanted.bindings}
+    early: list[PlannedChange] = []
+    bound: list[PlannedChange] = []
+    late, unmanaged = [], []
+    refusals: list[PlanRefusal] = []
+    for key, one in there.items():
+        ends = {ExchangeRef(one.source), one.destination}
+        unbound = PlannedChange("unbind", one, None)
+        if one.source in slots and key not in ours:
+            (early if ends & again else bound).append(unbound)
+            continue
+        if ends & again:
+            early.append(unbound)
+        elif ends & gone:
+            late.append(unbound)
+        if ends & gone:
+            continue
+        if key not in ours and one.source in hashing:
+            continue  # it becomes an exchange whose bindings are its ring
+        if key not in ours and not shard_binding(one, objects.shards):
+            if owned_binding(wanted, one):
+                late += [] if ends & again else [unbound]
+                refusals.append(deletion(one, unbound.name))
+                continue
+            unmanaged.append(one)
+        if ends & again:
+            bound.append(PlannedChange("bind", None, one))
+    absent = [ours[key] for key in ours if key not in there]
+    bound += [PlannedChange("bind", None, one) for one in absent if one.owner == "ours"]
+    refusals += [
+        absent_external(one, PlannedChange("bind", None, one).name) for one in absent if one.owner != "ours"
+    ]
+    return BindingDifferences(tuple(early), tuple(bound), tuple(late), tuple(unmanaged), tuple(refusals))
+
+
+def binding_identity(one: BindingDefinition) -> Hashable:
+    """Return what tells bindings apart, whoever owns them."""
+    return one.source, one.destination, one.routing_key, one.arguments
+
+
+def owned_binding(wanted: Topology, one: BindingDefinition) -> bool:
+    """Return whether both ends are owned. A binding of one of the broker's own exchanges is owned with its destination."""
+    name = one.destination.name if isinstance(one.destination, ExchangeRef) else one.destination
+    return wanted.owned(name) and (one.source.startswith(_BROKERS_OWN) or wanted.owned(one.source))

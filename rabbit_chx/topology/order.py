@@ -3,7 +3,8 @@
 1. Policies, so that they apply to what is created. Those that shard exchanges wait until after the next step.
 2. Exchanges and queues that are new.
 3. What is replaced: its bindings go, it is deleted and declared again.
-4. Binds, and the steps of rings. An exchange is bound before those that are bound to it.
+4. Binds, and the steps of rings. An exchange is bound before those that are bound to it: a message that reaches an exchange
+   goes on only if that exchange is bound already.
 5. Bindings that go.
 6. What is deleted, without bindings by then.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -20,19 +22,16 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.planning.binding_order import downstream_first
-from rabbit_chx.topology.planning.planned_change import PlannedChange
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.planning.binding_differences import BindingDifferences
-    from rabbit_chx.topology.planning.object_differences import NamedObject, ObjectDifferences
-    from rabbit_chx.topology.planning.ring_operation import RingStep
-    from rabbit_chx.topology.planning.ring_work import RingWork
+    from rabbit_chx.topology.diff import BindingDifferences, NamedObject, ObjectDifferences
+    from rabbit_chx.topology.ring_steps import RingStep
+    from rabbit_chx.topology.rings import RingWork
 
-__all__ = ["ordered_changes"]
+__all__ = ["downstream_first", "ordered_changes"]
 
 _TAKES_NOTHING = {"x-max-length": 0, "x-overflow": "reject-publish"}
 
@@ -147,3 +146,28 @@ def _with_helpers(
         *steps,
         *(PlannedChange("delete", one, None) for one in ghosts.values()),
     ]
+
+
+def downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return the exchanges so that each comes after those that it is bound to. A circle is cut somewhere.
+
+    Args:
+        exchanges: the names of the exchanges.
+        targets: the exchanges that each is bound to, by its name.
+    """
+    done: dict[str, None] = {}
+    wanted = list(exchanges)
+    for start in wanted:
+        path = [(start, iter(targets.get(start, ())))]
+        seen = {start}
+        while path:
+            name, following = path[-1]
+            step = next((one for one in following if one not in done and one not in seen), None)
+            if step is None:
+                done[name] = None
+                path.pop()
+            else:
+                seen.add(step)
+                path.append((step, iter(targets.get(step, ()))))
+    known = set(wanted)
+    return [name for name in done if name in known]

@@ -1,0 +1,282 @@
+"""A plan as JSON text, in a few lines for people, and its checksum.
+
+::
+
+    {
+      "format": "rabbit-chx/plan",
+      "changes": [{"action": "bind", "kind": "binding", "name": "orders -> orders.1 (key 1)",
+                   "fields": [{"field": "routing_key", "old": null, "new": "1"}]}],
+      "rings": [{"exchange": "orders", "moved": 0.1, "moved_at_worst": 0.2,
+                 "proposals": [{"strategy": "as-written", "moved": 0.1, "moved_at_worst": 0.2,
+                                "ring": [{"queue": "orders.1", "weight": "1"}]}],
+                 "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
+      "refusals": [{"says": "...", "allow_with": "--allow-moved 0.2"}],       null: no flag allows it
+      "checksum": "...",
+      "parked": [{"queue": "events.park", "messages": 12}]        only where messages are parked
+    }
+
+A member of a ring is written as in a topology file, its weight as the text of the binding key. The old queue of a slot is null
+where there is none, or several; the new one likewise. The proposal ``slots`` has three fields more, as `SlotForecast` has them:
+``slots``, ``moved_by_next`` and ``moved_by_leaving``.
+
+The checksum is the same for the same two sides, whatever the order of their parts and whoever computes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.changes import fields_between, kind_of
+from rabbit_chx.topology.diff import by_name
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology.changes import PlannedChange, TopologyObject
+    from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import RingMember
+    from rabbit_chx.topology.proposals import RingProposal
+    from rabbit_chx.topology.refusals import PlanRefusal
+    from rabbit_chx.topology.ring_plan import RingPlan
+
+__all__ = [
+    "NOT_ONE_QUEUE",
+    "change_entry",
+    "checksum_of",
+    "counted_changes",
+    "counted_kind",
+    "plan_as_json",
+    "ring_entries",
+    "text_of_plan",
+]
+
+_FORMAT = "rabbit-chx/plan"
+#: What a slot has in place of its one queue.
+NOT_ONE_QUEUE = "no queue, or several"
+_MOST_SLOTS = 10
+_DONE = {
+    "create": "created", "update": "updated", "replace": "replaced", "delete": "deleted", "bind": "made", "unbind": "removed",
+}  # fmt: skip
+
+
+def plan_as_json(
+    changes: tuple[PlannedChange, ...],
+    rings: Mapping[str, RingPlan],
+    refusals: tuple[PlanRefusal, ...],
+    parked: Mapping[str, int],
+    checksum: str,
+) -> str:
+    """Return the JSON text of the parts of a plan, on one line."""
+    document: dict[str, Any] = {
+        "format": _FORMAT,
+        "changes": [change_entry(change) for change in changes],
+        "rings": [_ring(ring) for ring in rings.values()],
+        "refusals": [{"says": one.says, "allow_with": one.allow_with} for one in refusals],
+        "checksum": checksum,
+    }
+    if parked:
+        document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
+    return json.dumps(document, ensure_ascii=False)
+
+
+def change_entry(change: PlannedChange) -> dict[str, Any]:
+    """Return a change as JSON writes it."""
+    fields = []
+    for one in change.fields:
+        values = plain({"old": one.old, "new": one.new})
+        fields.append({"field": one.field, "old": values["old"], "new": values["new"]})
+    return {"action": change.action, "kind": change.kind, "name": change.name, "fields": fields}
+
+
+def ring_entries(members: tuple[RingMember, ...]) -> list[dict[str, Any]]:
+    """Return the members of a ring as a topology file writes them."""
+    entries = []
+    for member in members:
+        place = member.destination
+        entry: dict[str, Any] = (
+            {"exchange": place.name} if isinstance(place, ExchangeRef) else {"queue": place}
+        )
+        if member.slots is None:
+            entry["weight"] = member.key
+        else:
+            entry["slots"] = list(member.slots)
+        if member.arguments:
+            entry["arguments"] = plain(member.arguments)
+        entries.append(entry)
+    return entries
+
+
+def _ring(ring: RingPlan) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "exchange": ring.exchange,
+        "moved": ring.moved,
+        "moved_at_worst": ring.moved_at_worst,
+        "proposals": [_proposal(one) for one in ring.proposals],
+    }
+    if ring.hands is not None:
+        entry["handed_over"] = [one._asdict() for one in ring.hands.handed_over]
+    return entry
+
+
+def _proposal(one: RingProposal) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "strategy": one.strategy,
+        "moved": one.moved,
+        "moved_at_worst": one.moved_at_worst,
+        "ring": ring_entries(one.ring),
+    }
+    if one.forecast is not None:
+        entry |= {
+            "slots": one.forecast.slots,
+            "moved_by_next": one.forecast.moved_by_next,
+            "moved_by_leaving": one.forecast.moved_by_leaving,
+        }
+    return entry
+
+
+def text_of_plan(
+    changes: Sequence[PlannedChange],
+    rings: Mapping[str, RingPlan],
+    refusals: Iterable[PlanRefusal],
+    checksum: str,
+) -> str:
+    """Return a plan in a few lines.
+
+    Args:
+        changes: its changes, in order.
+        rings: its rings, by the name of the exchange.
+        refusals: why it may be refused.
+        checksum: its checksum.
+    """
+    count = "no change: what is there is as the topology says"
+    if changes:
+        count = f"{plural(len(changes), 'change')}: {counted_changes(changes)}"
+    moving = (ring for ring in rings.values() if ring.moved_at_worst and ring.before.bucket_count)
+    refused = (f"refused: {refusal}" for refusal in refusals)
+    handed = (line for ring in rings.values() for line in _handed_over(ring))
+    return "\n".join([count, *map(_moved, moving), *handed, *refused, f"checksum {checksum}"])
+
+
+def _moved(ring: RingPlan) -> str:
+    what = "destination" if ring.hands is None else "queue"
+    lost = f", and {percent(ring.lost_at_worst)} are unroutable then" if ring.lost_at_worst else ""
+    return (
+        f"{ring.exchange}: {percent(ring.moved)} of the keys have another {what} in the end, {percent(ring.moved_at_worst)} at the "
+        f"worst moment{lost}"
+    )
+
+
+def _handed_over(ring: RingPlan) -> list[str]:
+    """Return a line for each of the first slots that have another queue."""
+    over = () if ring.hands is None else ring.hands.handed_over
+    lines = [f"{one.slot}: {one.old or NOT_ONE_QUEUE} -> {one.new or NOT_ONE_QUEUE}" for one in over]
+    rest = len(lines) - _MOST_SLOTS
+    return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} slots more"]
+
+
+def counted_changes(changes: Iterable[PlannedChange]) -> str:
+    """Return how many changes of each kind there are, such as ``2 queues created, 3 bindings made``.
+
+    Args:
+        changes: the changes of a plan.
+    """
+    counts = Counter((change.kind, change.action) for change in changes)
+    return ", ".join(
+        f"{counted_kind(count, kind)} {_DONE[action]}" for (kind, action), count in counts.items()
+    )
+
+
+def counted_kind(count: int, kind: str) -> str:
+    """Return a count of objects, such as ``2 policies``.
+
+    Args:
+        count: the number.
+        kind: what they are, such as ``policy``.
+    """
+    return f"{count:,} policies" if kind == "policy" and count != 1 else plural(count, kind)
+
+
+def checksum_of(
+    wanted: Topology, live: Topology, changes: tuple[PlannedChange, ...], rings: Mapping[str, RingPlan]
+) -> str:
+    """Return the sha256 of what is wanted, of what is there of it, and of the changes, in hexadecimal digits.
+
+    Args:
+        wanted: what should be there.
+        live: what is there. What is neither wanted nor changed does not count.
+        changes: the operations, in order.
+        rings: the plans of the rings, by exchange.
+    """
+    ours = {*by_name(wanted), *((one.kind, one.name) for one in changes if one.live is not None)}
+    bindings = {*map(_identity, wanted.bindings)}
+    bindings.update(_identity(one.live) for one in changes if isinstance(one.live, BindingDefinition))
+    names = sorted({*rings, *(one.name for one in wanted.exchanges if one.name in live.rings)})
+    document = {
+        "wanted": {
+            "cluster": wanted.cluster,
+            "max_share_moved": _number(wanted.max_share_moved),
+            "owns": sorted(set(wanted.owns)),
+            "objects": _sorted([*by_name(wanted).values(), *wanted.bindings]),
+        },
+        "live": {
+            "cluster": live.cluster,
+            "release": None if live.release is None else [live.release.version, live.release.store],
+            "objects": _sorted(
+                [
+                    *(one for key, one in by_name(live).items() if key in ours),
+                    *(one for one in live.bindings if _identity(one) in bindings),
+                ]
+            ),
+            "rings": {
+                name: _ring_parts(rings[name].before if name in rings else live.rings[name]) for name in names
+            },
+        },
+        "changes": [change_entry(change) for change in changes],
+    }
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _identity(one: BindingDefinition) -> tuple[Any, ...]:
+    return one.source, one.destination, one.routing_key, one.arguments
+
+
+def _sorted(objects: Iterable[TopologyObject]) -> list[str]:
+    return sorted(json.dumps(_entry(one), sort_keys=True) for one in objects)
+
+
+def _entry(one: TopologyObject) -> dict[str, Any]:
+    entry: dict[str, Any] = {"kind": kind_of(one), "owner": one.owner}
+    entry["fields"] = plain({field.field: field.new for field in fields_between(None, one)})
+    if isinstance(one, BindingDefinition):
+        entry["to_exchange"] = isinstance(one.destination, ExchangeRef)
+        return entry
+    entry["name"] = one.name
+    if isinstance(one, ExchangeDefinition):
+        entry["ring"] = None if one.ring is None else ring_entries(one.ring)
+        entry["slots"] = one.slots
+        entry["members"] = None if one.members is None else ring_entries(one.members)
+        entry["max_share_moved"] = _number(one.max_share_moved)
+    return entry
+
+
+def _ring_parts(ring: HashRing) -> dict[str, Any]:
+    places = [{"exchange": place.name} if isinstance(place, ExchangeRef) else place for place in ring.buckets]
+    return {
+        "provenance": ring.provenance,
+        "release": [ring.release.version, ring.release.store],
+        "buckets": [[place, len(list(run))] for place, run in groupby(places)],
+    }
