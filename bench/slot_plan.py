@@ -21,8 +21,8 @@ from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
 from rabbit_chx.routing import seed_tables
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, balance, plan
-from rabbit_chx.topology.slots.lowering import laid_out
-from rabbit_chx.topology.slots.slot_names import SlotNames
+from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import rule_rows
-from rabbit_chx.topology.files.entry_fields import FILE, EntryField, EntryType
-from rabbit_chx.topology.files.toml_writer import toml_value
+from rabbit_chx.topology.toml_fields import FILE, EntryField, EntryType
+from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.options.option_table import OPTIONS
 from spark_connector.writing.columns import COLUMNS
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from rabbit_chx.topology.files.entry_fields import FILE, EntryField, EntryType
+from rabbit_chx.topology.toml_fields import FILE, EntryField, EntryType
 
 __all__ = ["topology_schema"]
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.sequences import steps
     from rabbit_chx.topology.sequences.application import Applied
     from rabbit_chx.topology.sequences.steps import RingRequest
-    from rabbit_chx.topology.sharded_exchange import ShardedExchange
+    from rabbit_chx.topology.shards import ShardedExchange
 
 __all__ = ["BrokerBase", "ignore_progress"]
 

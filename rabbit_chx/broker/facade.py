@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.sequences.declaration import Declared
     from rabbit_chx.topology.sequences.rate_reading import PublishRates
     from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
-    from rabbit_chx.topology.sharded_exchange import ShardedExchange
+    from rabbit_chx.topology.shards import ShardedExchange
 
 __all__ = ["Broker"]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management
     from rabbit_chx.broker.ring_source import RingSource
     from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.live_slots import LiveSlots
+    from rabbit_chx.topology.objects import LiveSlots
 
 __all__ = ["LiveExchange", "read_exchange", "read_reach", "read_ring", "read_slots"]
 

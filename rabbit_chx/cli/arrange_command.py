@@ -18,7 +18,7 @@ from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Verbatim
-from rabbit_chx.topology.files.ring_text import rearranged
+from rabbit_chx.topology.arrange import rearranged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

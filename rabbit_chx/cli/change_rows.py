@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.rendering import Table, TableColumn
 from rabbit_chx.topology import BindingDefinition
-from rabbit_chx.topology.argument_table import plain
-from rabbit_chx.topology.files.ranges import expanded, folded
-from rabbit_chx.topology.files.toml_writer import toml_value
+from rabbit_chx.topology.objects import plain
+from rabbit_chx.topology.ranges import expanded, folded
+from rabbit_chx.topology.toml_file import toml_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -19,8 +19,7 @@ from rabbit_chx.rendering import Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.reached import reached_from
 from rabbit_chx.topology.shards import without_shards
-from rabbit_chx.topology.slots.folding import folded, not_folded
-from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots import folded, laid_out, not_folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

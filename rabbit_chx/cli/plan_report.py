@@ -10,8 +10,8 @@ from rabbit_chx.cli.change_rows import changes_table, ranged
 from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
 from rabbit_chx.rendering import Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.topology.changes import kind_of, name_of
-from rabbit_chx.topology.files.ranges import folded
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
+from rabbit_chx.topology.ranges import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -26,7 +26,7 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.live_slots import is_slot
+from rabbit_chx.topology.objects import is_slot
 from rabbit_chx.topology.upgrading.upgrade_prediction import (
     bound_to,
     hash_exchanges,

@@ -15,8 +15,7 @@ from rabbit_chx.cli.slots_report import BalanceReport, SlotsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology import LoadTarget
 from rabbit_chx.topology import balance as balanced
-from rabbit_chx.topology.objects import order_of_name
-from rabbit_chx.topology.slots.slot_names import SlotNames
+from rabbit_chx.topology.objects import SlotNames, order_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.notation import exchange_facts, percent, place_text, plural, rounded
 from rabbit_chx.rendering import Facts, Line, Table, TableColumn, Verbatim
-from rabbit_chx.topology.files.toml_writer import member_texts, members_text
 from rabbit_chx.topology.objects import order_of_name
+from rabbit_chx.topology.toml_file import member_texts, members_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rabbit_chx.topology.argument_table import ArgumentTable
 from rabbit_chx.topology.balancing.load_obstacle import LoadObstacle
 from rabbit_chx.topology.balancing.load_target import LoadTarget
 from rabbit_chx.topology.balancing.slot_balance import QueueLoad, SlotBalance, SlotMove
@@ -13,6 +12,7 @@ from rabbit_chx.topology.checking.ring_repair import repair_target
 from rabbit_chx.topology.checking.topology_check import TopologyCheck, check
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
+    ArgumentTable,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
@@ -25,7 +25,7 @@ from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.refusals import PlanRefusal
 from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.sequences.application import Applied
-from rabbit_chx.topology.sharded_exchange import Shard, ShardedExchange, ShardFinding
+from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardFinding
 
 __all__ = [
     "Applied",

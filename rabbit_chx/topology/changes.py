@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rabbit_chx.topology.argument_table import ArgumentTable, ArgumentValue
 from rabbit_chx.topology.objects import (
+    ArgumentTable,
+    ArgumentValue,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,

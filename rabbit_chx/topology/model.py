@@ -8,18 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.topology.files import (
-    definitions_export,
-    definitions_import,
-    kubernetes_manifests,
-    toml_writer,
-)
-from rabbit_chx.topology.files.file_rules import problems_of
-from rabbit_chx.topology.files.line_numbers import line_of
-from rabbit_chx.topology.files.toml_reader import parsed, read_document
-from rabbit_chx.topology.object_set import ObjectSet
-from rabbit_chx.topology.objects import order_of_name
-from rabbit_chx.topology.spelling import misspellings
+from rabbit_chx.topology.definitions import definitions_content, definitions_text
+from rabbit_chx.topology.file_rules import misspellings, problems_of
+from rabbit_chx.topology.kubernetes import manifests
+from rabbit_chx.topology.objects import ObjectSet, order_of_name
+from rabbit_chx.topology.toml_file import line_of, parsed, read_document, toml_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -96,9 +89,7 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: an argument is None, which TOML cannot write.
         """
-        return toml_writer.written(
-            self, {name: getattr(self, name) for name in ("cluster", "max_share_moved", "owns")}
-        )
+        return toml_text(self, {name: getattr(self, name) for name in ("cluster", "max_share_moved", "owns")})
 
     @classmethod
     def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
@@ -115,7 +106,7 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: the text is not a definitions file, or does not have that vhost.
         """
-        return cls(**definitions_import.read(text, vhost))
+        return cls(**definitions_content(text, vhost))
 
     def to_definitions(self, *, vhost: str | None = "/", rings: bool = True) -> str:
         """Return a definitions file of RabbitMQ, for ``rabbitmqctl import_definitions`` or the management API.
@@ -132,7 +123,7 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: an exchange has slots, or a queue is exclusive: definitions cannot say that.
         """
-        return definitions_export.written(self, vhost, rings=rings)
+        return definitions_text(self, vhost, rings=rings)
 
     def to_kubernetes(
         self, cluster: str, *, namespace: str | None = None, vhost: str = "/", rings: bool = True
@@ -152,7 +143,7 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: the operator has no field for something: slots, an internal exchange, an exclusive queue.
         """
-        return kubernetes_manifests.written(self, cluster, namespace, vhost, rings=rings)
+        return manifests(self, cluster, namespace, vhost, rings=rings)
 
     @property
     def problems(self) -> tuple[Problem, ...]:

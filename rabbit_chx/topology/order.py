@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
 )
+from rabbit_chx.topology.policies import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -10,11 +10,11 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.diff import NamedObject, binding_differences, object_differences, reference_to
-from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, PolicyDefinition
 from rabbit_chx.topology.order import ordered_changes
 from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_plan
+from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.proposals import arranged_members
 from rabbit_chx.topology.refusals import (
     PlanRefusal,
@@ -28,8 +28,7 @@ from rabbit_chx.topology.refusals import (
     unknown_cluster,
 )
 from rabbit_chx.topology.rings import ring_differences
-from rabbit_chx.topology.slots.lowering import laid_out, lowered, slot_layouts
-from rabbit_chx.topology.slots.parks import parking_queues
+from rabbit_chx.topology.slots import laid_out, lowered, parking_queues, slot_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -32,10 +32,9 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.changes import fields_between, kind_of
 from rabbit_chx.topology.diff import by_name
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -21,11 +21,10 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_figures import Movement, best_walk
 from rabbit_chx.topology.ring_steps import kept_members, ring_walks
-from rabbit_chx.topology.slots.slot_names import SlotNames
-from rabbit_chx.topology.slots.slot_owners import owners_of_slots
+from rabbit_chx.topology.slot_owners import owners_of_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

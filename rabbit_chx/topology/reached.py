@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.matching_policy import policy_matches
+from rabbit_chx.topology.policies import policy_matches
 from rabbit_chx.topology.problems import similar
 
 if TYPE_CHECKING:

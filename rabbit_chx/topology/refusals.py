@@ -7,9 +7,14 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.changes import fields_between, kind_of
-from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    plain,
+)
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing

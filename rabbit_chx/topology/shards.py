@@ -1,18 +1,39 @@
-"""Which queues of a topology the plugin rabbitmq_sharding made, and keeps: no file has to say them, and no plan takes them."""
+"""What the plugin rabbitmq_sharding makes: its exchanges, their shards, and which queues of a topology it keeps.
+
+No file has to say the shards, and no plan takes them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rabbit_chx.routing.sharding import ShardName
-from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE, setting_of
+from rabbit_chx.routing.rules import MODULUS_UNORDERED
+from rabbit_chx.routing.sharding import ShardName, shard_names
+from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rabbit_chx.routing import Release
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 
-__all__ = ["is_sharded", "kept_shards", "shard_binding", "without_shards"]
+__all__ = [
+    "Shard",
+    "ShardFinding",
+    "ShardFindingKind",
+    "ShardedExchange",
+    "is_sharded",
+    "kept_shards",
+    "shard_binding",
+    "without_shards",
+]
+
+_MODULUS = "x-modulus-hash"
+_MOST_NAMED = 3
+
+ShardFindingKind: TypeAlias = Literal["missing", "node-away", "surplus", "unbound", "unconsumed", "unordered"]
 
 
 def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
@@ -103,3 +124,178 @@ def _after(live: Topology, wanted: Topology) -> Topology:
         exchanges=(*{**exchanges, **{one.name: one for one in wanted.exchanges}}.values(),),
         policies=(*{**policies, **{one.name: one for one in wanted.policies}}.values(),),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A queue of a sharded exchange.
+
+    Attributes:
+        name: the queue's name.
+        node: the node that it was made for, which its name says.
+        number: its number on that node, from 0.
+        type: the queue's type. The plugin asks for none, so it is the default type of the vhost. None where the queue is not
+            listed, because its node is away.
+        keys: the binding keys that bind it to its exchange; empty where it is not bound.
+        messages: how many messages are ready; None where that was not asked, or the queue does not answer.
+        consumers: how many consumers it has; None likewise.
+    """
+
+    name: str
+    node: str
+    number: int
+    type: str | None = "classic"
+    keys: tuple[str, ...] = ()
+    messages: int | None = None
+    consumers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFinding:
+    """Something about the shards of an exchange.
+
+    Attributes:
+        kind: ``missing`` (the policy asks for them, and they are not there), ``node-away`` (their node does not run),
+            ``surplus`` (the policy does not ask for them, and they get messages), ``unbound`` (they get none),
+            ``unconsumed`` (they have no consumer), ``unordered`` (nobody can know their order, nor where a key goes).
+        shards: the names of the shards.
+        says: the finding, and what it does to messages.
+        cure: what to do.
+    """
+
+    kind: ShardFindingKind
+    shards: tuple[str, ...]
+    says: str
+    cure: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedExchange:
+    """An exchange with shards, as it was when it was read. A value.
+
+    Attributes:
+        name: the exchange's name.
+        type: its type, such as ``x-modulus-hash``.
+        policy: the name of the policy that applies; None where none does, and the shards are left over.
+        shards_per_node: how many shards the policy asks for on each node; 0 without one.
+        routing_key: the binding key that the policy asks for.
+        shards: the queues, in the order of their names as bytes, which is that of ``x-modulus-hash`` since 4.3.
+        nodes: the names of the running nodes; None where the user may not know them.
+        release: the broker's release.
+    """
+
+    name: str
+    type: str
+    policy: str | None
+    shards_per_node: int
+    routing_key: str
+    shards: tuple[Shard, ...]
+    nodes: tuple[str, ...] | None
+    release: Release
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The shards that the policy asks for on running nodes, and that are not there; empty if the nodes are not known."""
+        there = {shard.name for shard in self.shards}
+        asked = shard_names(self.name, self.nodes or (), self.shards_per_node)
+        return tuple(name for name in asked if name not in there)
+
+    @property
+    def surplus(self) -> tuple[Shard, ...]:
+        """The shards that the policy does not ask for: it asked for more once, or there was another policy."""
+        return tuple(shard for shard in self.shards if shard.number >= self.shards_per_node)
+
+    @property
+    def reachable(self) -> tuple[Shard, ...]:
+        """The shards that can be asked and consumed: all but classic queues whose node does not run.
+
+        From 4.0 on a broker may leave a question about such a queue without an answer.
+        """
+        away = {"classic", None}
+        return tuple(
+            shard
+            for shard in self.shards
+            if self.nodes is None or shard.node in self.nodes or shard.type not in away
+        )
+
+    def local(self, node: str) -> tuple[Shard, ...]:
+        """Return the shards of a node: what a consumer of the pseudo-queue that is connected to it can get.
+
+        Args:
+            node: the name of the node.
+        """
+        return tuple(shard for shard in self.shards if shard.node == node)
+
+    @property
+    def findings(self) -> tuple[ShardFinding, ...]:
+        """What a user has to know or to do, since the plugin does not."""
+        find = (_missing, _node_away, _surplus, _unbound, _unconsumed, _unordered)
+        return tuple(finding for one in find if (finding := one(self)) is not None)
+
+
+def _missing(exchange: ShardedExchange) -> ShardFinding | None:
+    names = exchange.missing
+    if not names:
+        return None
+    cure = "set the policy with one shard fewer, and then again as it is: a change makes the plugin look"
+    return ShardFinding("missing", names, f"the policy asks for them: {_named(names)}", cure)
+
+
+def _node_away(exchange: ShardedExchange) -> ShardFinding | None:
+    if exchange.nodes is None:
+        return None
+    names = [shard.name for shard in exchange.shards if shard.node not in exchange.nodes]
+    if not names:
+        return None
+    says = f"made for a node that does not run: {_named(names)}"
+    cure = "start the node; if it is gone for good, unbind them, consume what is left, and delete them"
+    return ShardFinding("node-away", tuple(names), says, cure)
+
+
+def _surplus(exchange: ShardedExchange) -> ShardFinding | None:
+    names = [shard.name for shard in exchange.surplus if shard.keys]
+    if not names:
+        return None
+    why = (
+        "no policy shards the exchange"
+        if exchange.policy is None
+        else "lowering shards-per-node removes nothing"
+    )
+    cure = (
+        "go on consuming from them; or unbind them, which moves keys, consume what is left, and delete them"
+    )
+    return ShardFinding("surplus", tuple(names), f"{why}, so these still get messages: {_named(names)}", cure)
+
+
+def _unbound(exchange: ShardedExchange) -> ShardFinding | None:
+    names = [shard.name for shard in exchange.shards if not shard.keys]
+    if not names:
+        return None
+    says = f"not bound to the exchange, so they get no messages: {_named(names)}"
+    cure = "consume what is left, and delete them; or change the policy so that it asks for them"
+    return ShardFinding("unbound", tuple(names), says, cure)
+
+
+def _unconsumed(exchange: ShardedExchange) -> ShardFinding | None:
+    names = [shard.name for shard in exchange.shards if shard.consumers == 0]
+    if not names:
+        return None
+    of_all = f"{len(names)} of {len(exchange.shards)} shards {'has' if len(names) == 1 else 'have'}"
+    says = f"{of_all} no consumer: one of the exchange's name gets one shard of its own node, and keeps it"
+    cure = "consume from each shard by its own name, as rabbit_chx.consuming.ShardConsumer does"
+    return ShardFinding("unconsumed", tuple(names), says, cure)
+
+
+def _unordered(exchange: ShardedExchange) -> ShardFinding | None:
+    several = exchange.type == _MODULUS and len(exchange.shards) > 1
+    if not several or not exchange.release.follows(MODULUS_UNORDERED):
+        return None
+    says = f"on RabbitMQ {exchange.release} {MODULUS_UNORDERED.says}"
+    cure = "expect that keys change their shards when a node restarts, or upgrade to 4.3"
+    return ShardFinding("unordered", (), says, cure)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = "; ".join(names[:_MOST_NAMED])
+    more = len(names) - _MOST_NAMED
+    return f"{shown}; and {more} more" if more > 0 else shown

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.routing import ExchangeRef, HashRing
-from rabbit_chx.topology.live_slots import is_slot
-from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.objects import BindingDefinition, is_slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

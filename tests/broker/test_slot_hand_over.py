@@ -19,7 +19,7 @@ from placed_death import PlacedDeath
 from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
 from rabbit_chx.topology import plan
-from rabbit_chx.topology.slots.folding import folded
+from rabbit_chx.topology.slots import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

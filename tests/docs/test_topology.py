@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rabbit_chx.testing import RunningBroker
 
 PAGE = "docs/topology.md"
-DEFINITIONS = ROOT / "tests/unit/topology/files/definitions/whole-4.3.6.json"
+DEFINITIONS = ROOT / "tests/unit/topology/definitions/whole-4.3.6.json"
 
 
 def files() -> list[str]:

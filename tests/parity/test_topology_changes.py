@@ -29,7 +29,7 @@ from rabbit_chx.topology import (
     repair_target,
 )
 from rabbit_chx.topology.reached import reached_from
-from rabbit_chx.topology.slots.folding import folded
+from rabbit_chx.topology.slots import folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.broker import Buckets
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.argument_table import plain
+from rabbit_chx.topology.objects import plain
 from rabbit_chx.topology.sequences.operations import (
     ExchangeBind,
     ExchangeDeclare,

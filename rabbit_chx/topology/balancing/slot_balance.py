@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rabbit_chx.topology.objects import RingMember
-from rabbit_chx.topology.slots.slot_names import SlotNames
+from rabbit_chx.topology.objects import RingMember, SlotNames
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import ExchangeRef, SlotTable

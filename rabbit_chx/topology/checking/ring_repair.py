@@ -10,7 +10,7 @@ from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.checking.slotted_ring_findings import numbered_slots
 from rabbit_chx.topology.checking.topology_check import live_hash_exchange
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing

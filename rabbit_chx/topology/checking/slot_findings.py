@@ -13,7 +13,7 @@ from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.object_findings import differing_fields
 from rabbit_chx.topology.objects import order_of_name
-from rabbit_chx.topology.slots.lowering import ALTERNATE_EXCHANGE
+from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.checking.check_finding import CheckKind
     from rabbit_chx.topology.checking.cures import Cures
     from rabbit_chx.topology.checking.unroutable_keys import Ways
-    from rabbit_chx.topology.live_slots import LiveSlots
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.slots.lowering import SlotLayout
+    from rabbit_chx.topology.objects import LiveSlots
+    from rabbit_chx.topology.slots import SlotLayout
 
 __all__ = ["SlotCheck"]
 

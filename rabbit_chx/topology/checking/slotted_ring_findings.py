@@ -9,15 +9,14 @@ from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import HashRing, SlotTable, share_between
 from rabbit_chx.topology.checking.check_finding import CheckFinding
 from rabbit_chx.topology.checking.wanted_ring_findings import WantedRingCheck
-from rabbit_chx.topology.objects import RingMember
-from rabbit_chx.topology.slots.slot_names import SlotNames
+from rabbit_chx.topology.objects import RingMember, SlotNames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rabbit_chx.topology.checking.cures import Cures
-    from rabbit_chx.topology.live_slots import LiveSlots
-    from rabbit_chx.topology.slots.lowering import SlotLayout
+    from rabbit_chx.topology.objects import LiveSlots
+    from rabbit_chx.topology.slots import SlotLayout
 
 __all__ = ["SlottedRingCheck", "numbered_order", "numbered_slots"]
 

@@ -15,10 +15,9 @@ from rabbit_chx.topology.checking.slotted_ring_findings import SlottedRingCheck,
 from rabbit_chx.topology.checking.transient_destinations import transient_destinations
 from rabbit_chx.topology.checking.unroutable_keys import Ways
 from rabbit_chx.topology.checking.wanted_ring_findings import WantedRingCheck
-from rabbit_chx.topology.live_slots import live_slots
-from rabbit_chx.topology.objects import HASH_EXCHANGE
+from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
 from rabbit_chx.topology.shards import is_sharded
-from rabbit_chx.topology.slots.lowering import lowered, slot_layouts
+from rabbit_chx.topology.slots import lowered, slot_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.matching_policy import setting_of
+from rabbit_chx.topology.policies import setting_of
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashedOn
-from rabbit_chx.topology.matching_policy import setting_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.topology.policies import setting_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.argument_table import ArgumentTable
+from rabbit_chx.topology.objects import ArgumentTable
 from rabbit_chx.topology.sequences.steps import ApiRequest
 
 if TYPE_CHECKING:

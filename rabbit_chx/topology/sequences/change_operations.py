@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.argument_table import plain
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
+    plain,
 )
 from rabbit_chx.topology.sequences.operations import (
     ExchangeBind,

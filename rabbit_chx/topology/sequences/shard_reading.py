@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import AccessRefusedError, MismatchError
 from rabbit_chx.routing.sharding import ShardName
-from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE
+from rabbit_chx.topology.policies import SHARDS_PER_NODE
 from rabbit_chx.topology.sequences.exchange_reading import bindings_listed, exchange_found, policy_of
 from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, check_declared_name
 from rabbit_chx.topology.sequences.steps import ApiRequest
-from rabbit_chx.topology.sharded_exchange import Shard, ShardedExchange
+from rabbit_chx.topology.shards import Shard, ShardedExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Release

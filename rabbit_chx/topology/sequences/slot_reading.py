@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef, SlotTable
-from rabbit_chx.topology.live_slots import live_slots
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, live_slots
 from rabbit_chx.topology.sequences.exchange_reading import destination_of, ring_read
 from rabbit_chx.topology.sequences.steps import ApiRequest
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing, Release
-    from rabbit_chx.topology.live_slots import LiveSlots
+    from rabbit_chx.topology.objects import LiveSlots
     from rabbit_chx.topology.sequences.steps import Access, ApiSequence, Sequence
 
 __all__ = ["slot_table_read", "slots_behind"]

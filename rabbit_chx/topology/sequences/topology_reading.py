@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import BrokerRefusedError, TopologyError
 from rabbit_chx.routing import HashRing
-from rabbit_chx.topology.files.definitions_import import read_lists
+from rabbit_chx.topology.definitions import read_lists
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.sequences.exchange_reading import OVERVIEW, release_read
 from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare
 from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest
-from rabbit_chx.topology.slots.parks import queues_behind_slots
+from rabbit_chx.topology.slots import queues_behind_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,8 +9,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashedOn
 from rabbit_chx.topology.checking.cures import Cures
 from rabbit_chx.topology.checking.transient_destinations import transient_destinations
-from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember
-from rabbit_chx.topology.slots.slot_names import SlotNames
+from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember, SlotNames
 from rabbit_chx.topology.upgrading.exchange_upgrade import hash_upgrade, modulus_upgrade
 from rabbit_chx.topology.upgrading.upgrade_findings import findings_of
 

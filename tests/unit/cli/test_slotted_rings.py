@@ -9,7 +9,7 @@ import pytest
 from command_line import piped
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
-from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,7 +15,7 @@ from topologies import topologies
 from rabbit_chx import ExchangeRef, HashRing, Release, Topology
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.object_set import OBJECT_LISTS
+from rabbit_chx.topology.objects import OBJECT_LISTS
 
 TYPE = "x-consistent-hash"
 

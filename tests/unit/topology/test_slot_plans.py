@@ -14,8 +14,7 @@ from slot_files import NEWEST, applied, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.topology import BindingDefinition, RingMember, plan
-from rabbit_chx.topology.slots.folding import folded
-from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots import folded, laid_out
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Place

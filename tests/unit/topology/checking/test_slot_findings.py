@@ -9,8 +9,8 @@ import pytest
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
 from rabbit_chx.topology import BindingDefinition, Topology, check, repair_target
-from rabbit_chx.topology.slots.lowering import laid_out
-from rabbit_chx.topology.slots.slot_names import SlotNames
+from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

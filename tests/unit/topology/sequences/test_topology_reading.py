@@ -14,7 +14,7 @@ from rabbit_chx.topology import PolicyDefinition, Topology, check
 from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, Refusal
 from rabbit_chx.topology.sequences.steps import Access, ApiRequest
 from rabbit_chx.topology.sequences.topology_reading import topology_read
-from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots import laid_out
 
 ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
 WANTED = Topology.from_toml("""

@@ -12,8 +12,7 @@ from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.topology import BindingDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.slots.folding import folded, not_folded
-from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots import folded, laid_out, not_folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import tomllib
 
 import pytest
 
-from rabbit_chx.topology.files.line_numbers import line_of
+from rabbit_chx.topology.toml_file import line_of
 
 TEXT = """cluster = "c"
 # a comment

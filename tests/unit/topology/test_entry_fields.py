@@ -18,9 +18,8 @@ from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, Problem, QueueDefinition
-from rabbit_chx.topology.files.entry_fields import EXCHANGE, FILE, POLICY, QUEUE, EntryField, EntryType
-from rabbit_chx.topology.files.toml_reader import read_document
-from rabbit_chx.topology.files.toml_writer import toml_value
+from rabbit_chx.topology.toml_fields import EXCHANGE, FILE, POLICY, QUEUE, EntryField, EntryType
+from rabbit_chx.topology.toml_file import read_document, toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
 _TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)

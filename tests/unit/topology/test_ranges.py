@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from topologies import names
 
-from rabbit_chx.topology.files.ranges import MAX_RANGE, RangeError, escaped, expanded, folded
+from rabbit_chx.topology.ranges import MAX_RANGE, RangeError, escaped, expanded, folded
 
 FIELDS = ("name", "key", "arguments")
 entries = st.builds(

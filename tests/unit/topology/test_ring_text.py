@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from topologies import topologies
 
 from rabbit_chx import Topology
-from rabbit_chx.topology.files.ring_text import rearranged
+from rabbit_chx.topology.arrange import rearranged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

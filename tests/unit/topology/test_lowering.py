@@ -12,7 +12,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.slots.lowering import laid_out
+from rabbit_chx.topology.slots import laid_out
 
 _EVENTS = "x-consistent-hash"
 

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.argument_table import plain
-from rabbit_chx.topology.files.definitions_export import hash_exchanges, listed_bindings, unwritable
+from rabbit_chx.topology.definitions import hash_exchanges, listed_bindings, unwritable
+from rabbit_chx.topology.objects import plain
 from rabbit_chx.topology.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rabbit_chx.topology.object_set import ObjectSet
-    from rabbit_chx.topology.objects import BindingDefinition
+    from rabbit_chx.topology.objects import BindingDefinition, ObjectSet
 
-__all__ = ["written"]
+__all__ = ["manifests"]
 
 _API = "rabbitmq.com/v1beta1"
 _RESOURCE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -33,7 +32,7 @@ _SHORTENED = 200
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
-def written(topology: ObjectSet, cluster: str, namespace: str | None, vhost: str, *, rings: bool) -> str:
+def manifests(topology: ObjectSet, cluster: str, namespace: str | None, vhost: str, *, rings: bool) -> str:
     """Return the YAML text.
 
     Args:

@@ -1,12 +1,14 @@
-"""What RabbitMQ refuses whatever its release, and what a file cannot mean: rules beyond single fields.
+"""What RabbitMQ refuses whatever its release, and what a file cannot mean: rules beyond single fields; and misspelled names.
 
-Each rule about arguments and flags was tried on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. What
+A broker takes a name that is probably misspelled all the same, so it is no mistake of the file. Each rule about arguments and flags was tried on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. What
 only some releases refuse is not here, since a file does not say its release.
 """
 
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
@@ -14,9 +16,6 @@ from rabbit_chx.amqp.names import too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
-from rabbit_chx.topology.argument_table import plain
-from rabbit_chx.topology.files.slot_rules import slot_clashes, slot_findings
-from rabbit_chx.topology.matching_policy import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -25,15 +24,19 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
     RingMember,
+    SlotNames,
+    plain,
 )
+from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.problems import Problem, shown_value, similar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from rabbit_chx.topology.files.toml_reader import FileEntry, FileObjects
+    from rabbit_chx.topology.objects import ObjectSet
+    from rabbit_chx.topology.toml_file import FileEntry, FileObjects
 
-__all__ = ["problems_of"]
+__all__ = ["misspellings", "problems_of", "slot_clashes", "slot_findings"]
 
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]
@@ -59,6 +62,21 @@ _REFUSED = {
         "x-dead-letter-routing-key", "x-single-active-consumer", "x-queue-mode", "x-delivery-limit",
     ),
 }  # fmt: skip
+_SHOWN = 10
+_TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, "x-modulus-hash")
+_EXCHANGE_ARGUMENTS = ("alternate-exchange",)
+_HASH_ARGUMENTS = (*_EXCHANGE_ARGUMENTS, "hash-header", "hash-property")
+_QUEUE_ARGUMENTS = (
+    "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-max-priority", "x-max-age", "x-overflow",
+    "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-single-active-consumer",
+    "x-queue-mode", "x-queue-version", "x-queue-master-locator", "x-queue-leader-locator", "x-delivery-limit",
+    "x-initial-cluster-size", "x-quorum-initial-group-size", "x-quorum-target-group-size", "x-consumer-timeout",
+    "x-max-in-memory-length", "x-max-in-memory-bytes", "x-stream-max-segment-size-bytes", "x-stream-filter-size-bytes",
+)  # fmt: skip
+_CLOSE = 0.85
+_NUMBERS = re.compile(r"[0-9]+")
+#: How many names are compared with all others at most.
+_COMPARED = 100
 
 
 def problems_of(objects: FileObjects) -> Iterator[Problem]:
@@ -329,3 +347,150 @@ def _binding_source(entry: FileEntry, kinds: dict[str, str]) -> Iterator[_Findin
     if headers and match not in _MATCHES:
         rule = f"x-match is {', '.join(_MATCHES[:-1])} or {_MATCHES[-1]}"
         yield "arguments.x-match", match, rule, "write one of them"
+
+
+def slot_findings(entry: FileEntry) -> Iterator[_Finding]:
+    """Yield what is wrong with the slots of one exchange.
+
+    Args:
+        entry: the exchange.
+    """
+    exchange: ExchangeDefinition = entry.value
+    if exchange.slots is None or exchange.members is None:
+        return
+    names = SlotNames(exchange.name, exchange.slots)
+    yield from _name_findings(entry, names)
+    if not entry.written["members"]:
+        yield "members", None, "the slots have no queue", "write one member at least"
+    elif exchange.slots < len(exchange.members):
+        rule = f"{exchange.slots} {'slot is' if exchange.slots == 1 else 'slots are'} not enough for "
+        rule += f"{len(exchange.members)} members"
+        yield "slots", exchange.slots, rule, "give each member a slot, and better ten"
+    elif any(member.bad for member in entry.members):
+        return
+    elif any(member.slots is not None for member in exchange.members):
+        yield from _list_findings(entry, exchange.slots)
+    else:
+        yield from _weight_findings(entry, exchange.slots)
+
+
+def _name_findings(entry: FileEntry, names: SlotNames) -> Iterator[_Finding]:
+    longest = names.slots[-1]
+    if len(longest.encode(errors="replace")) > MAX_SHORTSTR:
+        rule = (
+            f"the last slot exchange would be {longest:.40}..., and a name has at most {MAX_SHORTSTR} bytes"
+        )
+        yield "name", names.exchange, rule, "write a shorter one"
+    for member in entry.members:
+        if member.value.destination == names.park:
+            rule = f"{names.park} is the parking queue of {names.exchange}"
+            yield f"{member.path}.queue", names.park, rule, "write another queue"
+
+
+def _weight_findings(entry: FileEntry, count: int) -> Iterator[_Finding]:
+    weights = [weight_of(*member.value.binding) for member in entry.members]
+    total = sum(weights)
+    for member, weight in zip(entry.members, weights, strict=True):
+        if count * weight < total:
+            rule = f"{weight} of {total} is less than one of {count} slots"
+            yield f"{member.path}.weight", weight, rule, "write more slots, or a larger weight"
+
+
+def _list_findings(entry: FileEntry, count: int) -> Iterator[_Finding]:
+    rule = f"if one member lists its slots, all do, and each of 0 to {count - 1} is there once"
+    taken: dict[int, str] = {}
+    findings: list[_Finding] = []
+    for member in entry.members:
+        path = f"{member.path}.slots"
+        listed = member.value.slots
+        if listed is None:
+            findings.append((path, None, rule, "list its slots too, or give weights to all members"))
+        for number in listed or ():
+            if number >= count:
+                findings.append((path, number, rule, f"take {number} out, or write more slots"))
+            elif number in taken:
+                remedy = f"slot {number} is in {taken[number]} already: write it once"
+                findings.append((path, number, rule, remedy))
+            taken.setdefault(number, path)
+    missing = [number for number in range(count) if number not in taken]
+    if missing and not findings:
+        listing = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
+        findings.append(("members", None, rule, f"give slot {listing} to a member"))
+    yield from findings
+
+
+def slot_clashes(objects: FileObjects) -> Iterator[Problem]:
+    """Yield what the file says of exchanges that slots are made of.
+
+    Args:
+        objects: what the file says.
+    """
+    made: dict[str, str] = {}
+    for entry in objects.exchanges:
+        exchange: ExchangeDefinition = entry.value
+        if exchange.slots is not None:
+            made.update(dict.fromkeys(SlotNames(exchange.name, exchange.slots).exchanges, exchange.name))
+    said = set()
+    for entry in objects.exchanges:
+        name = entry.value.name
+        if name in made and entry.path not in said:
+            said.add(entry.path)
+            rule = f"the slots of {made[name]} make an exchange {name} of their own"
+            yield Problem(
+                f"{entry.path}.name", shown_value(name), rule, "give this one another name, or leave it out"
+            )
+    for entry in objects.bindings:
+        source = entry.value.source
+        if source in made and entry.path not in said:
+            said.add(entry.path)
+            rule = f"the slots of {made[source]} make the bindings of {source}"
+            yield Problem(
+                f"{entry.path}.source",
+                shown_value(source),
+                rule,
+                f"write `members` of {made[source]} instead",
+            )
+
+
+def misspellings(topology: ObjectSet) -> Iterator[str]:
+    """Yield a sentence for each name that is like another one that was probably meant.
+
+    Args:
+        topology: whose names.
+    """
+    for exchange in topology.exchanges:
+        if exchange.type not in _TYPES and (meant := _meant(exchange.type, _TYPES)):
+            yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
+        known = _HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else _EXCHANGE_ARGUMENTS
+        yield from _arguments(f"exchange {exchange.name}", exchange.arguments, known)
+    for queue in topology.queues:
+        yield from _arguments(f"queue {queue.name}", queue.arguments, _QUEUE_ARGUMENTS)
+    used_exchanges = [one.name for one in topology.unlisted if isinstance(one, ExchangeRef)]
+    used_queues = [one for one in topology.unlisted if isinstance(one, str)]
+    yield from _names("exchange", used_exchanges, [one.name for one in topology.exchanges])
+    yield from _names("queue", used_queues, [one.name for one in topology.queues])
+
+
+def _arguments(what: str, arguments: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+    for name in arguments:
+        if name not in known and (meant := _meant(name, known)):
+            yield f"{what} has the argument {name}, which RabbitMQ ignores: did you mean {meant}?"
+
+
+def _meant(name: str, known: Iterable[str]) -> str | None:
+    plain = name.lower().replace("_", "-")
+    close = get_close_matches(plain, known, 1, _CLOSE) or get_close_matches(f"x-{plain}", known, 1, _CLOSE)
+    return close[0] if close else None
+
+
+def _names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each used name whose letters are nearly those of a listed one; numbers do not count."""
+    by_letters = {_NUMBERS.sub("", name): name for name in reversed(list(listed))}
+    unknown: dict[str, str] = {}
+    for name in used:
+        unknown.setdefault(_NUMBERS.sub("", name), name)
+    strange = ((letters, name) for letters, name in unknown.items() if letters not in by_letters)
+    for letters, name in islice(strange, _COMPARED):
+        close = get_close_matches(letters, by_letters, 1, _CLOSE)
+        if close:
+            yield f"{kind} {name} is not in the file: did you mean {by_letters[close[0]]}?"

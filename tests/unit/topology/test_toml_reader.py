@@ -14,7 +14,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.files.toml_reader import parsed, read_document
+from rabbit_chx.topology.toml_file import parsed, read_document
 
 WHOLE = """
 cluster = "rabbit@prod"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.slots.slot_names import SlotNames
-from rabbit_chx.topology.slots.slot_owners import owners_of_slots
+from rabbit_chx.topology.objects import SlotNames
+from rabbit_chx.topology.slot_owners import owners_of_slots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

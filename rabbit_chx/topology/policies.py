@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.argument_table import ArgumentValue
-    from rabbit_chx.topology.objects import PolicyDefinition, QueueDefinition
+    from rabbit_chx.topology.objects import ArgumentValue, PolicyDefinition, QueueDefinition
 
 __all__ = ["SHARDS_PER_NODE", "applying_policy", "policy_matches", "setting_of"]
 

@@ -1,31 +1,47 @@
-"""A topology file, read: TOML text becomes entries, entries become objects, and each mistake on the way is kept."""
+"""A topology file, read and written.
+
+TOML text becomes entries, entries become objects, and each mistake on the way is kept, with its line: ``tomllib`` does not tell
+it, so it is found by the headings. Written, runs of names become ranges, and what is a default is left out.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.files.entry_fields import FILE, EntryType
-from rabbit_chx.topology.files.ranges import RangeError, expanded
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
+    plain,
 )
 from rabbit_chx.topology.problems import Problem, shown_value, similar
+from rabbit_chx.topology.ranges import RangeError, expanded, folded
+from rabbit_chx.topology.toml_fields import BINDING, EXCHANGE, FILE, MEMBER, POLICY, QUEUE, EntryType
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination
+    from rabbit_chx.topology.objects import ObjectSet
 
-__all__ = ["FileEntry", "FileObjects", "parsed", "read_document"]
+__all__ = [
+    "FileEntry",
+    "FileObjects",
+    "line_of",
+    "member_texts",
+    "members_text",
+    "parsed",
+    "read_document",
+    "toml_text",
+    "toml_value",
+]
 
 Entry = Mapping[str, Any]
 
@@ -33,6 +49,10 @@ _MOST_LEVELS = 100
 _TOO_DEEP = Problem("the text", "", "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
 _MANY_DIGITS = re.compile(r"[0-9_]{4000}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_HEADING = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
+_KEY = re.compile(r"""\s*(?:\[\s*\w+\s*\.\s*)?["']?([\w-]+)["']?\s*(?:=|\.|\])""")
+_PATH = re.compile(r"(\w+)(?:\[(\d+)\])?(?:\.([\w-]+))?(?:\[(\d+)\])?")
+_WIDTH = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +279,190 @@ _MAKERS: dict[str, Callable[[Entry], Any]] = {
     "bindings": _binding,
     "policies": lambda entry: PolicyDefinition(**entry),
 }
+
+
+def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | None:
+    """Return the number of the line, counted from 1; None where it cannot be found.
+
+    Args:
+        path: the field's path, such as ``exchanges[2].ring[0].weight``.
+        lines: the lines of the file.
+        document: what they say.
+    """
+    match = _PATH.match(path)
+    if match is None:
+        return None
+    table, index, key, item = match.groups()
+    if index is None:
+        end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
+        return _key_line(table, lines, 0, end) or _first_heading(table, lines)
+    headings = [n for n, line in enumerate(lines) if (found := _HEADING.match(line)) and found[1] == table]
+    entries = document.get(table)
+    if not isinstance(entries, list) or len(headings) != len(entries):
+        return None
+    start = headings[int(index)]
+    end = next((n for n in range(start + 1, len(lines)) if _HEADING.match(lines[n])), len(lines))
+    at = _key_line(key, lines, start + 1, end) if key else None
+    if at is None:
+        return start + 1
+    return at if item is None else _item_line(int(item), lines, at, end, entries[int(index)].get(key))
+
+
+def _first_heading(table: str, lines: list[str]) -> int | None:
+    heading = re.compile(rf"\s*\[+\s*{re.escape(table)}\b")
+    return next((n + 1 for n, line in enumerate(lines) if heading.match(line)), None)
+
+
+def _key_line(key: str, lines: list[str], start: int, end: int) -> int | None:
+    return next(
+        (n + 1 for n in range(start, end) if (found := _KEY.match(lines[n])) and found[1] == key), None
+    )
+
+
+def _item_line(item: int, lines: list[str], at: int, end: int, items: Any) -> int:  # noqa: ANN401
+    """Return the line of an item of a list, if each is on a line of its own; else that of the list."""
+    own = []
+    for n in range(at, end):
+        if _KEY.match(lines[n]):
+            break
+        if lines[n].lstrip().startswith("{"):
+            own.append(n + 1)
+    return own[item] if isinstance(items, list) and len(own) == len(items) else at
+
+
+def toml_text(topology: ObjectSet, settings: Mapping[str, Any]) -> str:
+    """Return the text of a file that says the topology.
+
+    Args:
+        topology: its objects.
+        settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
+
+    Raises:
+        TopologyError: an argument is None, which TOML cannot write.
+    """
+    parts = ["\n".join(_fields({**settings, "owns": list(settings["owns"])}, FILE))]
+    for heading, type_, entries in (
+        ("exchanges", EXCHANGE, [_exchange(one) for one in topology.exchanges]),
+        ("queues", QUEUE, [_plain(one, QUEUE) for one in topology.queues]),
+        ("bindings", BINDING, [_written_binding(one) for one in topology.bindings]),
+        ("policies", POLICY, [_plain(one, POLICY) for one in topology.policies]),
+    ):
+        _refuse_none(heading, entries)
+        parts += [
+            "\n".join([f"[[{heading}]]", *_fields(entry, type_)]) for entry in folded(entries, type_.ranged)
+        ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _plain(one: object, type_: EntryType) -> dict[str, Any]:
+    """Return the fields of an object, in the order of the file."""
+    entry = {field.name: getattr(one, field.name) for field in type_.fields}
+    for name in ("arguments", "definition"):
+        if name in entry:
+            entry[name] = plain(entry[name])
+    return entry
+
+
+def _exchange(one: Any) -> dict[str, Any]:  # noqa: ANN401
+    entry = _plain(one, EXCHANGE)
+    for name in ("ring", "members"):
+        if entry[name] is not None:
+            entry[name] = folded([_written_member(member) for member in entry[name]], MEMBER.ranged)
+    return entry
+
+
+def _written_member(member: RingMember) -> dict[str, Any]:
+    if member.slots is not None:
+        return {**_written_destination(member.destination), "slots": list(member.slots)}
+    number = re.fullmatch(r"[1-9][0-9]{0,17}", member.key)
+    return {
+        **_written_destination(member.destination),
+        "weight": int(member.key) if number else member.key,
+        "arguments": plain(member.arguments),
+    }
+
+
+def _written_binding(one: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "source": one.source,
+        **_written_destination(one.destination),
+        "routing_key": one.routing_key,
+        "arguments": plain(one.arguments),
+        "owner": one.owner,
+    }
+
+
+def _written_destination(destination: Destination) -> dict[str, str]:
+    if isinstance(destination, ExchangeRef):
+        return {"exchange": destination.name}
+    return {"queue": destination}
+
+
+def _fields(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
+    """Yield a line for each field that is not its default; members are written with their weight."""
+    for spec in type_.fields:
+        value = entry.get(spec.name)
+        if value is None or (value == spec.default and not spec.required):
+            continue
+        if isinstance(spec.kind, EntryType):
+            yield f"{spec.name} = {_members(value)}"
+        else:
+            yield f"{spec.name} = {toml_value(value)}"
+
+
+def _members(members: Iterable[Mapping[str, Any]]) -> str:
+    return members_text([_member_text(one) for one in members])
+
+
+def _member_text(entry: Mapping[str, Any]) -> str:
+    return toml_value({name: item for name, item in entry.items() if item != {}})
+
+
+def member_texts(members: Iterable[RingMember]) -> list[str]:
+    """Return ring members as a file writes them, in their order, with ranges."""
+    return [
+        _member_text(one) for one in folded([_written_member(member) for member in members], MEMBER.ranged)
+    ]
+
+
+def members_text(members: Sequence[str]) -> str:
+    """Return the list of the texts of members, on lines of their own where one line is too long."""
+    line = f"[{', '.join(members)}]"
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join(["[", *(f"    {member}," for member in members), "]"])
+
+
+def toml_value(value: Any) -> str:  # noqa: ANN401
+    """Return a value as TOML writes it, on one line."""
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{_key(name)} = {toml_value(item)}" for name, item in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, float):
+        return repr(value)
+    # JSON text is TOML text but for U+007F, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else toml_value(name)
+
+
+def _refuse_none(heading: str, entries: Iterable[Mapping[str, Any]]) -> None:
+    problems = [
+        Problem(f"{heading} {entry.get('name', entry.get('source'))}: {field}.{name}", "", "the value is null, which TOML cannot write", "leave the object out")
+        for entry in entries
+        for field in ("arguments", "definition")
+        for name, value in entry.get(field, {}).items()
+        if _has_none(value)
+    ]  # fmt: skip
+    if problems:
+        raise TopologyError(problems)
+
+
+def _has_none(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_none, value.values()))
+    return value is None or (isinstance(value, list) and any(map(_has_none, value)))

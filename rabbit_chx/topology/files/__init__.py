@@ -1,1 +1,0 @@
-"""Files that say a topology: TOML, RabbitMQ's definitions, manifests for Kubernetes."""
