@@ -17,7 +17,7 @@ from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
-from rabbit_chx.topology.reached import reached_from
+from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import folded, laid_out, not_folded
 

@@ -27,7 +27,7 @@ from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects import is_slot
-from rabbit_chx.topology.upgrading.upgrade_prediction import (
+from rabbit_chx.topology.upgrade import (
     bound_to,
     hash_exchanges,
     hashed_on,
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.release import Store
     from rabbit_chx.testing.rehearsal.upgrade_proof import UpgradeProof
     from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
-    from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
-    from rabbit_chx.topology.upgrading.upgrade_prediction import UpgradePrediction
+    from rabbit_chx.topology.upgrade import UpgradePrediction
+    from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["rehearse"]
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from rabbit_chx.rendering import Block
     from rabbit_chx.testing.rehearsal.upgrade_proof import ExchangeProof, UpgradeProof
-    from rabbit_chx.topology.upgrading.exchange_upgrade import ExchangeUpgrade
-    from rabbit_chx.topology.upgrading.upgrade_prediction import UpgradePrediction
+    from rabbit_chx.topology.upgrade import UpgradePrediction
+    from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade
 
 __all__ = ["RehearseReport"]
 

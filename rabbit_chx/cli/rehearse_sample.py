@@ -8,9 +8,8 @@ from rabbit_chx.analysis import Hashing
 from rabbit_chx.cli.arguments import FIELD_TYPES
 from rabbit_chx.cli.option_groups import HashedKeys
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.upgrading.exchange_upgrade import hash_arguments
-from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
-from rabbit_chx.topology.upgrading.upgrade_prediction import hash_exchanges, hashed_on
+from rabbit_chx.topology.upgrade import hash_exchanges, hashed_on
+from rabbit_chx.topology.upgrade_exchange import SampledMessage, hash_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,9 +17,9 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import ApplyError
 from rabbit_chx.topology import BindingDefinition, PlanRefusal, check, plan, repair_target
-from rabbit_chx.topology.checking.member_gaps import MemberGaps
-from rabbit_chx.topology.checking.slotted_ring_findings import numbered_slots
-from rabbit_chx.topology.checking.topology_check import live_hash_exchange
+from rabbit_chx.topology.check import live_hash_exchange
+from rabbit_chx.topology.check_rings import numbered_slots
+from rabbit_chx.topology.repair import MemberGaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

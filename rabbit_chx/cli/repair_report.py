@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rabbit_chx.rendering import Block
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology import CheckFinding, Plan, PlannedChange, PlanRefusal
-    from rabbit_chx.topology.checking.member_gaps import MemberGap
+    from rabbit_chx.topology.repair import MemberGap
 
 __all__ = ["RepairReport", "RepairState"]
 

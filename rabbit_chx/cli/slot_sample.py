@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rabbit_chx.cli.outcome import Outcome
     from rabbit_chx.routing import Place, SlotTable
     from rabbit_chx.topology.sequences.rate_reading import PublishRates
-    from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+    from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["AskedLoad", "LiveTable", "SlotSample", "live_table", "load_options"]
 

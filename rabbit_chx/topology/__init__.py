@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from rabbit_chx.topology.balancing.load_obstacle import LoadObstacle
-from rabbit_chx.topology.balancing.load_target import LoadTarget
-from rabbit_chx.topology.balancing.slot_balance import QueueLoad, SlotBalance, SlotMove
-from rabbit_chx.topology.balancing.slot_balancing import balance
+from rabbit_chx.topology.balance import LoadObstacle, LoadTarget, QueueLoad, SlotBalance, SlotMove, balance
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
-from rabbit_chx.topology.checking.check_finding import CheckFinding
-from rabbit_chx.topology.checking.ring_repair import repair_target
-from rabbit_chx.topology.checking.topology_check import TopologyCheck, check
+from rabbit_chx.topology.check import TopologyCheck, check
+from rabbit_chx.topology.findings import CheckFinding
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ArgumentTable,
@@ -23,6 +19,7 @@ from rabbit_chx.topology.plan import Plan, arranged, plan
 from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.refusals import PlanRefusal
+from rabbit_chx.topology.repair import repair_target
 from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.sequences.application import Applied
 from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardFinding

@@ -22,7 +22,7 @@ from rabbit_chx.cli import main
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import need, skip_unless_ci
 from rabbit_chx.testing.containers import docker, image_version
-from rabbit_chx.topology.upgrading.upgrade_prediction import predict_upgrade
+from rabbit_chx.topology.upgrade import predict_upgrade
 
 if TYPE_CHECKING:
     from collections.abc import Callable

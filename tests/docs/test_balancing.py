@@ -10,7 +10,7 @@ from blocks import page, run_blocks
 from slotted import declare_slots
 
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.topology.balancing.load_obstacle import ObstacleKind
+from rabbit_chx.topology.balance import ObstacleKind
 
 if TYPE_CHECKING:
     from rabbit_chx.testing import RunningBroker

@@ -28,7 +28,7 @@ from rabbit_chx.topology import (
     plan,
     repair_target,
 )
-from rabbit_chx.topology.reached import reached_from
+from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.slots import folded
 
 if TYPE_CHECKING:

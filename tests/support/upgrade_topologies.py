@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx import Topology
 from rabbit_chx.analysis import Hashing
-from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["FILE", "MIXED", "keys", "numbers", "samples"]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Place
     from rabbit_chx.testing.rehearsal.stand_ins import StandIn
-    from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+    from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["places_of"]
 

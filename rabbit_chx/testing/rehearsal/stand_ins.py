@@ -17,7 +17,7 @@ from rabbit_chx.topology import (
     Topology,
 )
 from rabbit_chx.topology.objects import HASH_EXCHANGE
-from rabbit_chx.topology.upgrading.upgrade_prediction import bound_to
+from rabbit_chx.topology.upgrade import bound_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from rabbit_chx.routing import HashRing, Place, Release
-    from rabbit_chx.topology.upgrading.exchange_upgrade import ExchangeUpgrade
-    from rabbit_chx.topology.upgrading.sample_movement import SampleMovement
+    from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampleMovement
 
 __all__ = ["IN_ARRAYS", "ExchangeProof", "ProofMismatch", "Trial", "UpgradeProof", "exchange_proof"]
 

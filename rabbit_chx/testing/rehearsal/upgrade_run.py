@@ -23,8 +23,8 @@ from rabbit_chx.testing.rehearsal.upgrade_proof import (
 from rabbit_chx.testing.vhosts import in_vhost
 from rabbit_chx.topology import plan
 from rabbit_chx.topology.objects import HASH_EXCHANGE
-from rabbit_chx.topology.upgrading.upgrade_prediction import hash_exchanges, predict_exchange
-from rabbit_chx.topology.upgrading.upgrade_rules import same_rules
+from rabbit_chx.topology.upgrade import hash_exchanges, predict_exchange
+from rabbit_chx.topology.upgrade_exchange import same_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from rabbit_chx.testing.rehearsal.stand_ins import StandIn
     from rabbit_chx.testing.running_broker import RunningBroker
     from rabbit_chx.topology import ExchangeDefinition, Topology
-    from rabbit_chx.topology.upgrading.exchange_upgrade import ExchangeUpgrade
-    from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+    from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage
 
 __all__ = ["prove_upgrade"]
 

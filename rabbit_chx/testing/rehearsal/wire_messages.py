@@ -11,7 +11,7 @@ from rabbit_chx.amqp.header_table import encode_table
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import HeaderTable
-    from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+    from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["wire_properties"]
 

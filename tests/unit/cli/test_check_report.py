@@ -11,7 +11,7 @@ from rabbit_chx.cli.check_report import CheckedBroker, CheckReport, FailedCheckR
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import CheckFinding, TopologyCheck
-from rabbit_chx.topology.checking.check_finding import CHECK_KINDS
+from rabbit_chx.topology.findings import CHECK_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from rabbit_chx.cli.repair_report import RepairReport
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import CheckFinding, Topology, plan, repair_target
-from rabbit_chx.topology.checking.member_gaps import MemberGaps
+from rabbit_chx.topology.repair import MemberGaps
 
 if TYPE_CHECKING:
     from rabbit_chx.cli.repair_report import RepairState

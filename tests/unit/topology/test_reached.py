@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.reached import reached_from
+from rabbit_chx.topology.reach import reached_from
 
 FILE = """
 cluster = "rabbit@prod"

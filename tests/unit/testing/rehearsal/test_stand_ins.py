@@ -7,7 +7,7 @@ from upgrade_topologies import MIXED
 from rabbit_chx import Topology
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.testing.rehearsal.stand_ins import stand_in_for
-from rabbit_chx.topology.upgrading.upgrade_prediction import hash_exchanges
+from rabbit_chx.topology.upgrade import hash_exchanges
 
 
 def test_a_destination_exchange_is_a_fanout_with_a_queue_behind_it() -> None:

@@ -9,7 +9,7 @@ from upgrade_topologies import keys
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.routing import HashedOn, HashRing, Place, Release
 from rabbit_chx.testing.rehearsal.upgrade_proof import IN_ARRAYS, Trial, UpgradeProof, exchange_proof
-from rabbit_chx.topology.upgrading.exchange_upgrade import hash_upgrade
+from rabbit_chx.topology.upgrade_exchange import hash_upgrade
 
 OLD, NEW = Release("3.12.14"), Release("4.3.6")
 UPGRADE = hash_upgrade(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.header_table import headers_in
 from rabbit_chx.testing.rehearsal.wire_messages import wire_properties
-from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 
 def test_all_types_and_a_name_twice_are_sent() -> None:

@@ -6,16 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.topology.checking.check_finding import CheckFinding
-from rabbit_chx.topology.checking.cures import Cures
-from rabbit_chx.topology.checking.live_ring_findings import LiveRingCheck
-from rabbit_chx.topology.checking.object_findings import object_findings
-from rabbit_chx.topology.checking.slot_findings import SlotCheck
-from rabbit_chx.topology.checking.slotted_ring_findings import SlottedRingCheck, numbered_order
-from rabbit_chx.topology.checking.transient_destinations import transient_destinations
-from rabbit_chx.topology.checking.unroutable_keys import Ways
-from rabbit_chx.topology.checking.wanted_ring_findings import WantedRingCheck
+from rabbit_chx.topology.check_objects import object_findings
+from rabbit_chx.topology.check_rings import LiveRingCheck, SlottedRingCheck, WantedRingCheck, numbered_order
+from rabbit_chx.topology.check_slots import SlotCheck
+from rabbit_chx.topology.findings import CheckFinding, Cures
 from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
+from rabbit_chx.topology.reach import Ways, transient_destinations
 from rabbit_chx.topology.shards import is_sharded
 from rabbit_chx.topology.slots import lowered, slot_layouts
 

@@ -7,9 +7,7 @@ from itertools import product
 
 import pytest
 
-from rabbit_chx.topology.balancing.fewest_moves import fewest_moves
-from rabbit_chx.topology.balancing.greedy_moves import greedy_moves
-from rabbit_chx.topology.balancing.move_problem import MoveProblem
+from rabbit_chx.topology.balance_moves import MoveProblem, fewest_moves, greedy_moves
 
 STEPS = 100_000
 

@@ -7,8 +7,7 @@ from upgrade_topologies import keys
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis import Refused
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
-from rabbit_chx.topology.upgrading.sample_movement import SampleMovement, routes_of
-from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+from rabbit_chx.topology.upgrade_exchange import SampledMessage, SampleMovement, routes_of
 
 
 def test_what_one_side_refuses_moves_and_what_both_refuse_does_not() -> None:

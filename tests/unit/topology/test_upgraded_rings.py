@@ -6,7 +6,7 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, HashRing, Release
-from rabbit_chx.topology.upgrading.upgraded_rings import (
+from rabbit_chx.topology.upgrade_exchange import (
     heavy_bindings,
     merged_ring,
     ring_on,

@@ -11,10 +11,10 @@ from rabbit_chx import Topology
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.upgrading.upgrade_prediction import predict_upgrade
+from rabbit_chx.topology.upgrade import predict_upgrade
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.upgrading.upgrade_finding import UpgradeFinding
+    from rabbit_chx.topology.upgrade_exchange import UpgradeFinding
 
 NEW = Release("4.3.6")
 

@@ -8,7 +8,7 @@ from upgrade_topologies import MIXED, samples
 from rabbit_chx import Topology
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, Release
-from rabbit_chx.topology.upgrading.upgrade_prediction import bound_to, hash_exchanges, predict_upgrade
+from rabbit_chx.topology.upgrade import bound_to, hash_exchanges, predict_upgrade
 
 
 def verdicts(before: Release, after: Release) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which keys of a hash exchange end in no queue, whatever way they take.
+"""What messages of an exchange can reach, and which keys of a hash exchange end in no queue, whatever way they take.
 
 A bucket may have no destination, or one that does not exist, or an exchange from which no way leads to a queue. An alternate
 exchange gets only what its exchange has no destination for: the messages of a hole, and not those of a ghost bucket
@@ -10,27 +10,28 @@ drops depends on the message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashedOn
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
-from rabbit_chx.topology.policies import setting_of
+from rabbit_chx.topology.policies import policy_matches, setting_of
+from rabbit_chx.topology.problems import similar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
 
     from rabbit_chx.routing import Destination, HashRing, Place
     from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import PolicyDefinition
 
-    #: Whether a message ends in no queue: always, not certainly, or for each of the 2^21 seeds.
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 
-__all__ = ["UnroutableKeys", "Ways"]
+__all__ = ["UnroutableKeys", "Ways", "reached_from", "transient_destinations"]
 
 _ALTERNATE = "alternate-exchange"
 _BROKERS_OWN = "amq."
@@ -40,6 +41,10 @@ _TYPE_OF_OWN = {
     "amq.headers": "headers",
     "amq.match": "headers",
 }
+_EXPIRES = "x-expires"
+_MADE_BY_BROKER = "amq.gen-"
+#: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
+_ONWARDS = ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +194,101 @@ def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
             return False
         result = one if result is True else result if one is True else result & one
     return result
+
+
+def transient_destinations(live: Topology) -> dict[Destination, str]:
+    """Return the queues and exchanges that go by themselves, with the reason in words.
+
+    Args:
+        live: what is there.
+    """
+    found: dict[Destination, str] = {
+        member.destination: "has a name that the broker made: the next such queue has another"
+        for exchange in live.exchanges
+        for member in exchange.ring or ()
+        if isinstance(member.destination, str) and member.destination.startswith(_MADE_BY_BROKER)
+    }
+    for queue in live.queues:
+        expires = setting_of(queue, _EXPIRES, live.policies)
+        if queue.exclusive:
+            found[queue.name] = "is exclusive: it goes with the connection that declared it"
+        elif queue.auto_delete:
+            found[queue.name] = "is auto-delete: it goes with its last consumer"
+        elif not queue.durable:
+            found[queue.name] = "is not durable: it goes when its node stops"
+        elif expires is not None:
+            found[queue.name] = f"expires after {expires} ms without use"
+    for exchange in live.exchanges:
+        if exchange.auto_delete:
+            found[ExchangeRef(exchange.name)] = "is auto-delete: it goes with its last binding"
+        elif not exchange.durable:
+            found[ExchangeRef(exchange.name)] = "is not durable: it goes when the broker stops"
+    return found
+
+
+def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
+    """Return these exchanges, what their messages reach, and the policies that match one of those.
+
+    Messages go on over rings, bindings, alternate exchanges and dead-letter exchanges.
+
+    Args:
+        topology: what there is.
+        names: the names of the exchanges to begin with.
+
+    Raises:
+        InputError: there is no exchange of such a name.
+    """
+    exchanges = {one.name: one for one in topology.exchanges}
+    found: dict[Destination, None] = {}
+    for name in names:
+        if name not in exchanges and not name.startswith("amq."):
+            meant = similar(name, exchanges)
+            hint = "correct the name" if meant is None else f"did you mean {meant}?"
+            raise InputError(f"there is no exchange {name}: {hint}")
+        found[ExchangeRef(name)] = None
+    onwards = _links(topology)
+    waiting = list(found)
+    while waiting:
+        for place in onwards.get(waiting.pop(), ()):
+            if place not in found:
+                found[place] = None
+                waiting.append(place)
+    reached = {one.name for one in found if isinstance(one, ExchangeRef)}
+    return replace(
+        topology,
+        exchanges=tuple(one for one in topology.exchanges if one.name in reached),
+        queues=tuple(one for one in topology.queues if one.name in found),
+        bindings=tuple(one for one in topology.bindings if one.source in reached),
+        policies=tuple(one for one in topology.policies if any(_may_match(one, place) for place in found)),
+        rings={name: ring for name, ring in topology.rings.items() if name in reached},
+    )
+
+
+def _links(topology: Topology) -> dict[Destination, list[Destination]]:
+    """Return where messages of each exchange and queue may go next."""
+    links: dict[Destination, list[Destination]] = {}
+    for exchange in topology.exchanges:
+        places = links.setdefault(ExchangeRef(exchange.name), [])
+        places += [member.destination for member in exchange.ring or exchange.members or ()]
+        places += _named(exchange.arguments.get(name) for name in _ONWARDS)
+    for queue in topology.queues:
+        links.setdefault(queue.name, []).extend(_named(queue.arguments.get(name) for name in _ONWARDS))
+    for binding in topology.bindings:
+        links.setdefault(ExchangeRef(binding.source), []).append(binding.destination)
+    for policy in topology.policies:
+        if targets := list(_named(policy.definition.get(name) for name in _ONWARDS)):
+            listed: list[Destination] = [ExchangeRef(one.name) for one in topology.exchanges]
+            listed += [one.name for one in topology.queues]
+            for place in listed:
+                if _may_match(policy, place):
+                    links[place] += targets
+    return links
+
+
+def _named(values: Iterable[object]) -> Iterator[ExchangeRef]:
+    yield from (ExchangeRef(value) for value in values if isinstance(value, str) and value)
+
+
+def _may_match(policy: PolicyDefinition, place: Destination) -> bool:
+    """Return whether a policy is about an exchange or a queue; where Python cannot read its pattern, it may be."""
+    return policy_matches(policy, place) is not False

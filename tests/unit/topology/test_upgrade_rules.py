@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rabbit_chx.routing import HashedOn, Release
-from rabbit_chx.topology.upgrading.upgrade_rules import hashed_alike, same_rules
+from rabbit_chx.topology.upgrade_exchange import hashed_alike, same_rules
 
 HEADER = HashedOn("header", b"tenant")
 

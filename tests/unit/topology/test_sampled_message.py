@@ -7,7 +7,7 @@ import pytest
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.errors import InputError
-from rabbit_chx.topology.upgrading.sampled_message import SampledMessage
+from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 
 def test_a_value_is_where_the_exchange_looks() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, Topology
-from rabbit_chx.topology.checking.unroutable_keys import Ways
+from rabbit_chx.topology.reach import Ways
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, Place

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import NEWEST
 from rabbit_chx.topology.changes import PlannedChange, fields_between, kind_of
-from rabbit_chx.topology.checking.check_finding import CheckFinding
-from rabbit_chx.topology.checking.cures import Cures
 from rabbit_chx.topology.diff import binding_identity, by_name, object_differences, owned_binding
+from rabbit_chx.topology.findings import CheckFinding, Cures
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.plan import policy_in_the_way
 from rabbit_chx.topology.shards import shard_binding
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Place
     from rabbit_chx.topology.changes import FieldChange
-    from rabbit_chx.topology.checking.check_finding import CheckKind
     from rabbit_chx.topology.diff import NamedObject
+    from rabbit_chx.topology.findings import CheckKind
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition
 

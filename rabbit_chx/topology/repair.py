@@ -1,0 +1,170 @@
+"""The topology that a repair of one ring wants, and how long members are without a bucket while it is repaired.
+
+That topology is the exchange alone, with the members that its ring should have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.check import live_hash_exchange
+from rabbit_chx.topology.check_rings import numbered_slots
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.sequences.application import changes_together
+from rabbit_chx.topology.slots import laid_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rabbit_chx.routing import Destination, HashRing
+    from rabbit_chx.topology.changes import PlannedChange
+    from rabbit_chx.topology.objects import RingMember
+    from rabbit_chx.topology.plan import Plan
+
+__all__ = ["MemberGap", "MemberGaps", "repair_target"]
+
+
+def repair_target(live: Topology, exchange: str, wanted: Topology | None = None) -> Topology:
+    """Return the topology that a repair wants; `plan` says what it takes.
+
+    It has one exchange. Everything else stays as it is. The exchange is as it is there, but for its ring:
+
+    - With `wanted`, the ring has the members of the topology, in its order.
+    - Without it, each bound destination is a member once, in the order in which the ring has them; those without a bucket
+      come last. Of several bindings of a destination the one stays whose weight is its number of buckets, or else the
+      first. Slots are put in the order of their numbers.
+
+    Args:
+        live: what is there, with the rings that were read.
+        exchange: the exchange.
+        wanted: the topology whose order is restored; None: what is there is healed.
+
+    Raises:
+        NotFoundError: there is no exchange of that name.
+        MismatchError: the exchange is of another type.
+        InputError: the topology does not say a ring of that exchange, or the exchange is external.
+    """
+    there = live_hash_exchange(live, exchange)
+    if wanted is None:
+        ring = live.rings.get(exchange)
+        members = _healed(there.ring or (), ring)
+        members = numbered_slots(exchange, members) or members
+        return Topology((replace(there, ring=members, owner="ours"),))
+    ours = laid_out(wanted, live).exchange(exchange)
+    if ours is None or ours.ring is None:
+        raise InputError(
+            f"the topology says no ring of exchange {exchange!r}: add it, or repair without a file",
+            exchange=exchange,
+        )
+    if ours.owner == "external":
+        raise InputError(
+            f"exchange {exchange!r} is external in the topology, so its owner repairs it: ask them, or take "
+            'owner = "external" out',
+            exchange=exchange,
+        )
+    limit = wanted.max_share_moved if ours.max_share_moved is None else ours.max_share_moved
+    repaired = replace(there, ring=ours.ring, owner="ours", max_share_moved=limit)
+    return Topology((repaired,), cluster=wanted.cluster)
+
+
+def _healed(bound: tuple[RingMember, ...], ring: HashRing | None) -> tuple[RingMember, ...]:
+    by_destination: dict[Destination, list[RingMember]] = {}
+    for member in bound:
+        by_destination.setdefault(member.destination, []).append(member)
+    order = [] if ring is None else [place for place in ring.destinations if place in by_destination]
+    silent = [place for place in by_destination if place not in set(order)]
+    return tuple(_one_of(by_destination[place], ring) for place in (*order, *silent))
+
+
+def _one_of(members: list[RingMember], ring: HashRing | None) -> RingMember:
+    if ring is None or len(members) == 1:
+        return members[0]
+    count = ring.buckets.count(members[0].destination)
+    return next((one for one in members if weight_of(*one.binding) == count), members[0])
+
+
+class MemberGap(NamedTuple):
+    """A time without a bucket.
+
+    Attributes:
+        member: the member.
+        first: the number of the change that takes its buckets, from 0.
+        last: the number of the change that gives it buckets again.
+    """
+
+    member: Destination
+    first: int
+    last: int
+
+    @property
+    def operations(self) -> int:
+        """How many operations lie between."""
+        return self.last - self.first
+
+
+class MemberGaps:
+    """The members of one ring that lose their buckets and get buckets again, and for how long.
+
+    Call `seen` as the progress of an application. Changes that go together are done somewhere between the two calls around
+    them, so a time is never shorter than it was for the member.
+
+    Args:
+        plan: the plan.
+        exchange: the exchange.
+    """
+
+    def __init__(self, plan: Plan, exchange: str) -> None:
+        ring = plan.rings.get(exchange)
+        held = set(ring.before.destinations) if ring is not None else set()
+        self.gaps = tuple(_gaps(plan.changes, exchange, held))
+        self._group_of: dict[int, int] = {}
+        self._sizes: list[int] = []
+        for number, some in enumerate(changes_together(plan.changes)):
+            for _ in some:
+                self._group_of[len(self._group_of)] = number
+            self._sizes.append(len(self._group_of))
+        self._ends: dict[int, float] = {}
+
+    @property
+    def longest(self) -> MemberGap | None:
+        """The gap of the most operations; None if there is none."""
+        return max(self.gaps, key=lambda one: one.operations, default=None)
+
+    def seen(self, done: int, now_s: float) -> None:
+        """Take note of how many changes are done.
+
+        Args:
+            done: how many, 0 before the first.
+            now_s: the time, in seconds of any clock that does not jump.
+        """
+        if done == 0:
+            self._ends[-1] = now_s
+        elif done == self._sizes[self._group_of[done - 1]]:
+            self._ends[self._group_of[done - 1]] = now_s
+
+    def longest_s(self) -> float | None:
+        """Return the longest time for which a member had no bucket, at most, in seconds; None where none is known."""
+        times = [
+            self._ends[end] - self._ends[before]
+            for gap in self.gaps
+            if (end := self._group_of[gap.last]) in self._ends
+            and (before := self._group_of[gap.first] - 1) in self._ends
+        ]
+        return max(times, default=None)
+
+
+def _gaps(changes: Sequence[PlannedChange], exchange: str, held: set[Destination]) -> Iterator[MemberGap]:
+    without: dict[Destination, int] = {}
+    for number, change in enumerate(changes):
+        binding = change.subject
+        if not isinstance(binding, BindingDefinition) or binding.source != exchange:
+            continue
+        place = binding.destination
+        if change.action == "unbind" and place in held:
+            without.setdefault(place, number)
+        elif change.action == "bind" and place in without:
+            yield MemberGap(place, without.pop(place), number)
