@@ -104,7 +104,7 @@ fuzz: $(STAMP) ## frames, URLs, topology files and definitions that are nearly r
 	FUZZ_CASES=1000000 $(PYTEST) -n auto --dist worksteal tests/fuzz
 
 hand-over: $(STAMP) ## slots change hands hundreds of times under load, and movers die twenty times at each step, on 4.3 and 3.10
-	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/sequences/test_slot_hand_over.py
+	HAND_OVER_DEATHS=20 $(PYTEST) -n auto tests/unit/topology/test_slot_hand_over.py
 	HAND_OVER_ROUNDS=20 HAND_OVER_PER_S=3000 HAND_OVER_ORDERED_PER_S=2000 $(PYTEST) -n 2 -rP --show-capture=log --log-level=WARNING \
 	  --chx-broker 4.3 --chx-broker 3.10 tests/broker/test_slot_hand_over.py -k "lost or dies or overtaken"
 

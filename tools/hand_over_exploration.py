@@ -19,9 +19,8 @@ from state_search import BrokenModelError, searched
 
 from rabbit_chx.consuming.queue_line import POLL
 from rabbit_chx.consuming.seat_commands import Ack
-from rabbit_chx.topology.sequences.carrier_steps import MarkerReply, MarkerSending, MessageTransfer, Pause
-from rabbit_chx.topology.sequences.operations import QueueBind, QueueCounts, QueueDeclare, QueueUnbind
-from rabbit_chx.topology.sequences.steps import Pipeline
+from rabbit_chx.topology.operations import QueueBind, QueueCounts, QueueDeclare, QueueUnbind
+from rabbit_chx.topology.steps import MarkerReply, MarkerSending, MessageTransfer, Pause, Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator

@@ -24,7 +24,7 @@ from rabbit_chx.consuming.seat_commands import (
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.seat_commands import SeatCommand
-    from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+    from rabbit_chx.topology.steps import HandOverMarker
 
 __all__ = ["PREFETCH", "Entry", "Item", "Place", "slot_name"]
 

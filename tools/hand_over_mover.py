@@ -9,15 +9,14 @@ from unittest.mock import patch
 
 from hand_over_model import slot_name
 
+from rabbit_chx.topology.applying import changes_done
 from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.hand_over import HandOver, HandOverTally, handed_over, park_drained, parts_of
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.sequences.application import changes_done
-from rabbit_chx.topology.sequences.parking import park_drained
-from rabbit_chx.topology.sequences.slot_hand_over import HandOver, HandOverTally, handed_over, parts_of
-from rabbit_chx.topology.sequences.steps import Access
+from rabbit_chx.topology.steps import Access
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.sequences.steps import Sequence
+    from rabbit_chx.topology.steps import Sequence
 
 __all__ = ["Mover"]
 
@@ -37,7 +36,7 @@ class Mover:
     def step(self) -> Any:  # noqa: ANN401
         """Return what the mover asks for now; None where it has ended."""
         hand_over_id = SimpleNamespace(hex=str(self.run))
-        with patch("rabbit_chx.topology.sequences.slot_hand_over.uuid4", lambda: hand_over_id):
+        with patch("rabbit_chx.topology.hand_over.uuid4", lambda: hand_over_id):
             sequence = self._sequence()
             try:
                 step: Any = next(sequence)

@@ -17,7 +17,7 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
 )
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
@@ -29,11 +29,11 @@ from rabbit_chx.topology.sequences.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.sequences.steps import Pipeline, SendingCheck
+from rabbit_chx.topology.steps import Pipeline, SendingCheck
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.topology.sequences.operations import Operation
+    from rabbit_chx.topology.operations import Operation
 
 __all__ = ["AioPikaConnection"]
 

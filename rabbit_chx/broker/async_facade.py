@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
 from rabbit_chx.errors import MissingExtraError
-from rabbit_chx.topology.sequences.application import Permission
-from rabbit_chx.topology.sequences.carrier_steps import CarrierStep
-from rabbit_chx.topology.sequences.declaration import AskedExchange, exchange_declared
-from rabbit_chx.topology.sequences.steps import ApiRequest, RingRequest, carried_out_async
+from rabbit_chx.topology.applying import Permission
+from rabbit_chx.topology.declaring import AskedExchange, exchange_declared
+from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest, carried_out_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,12 +20,11 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
     from rabbit_chx.routing.bindings import GivenBindings
-    from rabbit_chx.topology import Plan, Topology
-    from rabbit_chx.topology.sequences import steps
-    from rabbit_chx.topology.sequences.application import Applied
-    from rabbit_chx.topology.sequences.declaration import Declared
-    from rabbit_chx.topology.sequences.rate_reading import PublishRates
-    from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
+    from rabbit_chx.topology import Plan, Topology, steps
+    from rabbit_chx.topology.applying import Applied
+    from rabbit_chx.topology.declaring import Declared
+    from rabbit_chx.topology.hand_over import HandOverLevel
+    from rabbit_chx.topology.reading import PublishRates
     from rabbit_chx.topology.shards import ShardedExchange
 
 __all__ = ["AsyncBroker"]

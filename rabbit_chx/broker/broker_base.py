@@ -10,15 +10,20 @@ from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.ring_source import DiagnosticsRing, rings_by
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.sequences.application import Permission, plan_applied
-from rabbit_chx.topology.sequences.carrier_steps import CarrierStep
-from rabbit_chx.topology.sequences.exchange_reading import OVERVIEW, exchange_mirror, release_read, ring_read
-from rabbit_chx.topology.sequences.rate_reading import PublishRates, rates_read
-from rabbit_chx.topology.sequences.shard_reading import sharded_exchange
-from rabbit_chx.topology.sequences.slot_hand_over import HAND_OVER_LEVELS
-from rabbit_chx.topology.sequences.slot_reading import slot_table_read
-from rabbit_chx.topology.sequences.steps import Access, ApiRequest
-from rabbit_chx.topology.sequences.topology_reading import topology_read
+from rabbit_chx.topology.applying import Permission, plan_applied
+from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
+from rabbit_chx.topology.reading import (
+    OVERVIEW,
+    PublishRates,
+    exchange_mirror,
+    rates_read,
+    release_read,
+    ring_read,
+    slot_table_read,
+    topology_read,
+)
+from rabbit_chx.topology.reading_shards import sharded_exchange
+from rabbit_chx.topology.steps import Access, ApiRequest, CarrierStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +33,10 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.pika_connection import PikaConnection
     from rabbit_chx.broker.ring_source import RingSource
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
-    from rabbit_chx.topology import Plan, Topology
-    from rabbit_chx.topology.sequences import steps
-    from rabbit_chx.topology.sequences.application import Applied
-    from rabbit_chx.topology.sequences.steps import RingRequest
+    from rabbit_chx.topology import Plan, Topology, steps
+    from rabbit_chx.topology.applying import Applied
     from rabbit_chx.topology.shards import ShardedExchange
+    from rabbit_chx.topology.steps import RingRequest
 
 __all__ = ["BrokerBase", "ignore_progress"]
 

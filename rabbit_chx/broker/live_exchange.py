@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis.traffic import Reach
 from rabbit_chx.broker.ring_source import ring_by
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.sequences.exchange_reading import LiveExchange, destination_of, hash_exchange
-from rabbit_chx.topology.sequences.slot_reading import slots_behind
+from rabbit_chx.topology.reading import LiveExchange, destination_of, hash_exchange, slots_behind
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management

@@ -24,14 +24,14 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.topology.sequences.steps import ApiRequest, carried_out
+from rabbit_chx.topology.steps import ApiRequest, carried_out
 
 if TYPE_CHECKING:
     import socket
     import ssl
     from collections.abc import Mapping
 
-    from rabbit_chx.topology.sequences.steps import ApiSequence
+    from rabbit_chx.topology.steps import ApiSequence
 
 __all__ = ["Management"]
 

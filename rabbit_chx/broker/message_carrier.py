@@ -16,15 +16,15 @@ from pika import exceptions as pika_errors
 
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.sequences.carrier_steps import (
+from rabbit_chx.topology.operations import QueueCounts, QueueDeclare
+from rabbit_chx.topology.steps import (
     CarrierEnd,
+    HandOverMarker,
     MarkerReply,
     MarkerSending,
     MessageTransfer,
     Pause,
 )
-from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
-from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.topology.sequences.carrier_steps import CarrierStep
+    from rabbit_chx.topology.steps import CarrierStep
 
 __all__ = ["MessageCarrier"]
 

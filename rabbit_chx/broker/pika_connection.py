@@ -23,7 +23,7 @@ from rabbit_chx.errors import (
     InputError,
     RabbitChxError,
 )
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
@@ -35,7 +35,7 @@ from rabbit_chx.topology.sequences.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.sequences.steps import Pipeline, SendingCheck, carried_out
+from rabbit_chx.topology.steps import Pipeline, SendingCheck, carried_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.topology.sequences.operations import Operation
-    from rabbit_chx.topology.sequences.steps import OperationSequence
+    from rabbit_chx.topology.operations import Operation
+    from rabbit_chx.topology.steps import OperationSequence
 
 __all__ = ["PikaConnection"]
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.operations import (
     CHX,
     ExchangeBind,
     ExchangeDeclare,
     QueueBind,
     QueueDeclare,
 )
-from rabbit_chx.topology.sequences.steps import performed
+from rabbit_chx.topology.steps import performed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -21,14 +21,14 @@ from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.topology import PlanRefusal, QueueDefinition
-from rabbit_chx.topology.sequences.slot_hand_over import HAND_OVER_LEVELS
+from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rabbit_chx.broker import Broker
     from rabbit_chx.topology import Plan, PlannedChange
-    from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
+    from rabbit_chx.topology.hand_over import HandOverLevel
 
 __all__ = ["apply"]
 

@@ -14,7 +14,7 @@ from rabbit_chx.errors import InputError, MismatchError, TopologyError
 from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
-from rabbit_chx.topology.sequences.modulo_reading import modulo_map_of, modulo_map_read
+from rabbit_chx.topology.reading_shards import modulo_map_of, modulo_map_read
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis import ModuloMap

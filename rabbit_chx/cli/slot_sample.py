@@ -21,7 +21,7 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import ConsistentHashExchange
-from rabbit_chx.topology.sequences.rate_reading import rates_read
+from rabbit_chx.topology.reading import rates_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rabbit_chx.cli.option_groups import Command
     from rabbit_chx.cli.outcome import Outcome
     from rabbit_chx.routing import Place, SlotTable
-    from rabbit_chx.topology.sequences.rate_reading import PublishRates
+    from rabbit_chx.topology.reading import PublishRates
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["AskedLoad", "LiveTable", "SlotSample", "live_table", "load_options"]

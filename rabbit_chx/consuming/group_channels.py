@@ -21,7 +21,7 @@ from rabbit_chx.consuming.queue_check import learned_arguments
 from rabbit_chx.consuming.seat_commands import DeliveredMessage
 from rabbit_chx.consuming.write_queue import WriteQueue
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, NotFoundError
-from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.steps import HandOverMarker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

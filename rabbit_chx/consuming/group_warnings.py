@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rabbit_chx.topology.sequences.group_tag import member_of
+from rabbit_chx.topology.applying import member_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+    from rabbit_chx.topology.steps import HandOverMarker
 
 __all__ = [
     "Abandon",

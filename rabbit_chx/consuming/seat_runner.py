@@ -28,7 +28,7 @@ from rabbit_chx.consuming.seat_commands import (
     Subscribe,
 )
 from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
-from rabbit_chx.topology.sequences.group_tag import tag_of
+from rabbit_chx.topology.applying import tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rabbit_chx.topology.applying import Applied
 from rabbit_chx.topology.balance import LoadObstacle, LoadTarget, QueueLoad, SlotBalance, SlotMove, balance
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.check import TopologyCheck, check
@@ -21,7 +22,6 @@ from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.refusals import PlanRefusal
 from rabbit_chx.topology.repair import repair_target
 from rabbit_chx.topology.ring_plan import RingPlan
-from rabbit_chx.topology.sequences.application import Applied
 from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardFinding
 
 __all__ = [

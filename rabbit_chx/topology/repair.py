@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.applying import changes_together
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.check_rings import numbered_slots
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.sequences.application import changes_together
 from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:

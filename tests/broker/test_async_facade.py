@@ -26,7 +26,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.topology import plan
-from rabbit_chx.topology.sequences.operations import ExchangeDeclare
+from rabbit_chx.topology.operations import ExchangeDeclare
 
 if TYPE_CHECKING:
     from collections.abc import Callable

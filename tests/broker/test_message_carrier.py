@@ -13,8 +13,7 @@ import pytest
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.message_carrier import MessageCarrier
-from rabbit_chx.topology.sequences.carrier_steps import MarkerReply, MarkerSending
-from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.steps import HandOverMarker, MarkerReply, MarkerSending
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

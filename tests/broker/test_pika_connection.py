@@ -19,7 +19,7 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     NotFoundError,
 )
-from rabbit_chx.topology.sequences.passive_checks import check_exchange
+from rabbit_chx.topology.steps import check_exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

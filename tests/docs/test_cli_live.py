@@ -22,7 +22,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Release
-from rabbit_chx.topology.sequences.exchange_reading import release_read
+from rabbit_chx.topology.reading import release_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
     from rabbit_chx.topology import Applied, Plan, ShardedExchange, Topology
-    from rabbit_chx.topology.sequences.declaration import Declared
-    from rabbit_chx.topology.sequences.rate_reading import PublishRates
+    from rabbit_chx.topology.declaring import Declared
+    from rabbit_chx.topology.reading import PublishRates
 
 __all__ = ["BOTH_BROKERS", "AnyBroker", "AwaitedBroker"]
 

@@ -8,7 +8,7 @@ from rabbit_chx.broker import Buckets
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.objects import plain
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
@@ -19,8 +19,8 @@ from rabbit_chx.topology.sequences.operations import (
     QueueDelete,
     QueueUnbind,
 )
-from rabbit_chx.topology.sequences.steps import ApiRequest, Pipeline, RingRequest, SendingCheck, carried_out
-from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK
+from rabbit_chx.topology.reading import APPLY_LOCK
+from rabbit_chx.topology.steps import ApiRequest, Pipeline, RingRequest, SendingCheck, carried_out
 
 if TYPE_CHECKING:
     from collections.abc import Generator

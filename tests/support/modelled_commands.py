@@ -14,9 +14,8 @@ from model_client import ModelClient
 from slot_files import NEWEST
 
 from rabbit_chx.broker import Broker
-from rabbit_chx.topology.sequences.carrier_steps import CarrierStep, MessageTransfer
-from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, Refusal
-from rabbit_chx.topology.sequences.steps import Pipeline
+from rabbit_chx.topology.operations import QueueCounts, QueueDeclare, Refusal
+from rabbit_chx.topology.steps import CarrierStep, MessageTransfer, Pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     import pytest
 
     from rabbit_chx import Topology
-    from rabbit_chx.topology.sequences.steps import ApiRequest
+    from rabbit_chx.topology.steps import ApiRequest
 
 __all__ = ["ModelledCommands"]
 

@@ -17,8 +17,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
 from rabbit_chx.broker.message_carrier import MessageCarrier, _Copies
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.topology.sequences.operations import QueueCounts, Refusal
-from rabbit_chx.topology.sequences.steps import Pipeline, SendingCheck
+from rabbit_chx.topology.operations import QueueCounts, Refusal
+from rabbit_chx.topology.steps import Pipeline, SendingCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable

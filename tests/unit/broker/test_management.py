@@ -24,7 +24,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.topology.sequences.steps import ApiRequest
+from rabbit_chx.topology.steps import ApiRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -15,7 +15,7 @@ from rabbit_chx.cli.slots_report import BalanceReport, SlotsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.topology import LoadTarget, balance
-from rabbit_chx.topology.sequences.rate_reading import PublishRates
+from rabbit_chx.topology.reading import PublishRates
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from roster_exploration import rosters_explored
 from state_search import BrokenModelError
 
 from rabbit_chx.consuming import roster
-from rabbit_chx.topology.sequences import slot_hand_over
-from rabbit_chx.topology.sequences.carrier_steps import Pause
+from rabbit_chx.topology import hand_over as slot_hand_over
+from rabbit_chx.topology.steps import Pause
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

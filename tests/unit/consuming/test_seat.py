@@ -24,7 +24,7 @@ from rabbit_chx.consuming.seat_commands import (
     Start,
     Subscribe,
 )
-from rabbit_chx.topology.sequences.hand_over_marker import HandOverMarker
+from rabbit_chx.topology.steps import HandOverMarker
 
 FLUSH, BEGIN, END = (HandOverMarker(kind, "e.slot.00", "1", "e.park") for kind in ("flush", "begin", "end"))
 

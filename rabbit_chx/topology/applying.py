@@ -1,11 +1,17 @@
 """A plan, done on a broker: checked against what is there now, done in order, and compared afterwards.
 
 What was done is never written down. After an interruption, another plan finds out from the broker what is left.
+
+A broker unbinds what has the same arguments with the same types. JSON does not tell types: 5 may have been sent in eight of
+them. So a binding with arguments may still be there after an unbind, without any error. The management API takes it away by
+its own key for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
+import secrets
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -15,19 +21,23 @@ from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
     InputError,
+    NotFoundError,
     PlanOutdatedError,
     PlanRefusedError,
     RabbitChxError,
 )
-from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition
-from rabbit_chx.topology.plan import Plan
-from rabbit_chx.topology.plan import plan as plan_of
-from rabbit_chx.topology.refusals import loss, uncounted_loss
-from rabbit_chx.topology.sequences.binding_removal import binding_removed
-from rabbit_chx.topology.sequences.carrier_steps import CarrierEnd
-from rabbit_chx.topology.sequences.change_operations import is_repeatable, steps_of
-from rabbit_chx.topology.sequences.group_consumers import order_refusals
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.hand_over import (
+    HandOver,
+    HandOverTally,
+    handed_over,
+    is_repeatable,
+    park_drained,
+    parts_of,
+    steps_of,
+)
+from rabbit_chx.topology.objects import ArgumentTable, BindingDefinition, QueueDefinition
+from rabbit_chx.topology.operations import (
     QueueCounts,
     QueueDeclare,
     QueueDelete,
@@ -35,26 +45,40 @@ from rabbit_chx.topology.sequences.operations import (
     check_declared_name,
     refused,
 )
-from rabbit_chx.topology.sequences.parking import park_drained
-from rabbit_chx.topology.sequences.slot_hand_over import HandOver, HandOverTally, handed_over, parts_of
-from rabbit_chx.topology.sequences.steps import ApiRequest, Pipeline, SendingCheck, asked
-from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK, rings_read, topology_read
+from rabbit_chx.topology.plan import Plan
+from rabbit_chx.topology.plan import plan as plan_of
+from rabbit_chx.topology.reading import APPLY_LOCK, rings_read, topology_read
+from rabbit_chx.topology.refusals import PlanRefusal, loss, uncounted_loss
+from rabbit_chx.topology.steps import ApiRequest, CarrierEnd, Pipeline, SendingCheck, asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rabbit_chx.routing import HashRing, Release
     from rabbit_chx.topology.changes import PlannedChange
+    from rabbit_chx.topology.hand_over import HandOverLevel
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.refusals import PlanRefusal
-    from rabbit_chx.topology.sequences.operations import Operation
-    from rabbit_chx.topology.sequences.slot_hand_over import HandOverLevel
-    from rabbit_chx.topology.sequences.steps import Access, Sequence
+    from rabbit_chx.topology.operations import Operation
+    from rabbit_chx.topology.steps import Access, ApiSequence, Sequence
 
-__all__ = ["Applied", "Permission", "changes_done", "changes_together", "plan_applied"]
+__all__ = [
+    "Applied",
+    "Permission",
+    "binding_removed",
+    "changes_done",
+    "changes_together",
+    "member_of",
+    "order_refusals",
+    "plan_applied",
+    "tag_of",
+]
 
 _AT_ONCE = 100
 _NOT_ALLOWED, _NOT_FOUND, _LOCKED = 403, 404, 405
+#: Names that are no part of a path of HTTP.
+_NO_SEGMENTS = {".", ".."}
+_PREFIX = "rabbit-chx.group."
+_TAG = re.compile(rf"{re.escape(_PREFIX)}(.+)\.[^.]+", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -360,3 +384,83 @@ def _rings_afterwards(plan: Plan, *, has_source: bool) -> Sequence[Mapping[str, 
                 exchange=name,
             )
     return found
+
+
+def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[None]:
+    """Take a binding away that is still there after an unbind. A binding without arguments never is.
+
+    Args:
+        binding: the binding that was unbound.
+        access: what the sequence may ask.
+
+    Raises:
+        AccessRefusedError: the user may not.
+        UnreachableError: the management API does not answer.
+    """
+    place = binding.destination
+    end = ("e", place.name) if isinstance(place, ExchangeRef) else ("q", place)
+    if not binding.arguments or not access.has_management or {binding.source, end[1]} & _NO_SEGMENTS:
+        return
+    path = ("bindings", access.vhost, "e", binding.source, *end)
+    try:
+        listed = yield ApiRequest("GET", path)
+        for one in listed:
+            if (
+                one["routing_key"] == binding.routing_key
+                and ArgumentTable(one["arguments"]) == binding.arguments
+            ):
+                yield ApiRequest("DELETE", (*path, one["properties_key"]))
+    except NotFoundError:  # it went meanwhile, or with one of its ends
+        return
+
+
+def order_refusals(queues: Iterable[str], access: Access) -> ApiSequence[list[PlanRefusal]]:
+    """Return a refusal for each queue that no group reads, or not a group alone.
+
+    Args:
+        queues: the queues that slots come from or go to.
+        access: what the sequence may ask.
+
+    Raises:
+        RabbitChxError: the management API does not tell.
+    """
+    wanted = list(dict.fromkeys(queues))
+    if not wanted:
+        return []
+    tags: dict[str, list[str]] = {queue: [] for queue in wanted}
+    listed = yield ApiRequest("GET", ("consumers", access.vhost), listed=True, fields={"consumer_tag": str})
+    for one in listed:
+        queue = one.get("queue", {}).get("name")
+        if queue in tags:
+            tags[queue].append(one["consumer_tag"])
+    refusals = []
+    for queue in wanted:
+        others = [tag for tag in tags[queue] if member_of(tag) is None]
+        if others or not tags[queue]:
+            who = f"a consumer {others[0]!r}, which is no member of a group" if others else "no consumer"
+            refusals.append(
+                PlanRefusal(
+                    f"queue {queue} has {who}, and a hand-over in order needs a ConsumerGroup on both queues: let the group read "
+                    f"it (declare a new queue first, without slots), or allow messages to be overtaken with --hand-over parked"
+                )
+            )
+    return refusals
+
+
+def tag_of(member: str) -> str:
+    """Return a new consumer tag of a member.
+
+    Args:
+        member: the name of the member.
+    """
+    return f"{_PREFIX}{member}.{secrets.token_hex(4)}"
+
+
+def member_of(consumer_tag: str) -> str | None:
+    """Return the member of a group that a consumer belongs to; None for a consumer of something else.
+
+    Args:
+        consumer_tag: the tag of the consumer.
+    """
+    found = _TAG.fullmatch(consumer_tag)
+    return found and found[1]

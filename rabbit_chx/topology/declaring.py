@@ -1,41 +1,51 @@
 """A hash exchange and its queues, declared in one call: a topology of one exchange, of which nothing is ever taken away.
 
 What exists is compared first. AMQP tells little of it, so the ring source and the management API are asked where they are
-given. What is missing is made. A ring that could not be reached by that is refused before anything is made.
+given. What is missing is made. A new binding adds buckets at the end of the ring only, so the ring that exists must be the
+beginning of the wanted one. Anything else is refused before something is made.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import ExchangeRef, HashedOn
+from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing
+from rabbit_chx.routing.bindings import order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.hash_input import refuse_misspelt
+from rabbit_chx.topology.applying import changes_done
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.sequences.application import changes_done
-from rabbit_chx.topology.sequences.exchange_reading import hash_exchange, ring_read
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,
     QueueBind,
     QueueDeclare,
     check_declared_name,
 )
-from rabbit_chx.topology.sequences.passive_checks import look_at
-from rabbit_chx.topology.sequences.ring_remainder import left_by_bindings, left_by_ring, wanted_ring
-from rabbit_chx.topology.sequences.steps import performed
+from rabbit_chx.topology.reading import hash_exchange, ring_read
+from rabbit_chx.topology.steps import look_at, performed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from rabbit_chx.routing import Binding, Destination, HashRing, Release
+    from rabbit_chx.routing import Binding, Destination, Release
     from rabbit_chx.routing.bindings import GivenBindings
-    from rabbit_chx.topology.sequences.exchange_reading import LiveExchange
-    from rabbit_chx.topology.sequences.steps import Access, Sequence
+    from rabbit_chx.topology.reading import LiveExchange
+    from rabbit_chx.topology.steps import Access, Sequence
 
-__all__ = ["AskedExchange", "Declared", "exchange_declared"]
+__all__ = [
+    "AskedExchange",
+    "Declared",
+    "exchange_declared",
+    "left_by_bindings",
+    "left_by_ring",
+    "wanted_ring",
+]
+
+_REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +211,74 @@ def _refuse_ghosts(
                 exchange=exchange,
                 queue=one.queue,
             )
+
+
+def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
+    """Return the ring that bindings make on a fresh exchange.
+
+    Args:
+        bindings: the bindings, in bind order.
+        release: the broker's release.
+
+    Raises:
+        InputError: the broker would refuse a binding, or a destination has two bindings.
+    """
+    ring = HashRing.from_bindings(bindings, release)
+    keys: dict[Destination, str] = {}
+    for destination, key in ring.bindings or ():
+        if keys.setdefault(destination, key) != key:
+            raise InputError(
+                f"{destination!r} is bound twice, with the weights {keys[destination]} and {key}: the broker would "
+                "ignore or add the second, by release; give it once"
+            )
+    return ring
+
+
+def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Binding, ...]:
+    """Return the bindings of the wanted ring that come after the ring that was read.
+
+    Args:
+        exchange: the exchange's name, for errors.
+        wanted: the ring to have in the end.
+        live: the ring that was read.
+
+    Raises:
+        MismatchError: the wanted ring does not begin with the ring that was read.
+    """
+    bindings = wanted.bindings or ()
+    ends = [0, *accumulate(weight_of(*binding) for binding in bindings)]
+    size = len(live.buckets)
+    if live.buckets == wanted.buckets[:size] and size in ends:
+        return bindings[ends.index(size) :]
+    pairs = zip(live.buckets, wanted.buckets, strict=False)
+    first = next((n for n, (one, two) in enumerate(pairs) if one != two), min(size, len(wanted.buckets)))
+    raise MismatchError(
+        f"exchange {exchange!r} has the ring {live!r}, not {wanted!r}; bucket {first} is the first that differs: {_REMEDY}",
+        exchange=exchange,
+    )
+
+
+def left_by_bindings(exchange: str, wanted: HashRing, live: Collection[Binding]) -> tuple[Binding, ...]:
+    """Return the bindings of the wanted ring that come after the listed ones, whose order no API tells.
+
+    Args:
+        exchange: the exchange's name, for errors.
+        wanted: the ring to have in the end.
+        live: the bindings that the exchange has, in any order.
+
+    Raises:
+        MismatchError: the exchange has other bindings than the first of the wanted ones.
+    """
+    bindings = wanted.bindings or ()
+    if sorted(live, key=order_of_binding) == sorted(bindings[: len(live)], key=order_of_binding):
+        return bindings[len(live) :]
+    found = sorted(live, key=lambda binding: order_of_destination(binding[0]))
+    raise MismatchError(
+        f"exchange {exchange!r} has the bindings {_shown(found)}, not {_shown(bindings)}: {_REMEDY}",
+        exchange=exchange,
+    )
+
+
+def _shown(bindings: Collection[Binding]) -> str:
+    shown = ", ".join(f"{destination!s}={key}" for destination, key in bindings)
+    return f"{shown:.400}" or "(none)"

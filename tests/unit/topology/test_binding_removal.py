@@ -12,8 +12,8 @@ import pytest
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition
-from rabbit_chx.topology.sequences.binding_removal import binding_removed
-from rabbit_chx.topology.sequences.steps import Access, ApiRequest, carried_out
+from rabbit_chx.topology.applying import binding_removed
+from rabbit_chx.topology.steps import Access, ApiRequest, carried_out
 
 ACCESS = Access("amqp://host", "shop", has_management=True)
 TO_QUEUE = BindingDefinition("x", "q", "k", {"n": 5})

@@ -14,9 +14,9 @@ from model_client import ClientKilledError, ModelClient
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.rules import RESTART_KEEPS
 from rabbit_chx.topology import BindingDefinition, QueueDefinition, Topology, plan
-from rabbit_chx.topology.sequences.application import Permission, plan_applied
-from rabbit_chx.topology.sequences.steps import Access
-from rabbit_chx.topology.sequences.topology_reading import topology_read
+from rabbit_chx.topology.applying import Permission, plan_applied
+from rabbit_chx.topology.reading import topology_read
+from rabbit_chx.topology.steps import Access
 
 ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
 ALL = Permission(1.0, delete=True, loss=True)

@@ -17,8 +17,8 @@ from rabbit_chx.errors import (
     PlanRefusedError,
 )
 from rabbit_chx.topology import Applied, Plan, QueueDefinition, Topology, plan
-from rabbit_chx.topology.sequences.application import Permission, plan_applied
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.applying import Permission, plan_applied
+from rabbit_chx.topology.operations import (
     Operation,
     QueueBind,
     QueueCounts,
@@ -26,7 +26,8 @@ from rabbit_chx.topology.sequences.operations import (
     QueueDelete,
     Refusal,
 )
-from rabbit_chx.topology.sequences.steps import (
+from rabbit_chx.topology.reading import APPLY_LOCK
+from rabbit_chx.topology.steps import (
     Access,
     ApiRequest,
     Pipeline,
@@ -34,7 +35,6 @@ from rabbit_chx.topology.sequences.steps import (
     SendingCheck,
     carried_out,
 )
-from rabbit_chx.topology.sequences.topology_reading import APPLY_LOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable

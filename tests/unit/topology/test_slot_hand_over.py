@@ -14,17 +14,10 @@ from slot_files import NEWEST, slotted
 from rabbit_chx import ExchangeRef, Topology
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
+from rabbit_chx.topology.applying import Applied, Permission, plan_applied, tag_of
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.sequences.application import Applied, Permission, plan_applied
-from rabbit_chx.topology.sequences.carrier_steps import (
-    CarrierStep,
-    MarkerReply,
-    MarkerSending,
-    MessageTransfer,
-    Pause,
-)
-from rabbit_chx.topology.sequences.group_tag import tag_of
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.hand_over import HandOver, parts_of
+from rabbit_chx.topology.operations import (
     QueueBind,
     QueueCounts,
     QueueDeclare,
@@ -32,9 +25,18 @@ from rabbit_chx.topology.sequences.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.sequences.slot_hand_over import HandOver, parts_of
-from rabbit_chx.topology.sequences.steps import Access, ApiRequest, Pipeline, carried_out
-from rabbit_chx.topology.sequences.topology_reading import topology_read
+from rabbit_chx.topology.reading import topology_read
+from rabbit_chx.topology.steps import (
+    Access,
+    ApiRequest,
+    CarrierStep,
+    MarkerReply,
+    MarkerSending,
+    MessageTransfer,
+    Pause,
+    Pipeline,
+    carried_out,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Generator

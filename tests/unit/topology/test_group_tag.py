@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.topology.sequences.group_tag import member_of, tag_of
+from rabbit_chx.topology.applying import member_of, tag_of
 
 
 @pytest.mark.parametrize(

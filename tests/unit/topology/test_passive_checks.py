@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rabbit_chx.errors import MismatchError, NotFoundError
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,
     Operation,
@@ -16,13 +16,12 @@ from rabbit_chx.topology.sequences.operations import (
     QueueDeclare,
     Refusal,
 )
-from rabbit_chx.topology.sequences.passive_checks import look_at
-from rabbit_chx.topology.sequences.steps import carried_out, performed
+from rabbit_chx.topology.steps import carried_out, look_at, performed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rabbit_chx.topology.sequences.steps import OperationSequence
+    from rabbit_chx.topology.steps import OperationSequence
 
 X = ExchangeDeclare("x")
 Q2, Q1 = QueueDeclare("q2"), QueueDeclare("q1")

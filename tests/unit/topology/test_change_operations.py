@@ -14,8 +14,8 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.sequences.change_operations import is_repeatable, steps_of
-from rabbit_chx.topology.sequences.operations import (
+from rabbit_chx.topology.hand_over import is_repeatable, steps_of
+from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
@@ -25,7 +25,7 @@ from rabbit_chx.topology.sequences.operations import (
     QueueDelete,
     QueueUnbind,
 )
-from rabbit_chx.topology.sequences.steps import ApiRequest
+from rabbit_chx.topology.steps import ApiRequest
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.topology.sequences.operations import QueueCounts, QueueDeclare, Refusal
-from rabbit_chx.topology.sequences.steps import ApiRequest, asked, carried_out, carried_out_async
+from rabbit_chx.topology.operations import QueueCounts, QueueDeclare, Refusal
+from rabbit_chx.topology.steps import ApiRequest, asked, carried_out, carried_out_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator

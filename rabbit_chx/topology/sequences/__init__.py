@@ -1,1 +1,0 @@
-"""Sequences of operations on a broker, written once and without I/O: reading, declaring, applying a plan."""
