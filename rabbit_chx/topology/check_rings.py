@@ -12,7 +12,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, share_between
 from rabbit_chx.topology.findings import CheckFinding
 from rabbit_chx.topology.objects import RingMember, SlotNames
-from rabbit_chx.topology.ring_figures import Movement
+from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import wanted_ring_of
 
 if TYPE_CHECKING:
@@ -115,14 +115,15 @@ class LiveRingCheck:
         return f"at {place!s}, which {'leads to no queue' if self.ways.exists(place) else 'does not exist'}"
 
     def _transient(self) -> Iterator[CheckFinding]:
-        movement: Movement | None = None
-        for place in self.ring.destinations:
-            why = self.transient.get(place)
-            if why is None:
-                continue
-            movement = movement or Movement(self.ring)
-            left = tuple(one for one in self.ring.buckets if one != place)
-            share = movement.moved(left)
+        transient = [place for place in self.ring.destinations if place in self.transient]
+        left = {
+            place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in transient
+        }
+        figures = RingFigures(self.ring)
+        figures.prepare(left.values())
+        for place in transient:
+            why = self.transient[place]
+            share = figures.moved(left[place])
             says = f"{place!s} {why}; {percent(share)} of all keys move then"
             if self._leaves_ghosts and ("exclusive" in why or "not durable" in why):
                 lost = self.ring.shares()[place]

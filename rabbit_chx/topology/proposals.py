@@ -22,7 +22,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import RingMember, SlotNames
-from rabbit_chx.topology.ring_figures import Movement, best_walk
+from rabbit_chx.topology.ring_figures import RingFigures, best_walk, seed_pairs
 from rabbit_chx.topology.ring_steps import kept_members, ring_walks
 from rabbit_chx.topology.slot_owners import owners_of_slots
 
@@ -107,12 +107,12 @@ def proposals_of(
         figures: the share that moves as written, in the end and at the worst moment.
     """
     moved, at_worst = figures
-    movement = Movement(live)
+    beside_live = RingFigures(live)
     found = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
     for strategy, order, says in (
         (
             "least-moving-order",
-            least_moving_order(live, bound, wanted, movement),
+            least_moving_order(live, bound, wanted),
             "the same members in the order that moves the fewest keys",
         ),
         (
@@ -122,7 +122,7 @@ def proposals_of(
         ),
     ):
         if order not in [one.ring for one in found]:
-            rated = _figures_of(live, bound, order, movement)
+            rated = _figures_of(live, bound, order, beside_live)
             if rated is not None:
                 found.append(RingProposal(strategy, *rated, order, says))  # type: ignore[arg-type]
     if at_worst > moved:
@@ -179,10 +179,10 @@ def arranged_members(
 
 
 def _figures_of(
-    live: HashRing, bound: Sequence[RingMember], order: Sequence[RingMember], movement: Movement
+    live: HashRing, bound: Sequence[RingMember], order: Sequence[RingMember], figures: RingFigures
 ) -> tuple[float, float] | None:
     try:
-        best = best_walk(live, bound, order, (), movement)
+        best = best_walk(live, bound, order, (), figures)
     except InputError:
         return None
     return None if best is None else best[1][:2]
@@ -233,12 +233,7 @@ def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     return (*staying, *(member for member in wanted if member not in kept))
 
 
-def least_moving_order(
-    live: HashRing,
-    bound: Sequence[RingMember],
-    wanted: Sequence[RingMember],
-    movement: Movement | None = None,
-) -> Order:
+def least_moving_order(live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> Order:
     """Return the members in the order that moves the fewest keys.
 
     Of orders that move as much, the one that takes the fewest operations comes first, then the order as written.
@@ -247,22 +242,15 @@ def least_moving_order(
         live: the ring that is there.
         bound: all bindings of the exchange.
         wanted: the members, with the weights that they get. Each destination is there once.
-        movement: the movement away from the live ring, if it is computed already.
     """
-    score = _Score(live, bound, wanted, movement or Movement(live))
     if len(wanted) <= ALL_ORDERS:
-        return score.best(permutations(wanted))
-    return searched_order(live, bound, wanted, score.movement)
+        return _Score(live, bound, wanted).best(permutations(wanted))
+    return searched_order(live, bound, wanted)
 
 
-def searched_order(
-    live: HashRing,
-    bound: Sequence[RingMember],
-    wanted: Sequence[RingMember],
-    movement: Movement | None = None,
-) -> Order:
+def searched_order(live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> Order:
     """Return an order that moves few keys, without trying all orders. Arguments as in `least_moving_order`."""
-    score = _Score(live, bound, wanted, movement or Movement(live))
+    score = _Score(live, bound, wanted)
     placed = _gaps_filled(live, wanted)
     starts = [tuple(wanted), fewest_steps_order(live, wanted), placed, score.exchanged(placed)]
     if len(wanted) > _TRIED:
@@ -319,22 +307,11 @@ def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
 
 
 class _Score:
-    """How good an order is: how many seeds stay where they are.
+    """How good an order is: how many seeds stay where they are."""
 
-    Attributes:
-        movement: the movement away from the live ring.
-    """
-
-    def __init__(
-        self,
-        live: HashRing,
-        bound: Sequence[RingMember],
-        wanted: Sequence[RingMember],
-        movement: Movement,
-    ) -> None:
+    def __init__(self, live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> None:
         import numpy as np
 
-        self.movement = movement
         self._live, self._bound, self._wanted = live, bound, wanted
         self._number = {member: n for n, member in enumerate(wanted)}
         self._weight = np.array(_weights(wanted), np.int64)
@@ -342,7 +319,7 @@ class _Score:
         places = np.array(
             [numbers.get(place, -1) if place else -1 for place in live.buckets] or [-1], np.int64
         )
-        pairs = movement.pairs(int(self._weight.sum()))
+        pairs = seed_pairs(live.bucket_count, int(self._weight.sum()))
         held = places[pairs.before]
         there = held >= 0
         self._held, self._after, self._seeds = held[there], pairs.after[there], pairs.seeds[there]
@@ -501,10 +478,9 @@ def slot_forecast(
     members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
     owners = {ExchangeRef(slot): queue for slot, queue in owners_of_slots(names, members, live, {}).items()}
     table = SlotTable(HashRing.from_buckets(names.refs, live.release), owners)
-    movement = Movement(live)
-    movement.renamed({slot: table.queue_of(slot) for slot in table.slots})
+    figures = RingFigures(live, names_after={slot: table.queue_of(slot) for slot in table.slots})
     try:
-        best = best_walk(live, bound, [RingMember(slot) for slot in table.slots], (), movement)
+        best = best_walk(live, bound, [RingMember(slot) for slot in table.slots], (), figures)
     except InputError:
         return None
     if best is None:

@@ -27,9 +27,6 @@ from rabbit_chx.topology.objects import RingMember
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from rabbit_chx.routing import Destination, Place, Release
 
 __all__ = [
@@ -295,49 +292,15 @@ class PlainMoments(Sequence[RingState]):
         old: its runs; the step of those that stay is the number of steps.
         new: the runs that are bound, in order.
         count: the number of steps.
-
-    Attributes:
-        sizes: how many buckets the ring has after each step.
-        old: the runs of the ring before the first step.
-        new: the runs that are bound, in order.
-        cuts: after each step, whether the ring is the beginning of the one before the first step.
     """
 
     def __init__(
         self, there: RingState, old: Sequence[PlainRun], new: Sequence[PlainRun], count: int
     ) -> None:
-        import numpy as np
-
-        self._there, self.old, self.new = there, old, new
-        lengths = np.array([run.length for run in old], np.int64)
-        self._gone_at = np.repeat(np.array([run.step for run in old], np.int64), lengths)
-        change = np.zeros((2, count + 1), np.int64)
-        for run in new:
-            change[0, run.step] += run.length
-        first = np.full(count + 1, len(self._gone_at), np.int64)
-        for run, end in zip(old, lengths.cumsum(), strict=True):
-            change[1, run.step] += run.length
-            first[run.step] = end - run.length
-        self._appended = change[0].cumsum()[:count]
-        left = len(self._gone_at) - change[1].cumsum()[:count]
-        self.sizes: list[int] = (left + self._appended).tolist()
-        beginnings = (self._appended == 0) & (np.minimum.accumulate(first[:count]) == left)
-        self.cuts: list[bool] = beginnings.tolist()
-
-    def numbers(self, moment: int, there: NDArray[np.int32], new: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Return the number of each bucket's destination after a step.
-
-        Args:
-            moment: the number of the step.
-            there: the numbers of the buckets before the first step.
-            new: the numbers of all buckets that are bound.
-        """
-        import numpy as np
-
-        return np.concatenate([there[self._gone_at > moment], new[: self._appended[moment]]])
+        self._there, self._old, self._new, self._count = there, old, new, count
 
     def __len__(self) -> int:
-        return len(self.sizes)
+        return self._count
 
     @overload
     def __getitem__(self, moment: int) -> RingState: ...
@@ -348,9 +311,9 @@ class PlainMoments(Sequence[RingState]):
         if isinstance(moments, range):
             return [self[one] for one in moments]
         there = self._there
-        gone = {run.place for run in self.old if run.step <= moments}
-        new = [run for run in self.new if run.step <= moments]
-        left = (run for run in self.old if run.place not in gone)
+        gone = {run.place for run in self._old if run.step <= moments}
+        new = [run for run in self._new if run.step <= moments]
+        left = (run for run in self._old if run.place not in gone)
         kept = (binding for binding in there.bindings or () if binding[0] not in gone)
         return RingState(
             tuple(chain.from_iterable(repeat(run.place, run.length) for run in (*left, *new))),

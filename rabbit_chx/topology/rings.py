@@ -19,7 +19,7 @@ from rabbit_chx.topology.refusals import (
     too_much_moved,
     unknown_order,
 )
-from rabbit_chx.topology.ring_figures import Movement, best_walk
+from rabbit_chx.topology.ring_figures import RingFigures, best_walk
 from rabbit_chx.topology.ring_plan import RingPlan
 from rabbit_chx.topology.ring_steps import RingStep, buckets_as_members, wanted_ring_of
 from rabbit_chx.topology.slot_plan import SlotHands, slot_hands
@@ -228,12 +228,10 @@ def ring_work(
     touched = any(member.destination in replaced for member in (*wanted, *bound))
     if not touched and same_ring(live, wanted):
         return _work_of_same_ring(name, ring, limit, hands)
-    movement = Movement(ring) if hands is None else Movement(ring, hands.before)
-    if hands is not None:
-        movement.renamed(hands.after)
+    figures = RingFigures(ring) if hands is None else RingFigures(ring, hands.before, hands.after)
     try:
         target = wanted_ring_of(wanted, ring.release)
-        best = best_walk(ring, bound, wanted, replaced, movement)
+        best = best_walk(ring, bound, wanted, replaced, figures)
     except InputError as error:
         return RingWork(RingPlan(name, ring, ring), 0, (impossible_ring(name, str(error)),))
     if best is None:
@@ -244,7 +242,7 @@ def ring_work(
     if hands is not None:
         plan = replace(
             plan,
-            moved=moved if walk.rings else movement.moved(ring.buckets),
+            moved=moved if walk.rings else figures.moved(ring.buckets),
             moved_at_worst=max(at_worst, hands.moved_at_worst),
             lost_at_worst=max(lost, hands.lost_at_worst),
         )

@@ -16,7 +16,7 @@ from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
 from rabbit_chx.topology.objects import order_of_name
-from rabbit_chx.topology.ring_figures import Movement
+from rabbit_chx.topology.ring_figures import seed_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,7 +113,7 @@ def _kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[s
     """Return how many seeds of each slot have each queue now; nothing where no key has one."""
     if not ring.bucket_count:
         return {}
-    pairs = Movement(ring).pairs(names.count)
+    pairs = seed_pairs(ring.bucket_count, names.count)
     queues = [_queue_of_bucket(ring, number, bound) for number in range(len(ring.buckets))]
     slots = names.slots
     kept: _Kept = {}

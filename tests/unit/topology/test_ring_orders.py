@@ -15,19 +15,19 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.arrays.seeds import all_buckets
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.proposals import fewest_steps_order, least_moving_order, searched_order
-from rabbit_chx.topology.ring_figures import Movement
+from rabbit_chx.topology.ring_figures import RingFigures
 
 
 def _ring(members: list[RingMember]) -> HashRing:
     return HashRing.from_buckets([one.destination for one in members for _ in range(int(one.key))])
 
 
-def _moved(movement: Movement, order: tuple[RingMember, ...]) -> float:
-    return movement.moved(_ring(list(order)).buckets)
+def _moved(figures: RingFigures, order: tuple[RingMember, ...]) -> float:
+    return figures.moved(_ring(list(order)).buckets)
 
 
-def _least(movement: Movement, wanted: list[RingMember]) -> float:
-    return min(_moved(movement, order) for order in permutations(wanted))
+def _least(figures: RingFigures, wanted: list[RingMember]) -> float:
+    return min(_moved(figures, order) for order in permutations(wanted))
 
 
 def _members(*names: str, key: str = "1") -> list[RingMember]:
@@ -83,11 +83,11 @@ def test_orders_that_move_as_much_stay_as_written() -> None:
 @given(_rings("abcdefgh"), _rings("abcdefgh"))
 def test_no_order_of_up_to_six_members_moves_less(there: list[RingMember], wanted: list[RingMember]) -> None:
     live = _ring(there)
-    movement = Movement(live)
+    figures = RingFigures(live)
 
     order = least_moving_order(live, there, wanted)
 
-    assert _moved(movement, order) == _least(movement, wanted)
+    assert _moved(figures, order) == _least(figures, wanted)
 
 
 @settings(max_examples=30, deadline=None)
@@ -97,9 +97,9 @@ def test_the_search_for_larger_rings_finds_the_least_of_one_weight(
 ) -> None:
     members, left = _members(*wanted[:after]), _members(*there[:before])
     live = _ring(left)
-    movement = Movement(live)
+    figures = RingFigures(live)
 
-    assert _moved(movement, searched_order(live, left, members)) == _least(movement, members)
+    assert _moved(figures, searched_order(live, left, members)) == _least(figures, members)
 
 
 def test_the_search_for_larger_rings_is_close_with_different_weights() -> None:
@@ -114,10 +114,8 @@ def test_the_search_for_larger_rings_is_close_with_different_weights() -> None:
             for _ in range(2)
         )
         live = _ring(there)
-        movement = Movement(live)
-        gaps.append(
-            _moved(movement, searched_order(live, there, wanted, movement)) - _least(movement, wanted)
-        )
+        figures = RingFigures(live)
+        gaps.append(_moved(figures, searched_order(live, there, wanted)) - _least(figures, wanted))
 
     assert min(gaps) == 0.0
     assert sum(gaps) / len(gaps) < 0.002
@@ -131,7 +129,7 @@ def test_large_rings_of_one_weight_reach_the_best_assignment_of_places(seed: int
     wanted = _members(*chance.sample(names, chance.randint(60, 110)))
     live = _ring(there)
 
-    found = _moved(Movement(live), least_moving_order(live, there, wanted))
+    found = _moved(RingFigures(live), least_moving_order(live, there, wanted))
 
     stays = np.zeros((len(wanted), len(wanted)))
     before, after = (all_buckets(len(side)).astype(int) for side in (there, wanted))
