@@ -68,7 +68,6 @@ __all__ = [
     "changes_done",
     "changes_together",
     "member_of",
-    "order_refusals",
     "plan_applied",
     "tag_of",
 ]

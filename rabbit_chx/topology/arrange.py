@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.toml_file import FileEntry
 
-__all__ = ["RingText", "Span", "ValuePath", "rearranged", "value_spans"]
+__all__ = ["rearranged"]
 
 _EXCHANGE_PATH = re.compile(r"exchanges\[([0-9]+)\]")
 _MEMBER_PATH = re.compile(r"exchanges\[[0-9]+\]\.ring\[([0-9]+)\]")

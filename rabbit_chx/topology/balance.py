@@ -23,17 +23,7 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, ExchangeRef
     from rabbit_chx.topology.balance_moves import FoundMoves
 
-__all__ = [
-    "BalanceState",
-    "LoadObstacle",
-    "LoadTarget",
-    "ObstacleKind",
-    "QueueLoad",
-    "SlotBalance",
-    "SlotMove",
-    "balance",
-    "obstacles",
-]
+__all__ = ["LoadObstacle", "LoadTarget", "ObstacleKind", "QueueLoad", "SlotBalance", "SlotMove", "balance"]
 
 _PERCENT = 100.0
 _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%?)", re.ASCII)

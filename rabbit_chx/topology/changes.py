@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
-    "Action",
     "FieldChange",
     "ObjectKind",
     "PlannedChange",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.objects import ObjectSet
     from rabbit_chx.topology.toml_file import FileEntry, FileObjects
 
-__all__ = ["misspellings", "problems_of", "slot_clashes", "slot_findings"]
+__all__ = ["misspellings", "problems_of"]
 
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]

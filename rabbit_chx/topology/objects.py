@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HASH_EXCHANGE",
-    "NO_ARGUMENTS",
     "OBJECT_LISTS",
     "QUEUE_TYPE",
     "ArgumentTable",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.ring_plan import RingPlan
     from rabbit_chx.topology.rings import RingWork
 
-__all__ = ["Plan", "arranged", "last_binding_refusals", "plan", "policies_in_the_way", "policy_in_the_way"]
+__all__ = ["Plan", "arranged", "plan", "policy_in_the_way"]
 
 _BROKERS_OWN = "amq."
 

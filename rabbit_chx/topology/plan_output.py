@@ -54,7 +54,6 @@ __all__ = [
     "counted_changes",
     "counted_kind",
     "plan_as_json",
-    "ring_entries",
     "text_of_plan",
 ]
 

@@ -33,16 +33,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "ALL_ORDERS",
     "RingProposal",
-    "SlotForecast",
-    "Strategy",
     "arranged_members",
     "fewest_steps_order",
     "least_moving_order",
     "proposals_of",
     "searched_order",
-    "slot_forecast",
     "slot_proposals",
 ]
 

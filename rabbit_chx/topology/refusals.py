@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.ring_plan import RingPlan
 
 __all__ = [
-    "ALLOW_DELETE",
     "PlanRefusal",
     "absent_destination",
     "absent_external",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.ring_steps import RingWalk
 
-__all__ = ["RingFigures", "SeedPairs", "WalkFigures", "best_walk", "seed_pairs"]
+__all__ = ["RingFigures", "best_walk", "seed_pairs"]
 
 _SEEDS_AT_ONCE = 1 << 14
 _OWN_NAMES: Mapping[Place, Place] = {}

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PlainMoments",
-    "PlainRun",
     "RingStep",
     "RingWalk",
-    "StepAction",
     "buckets_as_members",
     "kept_members",
     "plain_moments",

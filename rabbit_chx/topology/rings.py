@@ -33,17 +33,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.refusals import PlanRefusal
 
-__all__ = [
-    "LiveRing",
-    "RingWork",
-    "live_ring_of",
-    "ring_differences",
-    "ring_work",
-    "same_ring",
-    "work_of_deleted_ring",
-    "work_of_new_ring",
-    "work_of_replaced_ring",
-]
+__all__ = ["RingWork", "live_ring_of", "ring_differences"]
 
 _HASHED = ("hash-header", "hash-property")
 

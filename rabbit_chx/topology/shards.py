@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Shard",
     "ShardFinding",
-    "ShardFindingKind",
     "ShardedExchange",
     "is_sharded",
     "kept_shards",

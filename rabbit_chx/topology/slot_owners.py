@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import RingMember, SlotNames
 
-__all__ = ["one_queue_each", "owners_of_slots", "queues_of_slots"]
+__all__ = ["owners_of_slots", "queues_of_slots"]
 
 #: How many seeds of each slot have each queue now.
 _Kept = dict[str, Counter[str]]

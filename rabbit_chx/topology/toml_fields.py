@@ -16,30 +16,7 @@ from rabbit_chx.topology.problems import similar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "BINDING",
-    "EXCHANGE",
-    "FILE",
-    "FLAG",
-    "MAX_SLOTS",
-    "MEMBER",
-    "NAME",
-    "NAMES",
-    "POLICY",
-    "QUEUE",
-    "ROUTING_KEY",
-    "SHARE",
-    "TABLE",
-    "WEIGHT",
-    "EntryField",
-    "EntryRule",
-    "EntryType",
-    "Fault",
-    "FieldKind",
-    "choice",
-    "whole_number",
-    "whole_numbers",
-]
+__all__ = ["BINDING", "EXCHANGE", "FILE", "MEMBER", "POLICY", "QUEUE", "EntryField", "EntryType"]
 
 #: What is wrong with a value, and what to write instead.
 Fault = tuple[str, str]

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage
 
 __all__ = [
-    "MODULUS_EXCHANGE",
     "UpgradePrediction",
     "bound_to",
-    "findings_of",
     "hash_exchanges",
     "hashed_on",
     "predict_exchange",

@@ -33,15 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExchangeUpgrade",
-    "MovedMessage",
-    "RingOrder",
     "SampleMovement",
     "SampledMessage",
     "UpgradeFinding",
-    "UpgradeKind",
-    "UpgradedRings",
-    "Verdict",
-    "differing_rules",
     "hash_arguments",
     "hash_upgrade",
     "hashed_alike",
