@@ -39,15 +39,11 @@ __all__ = [
     "least_moving_order",
     "proposals_of",
     "searched_order",
-    "slot_proposals",
+    "slots_as_written",
 ]
 
-Strategy: TypeAlias = Literal[
-    "as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots", "fixed-partitions"
-]
+Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]
 
-_LEAST_PARTITIONS = 16
-_MOST_PARTITIONS = 256
 #: Up to so many members, all orders are tried.
 ALL_ORDERS = 6
 #: Up to so many members, each is tried at each place.
@@ -131,30 +127,13 @@ def proposals_of(
     forecast = slot_forecast(exchange, live, bound, wanted)
     if forecast is not None:
         found.append(_slots(forecast))
-    if len(wanted) <= _MOST_PARTITIONS // 2:
-        found.append(_fixed_partitions(exchange, live, len(wanted)))
     return tuple(found)
 
 
-def slot_proposals(
-    exchange: str, before: HashRing, after: HashRing, queues: int, *, figures: tuple[float, float]
-) -> tuple[RingProposal, ...]:
-    """Return the plan of an exchange with slots as written, and fixed partitions for as many queues.
-
-    The order of its slots is that of their numbers, so no other order is proposed.
-
-    Args:
-        exchange: the exchange's name.
-        before: the ring of slots that is there.
-        after: the ring of slots that is wanted.
-        queues: how many queues have the slots afterwards.
-        figures: the share that moves as written, in the end and at the worst moment.
-    """
+def slots_as_written(after: HashRing, *, figures: tuple[float, float]) -> RingProposal:
+    """Return the plan of an exchange with slots as written, with the share that moves in the end and at the worst moment."""
     slots = tuple(map(RingMember, after.destinations))
-    written = RingProposal("as-written", *figures, slots, "the slots and members of the file")
-    if queues > _MOST_PARTITIONS // 2:
-        return (written,)
-    return written, _fixed_partitions(exchange, before, queues)
+    return RingProposal("as-written", *figures, slots, "the slots and members of the file")
 
 
 def arranged_members(
@@ -195,23 +174,6 @@ def _slots(forecast: SlotForecast) -> RingProposal:
     return RingProposal(
         "slots", forecast.moved, forecast.moved_at_worst, forecast.members, says, forecast=forecast
     )
-
-
-def _fixed_partitions(exchange: str, live: HashRing, consumers: int) -> RingProposal:
-    """Return a ring of queues that are never bound again: consumers change hands above it."""
-    count = _LEAST_PARTITIONS
-    while count < 2 * consumers:
-        count *= 2
-    width = len(str(count))
-    taken = {*map(str, live.destinations)}
-    names = [f"{exchange}.partition.{number:0{width}d}" for number in range(1, count + 1)]
-    while taken & set(names):
-        names = [f"{name}.new" for name in names]
-    says = (
-        f"{count} queues that are never bound again, with a single active consumer each, and consumers that share them: all "
-        "keys move once, and none when a consumer comes or goes; the way to keep the order of each key's messages"
-    )
-    return RingProposal("fixed-partitions", 1.0, 1.0, tuple(map(RingMember, names)), says)
 
 
 def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:

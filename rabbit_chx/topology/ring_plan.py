@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rabbit_chx.topology.objects import order_of_place
-from rabbit_chx.topology.proposals import proposals_of, slot_proposals
+from rabbit_chx.topology.proposals import proposals_of, slots_as_written
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
@@ -52,16 +52,14 @@ class RingPlan:
     def proposals(self) -> tuple[RingProposal, ...]:
         """Other ways to the same members, with their figures; the first is the plan as written.
 
-        Empty where nothing moves, or where the live ring is not known. Where slots are wanted, fixed partitions are the only
-        other way. They are searched when they are asked for, and kept.
+        Empty where nothing moves, or where the live ring is not known. Where slots are wanted there is no other way, as their
+        order is that of their numbers. They are searched when they are asked for, and kept.
         """
         if self._proposals is None:
             found: tuple[RingProposal, ...] = ()
             figures = self.moved, self.moved_at_worst
-            hands = self.hands
-            if hands is not None and self.moved and {*self.after.destinations} <= {*hands.after}:
-                queues = len({hands.after[slot] for slot in self.after.destinations})
-                found = slot_proposals(self.exchange, self.before, self.after, queues, figures=figures)
+            if self.hands is not None and self.moved and {*self.after.destinations} <= {*self.hands.after}:
+                found = (slots_as_written(self.after, figures=figures),)
             elif self.reordered is not None:
                 found = proposals_of(self.exchange, self.before, *self.reordered, figures=figures)
             # dataclass(frozen=True) leaves no other way to set an attribute.

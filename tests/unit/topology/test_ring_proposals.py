@@ -41,7 +41,7 @@ def test_the_plan_as_written_comes_first() -> None:
 
 
 def test_an_order_that_is_the_written_one_is_not_said_twice() -> None:
-    assert set(_proposals("abc", "abcd")) == {"as-written", "slots", "fixed-partitions"}
+    assert set(_proposals("abc", "abcd")) == {"as-written", "slots"}
 
 
 def test_a_new_exchange_has_no_worse_moment_than_the_end() -> None:
@@ -49,14 +49,6 @@ def test_a_new_exchange_has_no_worse_moment_than_the_end() -> None:
 
     assert found["as-written"].moved < found["as-written"].moved_at_worst
     assert found["new-exchange"].moved == found["new-exchange"].moved_at_worst == found["as-written"].moved
-
-
-def test_fixed_partitions_move_every_key_once() -> None:
-    found = _proposals("abc", "ab")["fixed-partitions"]
-
-    assert (found.moved, found.moved_at_worst) == (1.0, 1.0)
-    assert len({one.destination for one in found.ring}) == len(found.ring) == 16
-    assert not {one.destination for one in found.ring} & {*"abc"}
 
 
 def test_slots_move_what_their_plan_moves() -> None:
@@ -120,11 +112,7 @@ def test_slots_are_not_proposed_where_they_are_no_way() -> None:
         for ring in ((RingMember(x), RingMember("a")), (RingMember("a"), RingMember(x)))
     )
     made = plan(ours, replace(theirs, rings={"x": HashRing.from_buckets(["a", x])})).rings["x"]
-    assert [one.strategy for one in made.proposals] == [
-        "as-written",
-        "least-moving-order",
-        "fixed-partitions",
-    ]
+    assert [one.strategy for one in made.proposals] == ["as-written", "least-moving-order"]
 
 
 def test_a_sole_queue_has_no_other_that_its_slots_could_go_to() -> None:

@@ -348,13 +348,12 @@ def test_any_plan_ends_where_it_should_and_says_what_moves(
     assert laid_out(wanted, model.topology()).bindings == laid_out(wanted, live).bindings
 
 
-def test_fixed_partitions_are_the_other_way_of_slots() -> None:
+def test_slots_have_no_other_order() -> None:
     live = live_of(slotted(32, _FOUR, "events.{1..5}"))
     ring = plan(slotted(32, _FIVE, "events.{1..5}"), live).rings["events"]
-    written, fixed = ring.proposals
+    (written,) = ring.proposals
     assert (written.strategy, written.moved) == ("as-written", ring.moved)
     assert written.ring == tuple(RingMember(ExchangeRef(f"events.slot.{n:02d}")) for n in range(32))
-    assert (fixed.strategy, fixed.moved, len(fixed.ring)) == ("fixed-partitions", 1.0, 16)
     assert plan(slotted(32, _FOUR, "events.{1..5}"), live).rings["events"].proposals == ()
     assert plan(Topology.from_toml(_PLAIN), live).rings["events"].proposals == ()
 
