@@ -62,25 +62,25 @@ class ObjectDifferences:
     @property
     def gone(self) -> frozenset[Destination]:
         """The queues and exchanges that are deleted."""
-        return frozenset(ref for one in self.deleted if (ref := reference_to(one)) is not None)
+        return frozenset(ref for deleted in self.deleted if (ref := reference_to(deleted)) is not None)
 
     @property
     def again(self) -> frozenset[Destination]:
         """The queues and exchanges that are replaced."""
-        return frozenset(ref for one, _ in self.replaced if (ref := reference_to(one)) is not None)
+        return frozenset(ref for replaced, _ in self.replaced if (ref := reference_to(replaced)) is not None)
 
 
-def reference_to(one: NamedObject) -> Destination | None:
+def reference_to(named: NamedObject) -> Destination | None:
     """Return the object as a destination of bindings; None for a policy."""
-    if isinstance(one, ExchangeDefinition):
-        return ExchangeRef(one.name)
-    return one.name if isinstance(one, QueueDefinition) else None
+    if isinstance(named, ExchangeDefinition):
+        return ExchangeRef(named.name)
+    return named.name if isinstance(named, QueueDefinition) else None
 
 
 def by_name(topology: Topology) -> Mapping[tuple[ObjectKind, str], NamedObject]:
     """Return the exchanges, queues and policies by kind and name."""
     objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
-    return {(kind_of(one), one.name): one for one in objects}
+    return {(kind_of(named), named.name): named for named in objects}
 
 
 def object_differences(
@@ -98,30 +98,32 @@ def object_differences(
     replaced: list[tuple[NamedObject, NamedObject]] = []
     refusals: list[PlanRefusal] = []
     theirs, ours = by_name(live), by_name(wanted)
-    for key, one in ours.items():
+    for key, wished in ours.items():
         there = theirs.get(key)
-        if one.owner == "external":
-            refusals += _external_refusals(there, one)
+        if wished.owner == "external":
+            refusals += _external_refusals(there, wished)
         elif there is None:
-            created.append(one)
-        elif isinstance(there, PolicyDefinition) and isinstance(one, PolicyDefinition):
-            if fields_between(there, one):
-                updated.append((there, one))
-        elif fields_between(there, one) or (key[0] == "exchange" and one.name in also_replaced):
-            replaced.append((there, one))
+            created.append(wished)
+        elif isinstance(there, PolicyDefinition) and isinstance(wished, PolicyDefinition):
+            if fields_between(there, wished):
+                updated.append((there, wished))
+        elif fields_between(there, wished) or (key[0] == "exchange" and wished.name in also_replaced):
+            replaced.append((there, wished))
     shards = kept_shards(live, wanted)
     named = {*wanted.unlisted, *_named_by_arguments(wanted), *shards}
     others = [
-        one
-        for key, one in theirs.items()
-        if key not in ours and not one.name.startswith(_BROKERS_OWN) and reference_to(one) not in named
+        live_object
+        for key, live_object in theirs.items()
+        if key not in ours
+        and not live_object.name.startswith(_BROKERS_OWN)
+        and reference_to(live_object) not in named
     ]
     return ObjectDifferences(
         tuple(created),
         tuple(updated),
         tuple(replaced),
-        tuple(one for one in others if wanted.owned(one.name)),
-        tuple(one for one in others if not wanted.owned(one.name)),
+        tuple(other for other in others if wanted.owned(other.name)),
+        tuple(other for other in others if not wanted.owned(other.name)),
         tuple(refusals),
         shards,
     )
@@ -129,9 +131,9 @@ def object_differences(
 
 def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
     """Yield the exchanges that take what others cannot route, or what queues drop."""
-    tables = [one.arguments for one in wanted.exchanges]
-    tables += [one.arguments for one in wanted.queues]
-    tables += [one.definition for one in wanted.policies]
+    tables = [exchange.arguments for exchange in wanted.exchanges]
+    tables += [queue.arguments for queue in wanted.queues]
+    tables += [policy.definition for policy in wanted.policies]
     for table in tables:
         for argument in ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange"):
             name = table.get(argument)
@@ -139,12 +141,14 @@ def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
                 yield ExchangeRef(name)
 
 
-def _external_refusals(there: NamedObject | None, one: NamedObject) -> Iterator[PlanRefusal]:
+def _external_refusals(there: NamedObject | None, wanted: NamedObject) -> Iterator[PlanRefusal]:
     if there is None:
-        if one.name and not one.name.startswith(_BROKERS_OWN):  # no list shows the broker's own exchanges
-            yield absent_external(one, one.name)
-    elif fields_between(there, one):
-        yield different_external(there, one)
+        if wanted.name and not wanted.name.startswith(
+            _BROKERS_OWN
+        ):  # no list shows the broker's own exchanges
+            yield absent_external(wanted, wanted.name)
+    elif fields_between(there, wanted):
+        yield different_external(there, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +183,17 @@ def binding_differences(
             those that come are bound.
     """
     gone, again = objects.gone, objects.again
-    hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
-    there = {binding_identity(one): one for one in live.bindings}
-    ours = {binding_identity(one): one for one in wanted.bindings}
+    hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
+    there = {binding_identity(binding): binding for binding in live.bindings}
+    ours = {binding_identity(binding): binding for binding in wanted.bindings}
     early: list[PlannedChange] = []
     bound: list[PlannedChange] = []
     late, unmanaged = [], []
     refusals: list[PlanRefusal] = []
-    for key, one in there.items():
-        ends = {ExchangeRef(one.source), one.destination}
-        unbound = PlannedChange("unbind", one, None)
-        if one.source in slots and key not in ours:
+    for key, binding in there.items():
+        ends = {ExchangeRef(binding.source), binding.destination}
+        unbound = PlannedChange("unbind", binding, None)
+        if binding.source in slots and key not in ours:
             (early if ends & again else bound).append(unbound)
             continue
         if ends & again:
@@ -198,30 +202,32 @@ def binding_differences(
             late.append(unbound)
         if ends & gone:
             continue
-        if key not in ours and one.source in hashing:
+        if key not in ours and binding.source in hashing:
             continue  # it becomes an exchange whose bindings are its ring
-        if key not in ours and not shard_binding(one, objects.shards):
-            if owned_binding(wanted, one):
+        if key not in ours and not shard_binding(binding, objects.shards):
+            if owned_binding(wanted, binding):
                 late += [] if ends & again else [unbound]
-                refusals.append(deletion(one, unbound.name))
+                refusals.append(deletion(binding, unbound.name))
                 continue
-            unmanaged.append(one)
+            unmanaged.append(binding)
         if ends & again:
-            bound.append(PlannedChange("bind", None, one))
+            bound.append(PlannedChange("bind", None, binding))
     absent = [ours[key] for key in ours if key not in there]
-    bound += [PlannedChange("bind", None, one) for one in absent if one.owner == "ours"]
+    bound += [PlannedChange("bind", None, binding) for binding in absent if binding.owner == "ours"]
     refusals += [
-        absent_external(one, PlannedChange("bind", None, one).name) for one in absent if one.owner != "ours"
+        absent_external(binding, PlannedChange("bind", None, binding).name)
+        for binding in absent
+        if binding.owner != "ours"
     ]
     return BindingDifferences(tuple(early), tuple(bound), tuple(late), tuple(unmanaged), tuple(refusals))
 
 
-def binding_identity(one: BindingDefinition) -> Hashable:
+def binding_identity(binding: BindingDefinition) -> Hashable:
     """Return what tells bindings apart, whoever owns them."""
-    return one.source, one.destination, one.routing_key, one.arguments
+    return binding.source, binding.destination, binding.routing_key, binding.arguments
 
 
-def owned_binding(wanted: Topology, one: BindingDefinition) -> bool:
+def owned_binding(wanted: Topology, binding: BindingDefinition) -> bool:
     """Return whether both ends are owned. A binding of one of the broker's own exchanges is owned with its destination."""
-    name = one.destination.name if isinstance(one.destination, ExchangeRef) else one.destination
-    return wanted.owned(name) and (one.source.startswith(_BROKERS_OWN) or wanted.owned(one.source))
+    name = binding.destination.name if isinstance(binding.destination, ExchangeRef) else binding.destination
+    return wanted.owned(name) and (binding.source.startswith(_BROKERS_OWN) or wanted.owned(binding.source))

@@ -50,15 +50,15 @@ def ordered_changes(
         rings: the plans of the rings, by exchange.
         known: the queues and exchanges that are there or are created.
     """
-    deleted = {one.name for one in objects.deleted if isinstance(one, ExchangeDefinition)}
+    deleted = {named.name for named in objects.deleted if isinstance(named, ExchangeDefinition)}
     staying = {name: work for name, work in rings.items() if name not in deleted}
     policies = (
-        *(_created(one) for one in objects.created if isinstance(one, PolicyDefinition)),
+        *(_created(policy) for policy in objects.created if isinstance(policy, PolicyDefinition)),
         *(PlannedChange("update", live, wanted) for live, wanted in objects.updated),
     )
     return (
         *(change for change in policies if not _shards(change)),
-        *(_created(one) for kind in (ExchangeDefinition, QueueDefinition) for one in objects.created if isinstance(one, kind)),
+        *(_created(named) for kind in (ExchangeDefinition, QueueDefinition) for named in objects.created if isinstance(named, kind)),
         *(change for change in policies if _shards(change)),
         *(_step(name, step) for name, work in rings.items() for step in work.plan.steps[: work.first]),
         *bindings.early,
@@ -67,10 +67,10 @@ def ordered_changes(
         *bindings.late,
         *(_step(name, step) for name, work in rings.items() if name in deleted for step in work.plan.steps[work.first :]),
         *(
-            PlannedChange("delete", one, None)
+            PlannedChange("delete", named, None)
             for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)
-            for one in objects.deleted
-            if isinstance(one, kind)
+            for named in objects.deleted
+            if isinstance(named, kind)
         ),
     )  # fmt: skip
 
@@ -80,8 +80,8 @@ def _shards(change: PlannedChange) -> bool:
     return isinstance(change.wanted, PolicyDefinition) and SHARDS_PER_NODE in change.wanted.definition
 
 
-def _created(one: NamedObject) -> PlannedChange:
-    return PlannedChange("create", None, one)
+def _created(named: NamedObject) -> PlannedChange:
+    return PlannedChange("create", None, named)
 
 
 def _step(exchange: str, step: RingStep) -> PlannedChange:
@@ -102,7 +102,7 @@ def _binds(
         if change.action == "unbind" and isinstance(change.subject, BindingDefinition)
     }
     # What has no queue gets one first; then slots change hands.
-    for change in sorted(plain, key=lambda one: getattr(one.subject, "source", None) in unbound):
+    for change in sorted(plain, key=lambda change: getattr(change.subject, "source", None) in unbound):
         assert isinstance(change.subject, BindingDefinition)  # noqa: S101  # nothing else is bound
         by_source.setdefault(change.subject.source, []).append(change)
     for name, work in rings.items():
@@ -142,9 +142,9 @@ def _with_helpers(
                 )
                 ghosts[place] = helper
     return [
-        *(PlannedChange("create", None, one) for one in ghosts.values()),
+        *(PlannedChange("create", None, ghost) for ghost in ghosts.values()),
         *steps,
-        *(PlannedChange("delete", one, None) for one in ghosts.values()),
+        *(PlannedChange("delete", ghost, None) for ghost in ghosts.values()),
     ]
 
 
@@ -162,7 +162,7 @@ def downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[st
         seen = {start}
         while path:
             name, following = path[-1]
-            step = next((one for one in following if one not in done and one not in seen), None)
+            step = next((target for target in following if target not in done and target not in seen), None)
             if step is None:
                 done[name] = None
                 path.pop()

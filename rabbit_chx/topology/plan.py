@@ -84,7 +84,9 @@ class Plan:
             allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
             allow_delete: whether objects may be deleted and replaced.
         """
-        return tuple(one for one in self.refusals if not one.lifted(allow_moved, allow_delete=allow_delete))
+        return tuple(
+            refusal for refusal in self.refusals if not refusal.lifted(allow_moved, allow_delete=allow_delete)
+        )
 
     def to_json(self) -> str:
         """Return the plan as JSON text, of the format ``rabbit-chx/plan``. The same plan has the same text."""
@@ -111,13 +113,17 @@ def plan(wanted: Topology, live: Topology) -> Plan:
     live = laid_out(live, live)  # it may be a file too
     layouts = slot_layouts(wanted, live)
     plain = lowered(wanted, layouts)
-    slots = frozenset(name for one in layouts.values() if one.is_ours for name in one.names.exchanges)
+    slots = frozenset(
+        name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges
+    )
     while True:  # an exchange whose ring cannot be mended is replaced, which changes what depends on it
         objects = object_differences(plain, live, impossible)
         bindings = binding_differences(plain, live, objects, slots)
         rings = ring_differences(plain, live, objects, (*bindings.early, *bindings.bound))
         found = {name: work for name, work in rings.items() if work.impossible}
-        replaceable = {one.name for one in plain.exchanges if one.owner == "ours"} - set(impossible)
+        replaceable = {exchange.name for exchange in plain.exchanges if exchange.owner == "ours"} - set(
+            impossible
+        )
         if not found.keys() & replaceable:
             break
         impossible |= {name: work for name, work in found.items() if name in replaceable}
@@ -128,7 +134,9 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         *objects.refusals,
         *(refusal for work in rings.values() for refusal in work.refusals),
         *(impossible_ring(name, None) for name in {**impossible, **found}),
-        *_absent(changes, known, {slot: name for name, one in layouts.items() for slot in one.names.slots}),
+        *_absent(
+            changes, known, {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
+        ),
         *(
             replacement(*pair)
             for pair in objects.replaced
@@ -158,7 +166,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
 
 def _parks(plain: Topology, live: Topology) -> dict[str, str]:
     """Return the parking queues of the exchanges of the topology, those that are left over too."""
-    ours = {one.name for one in plain.exchanges if one.owner == "ours"}
+    ours = {exchange.name for exchange in plain.exchanges if exchange.owner == "ours"}
     found = {**parking_queues(live), **parking_queues(plain)}
     return {exchange: park for exchange, park in sorted(found.items()) if exchange in ours}
 
@@ -180,20 +188,21 @@ def arranged(wanted: Topology, live: Topology) -> Topology:
     return replace(
         wanted,
         exchanges=tuple(
-            replace(one, ring=orders[one.name]) if one.name in orders else one for one in wanted.exchanges
+            replace(exchange, ring=orders[exchange.name]) if exchange.name in orders else exchange
+            for exchange in wanted.exchanges
         ),
     )
 
 
 def _known(live: Topology, objects: ObjectDifferences) -> frozenset[Destination]:
     """Return the queues and exchanges that are there: those that are listed, and those that something is bound to."""
-    known: set[Destination] = {ExchangeRef(one.name) for one in live.exchanges}
-    known.update(one.name for one in live.queues)
+    known: set[Destination] = {ExchangeRef(exchange.name) for exchange in live.exchanges}
+    known.update(queue.name for queue in live.queues)
     for binding in live.bindings:
         known.update((ExchangeRef(binding.source), binding.destination))
     for exchange in live.exchanges:
         known.update(member.destination for member in exchange.ring or ())
-    known.update(ref for one in objects.created if (ref := reference_to(one)) is not None)
+    known.update(ref for created in objects.created if (ref := reference_to(created)) is not None)
     return frozenset(known - objects.gone)
 
 
@@ -252,11 +261,11 @@ def _deletions(live: Topology, objects: ObjectDifferences) -> Iterator[PlanRefus
     for binding in live.bindings:
         for end in (ExchangeRef(binding.source), binding.destination):
             uses[end] = uses.get(end, 0) + 1
-    for one in objects.deleted:
-        ref = reference_to(one)
+    for deleted in objects.deleted:
+        ref = reference_to(deleted)
         count = 0 if ref is None else uses.get(ref, 0)
         about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
-        yield deletion(one, one.name, about)
+        yield deletion(deleted, deleted.name, about)
 
 
 def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) -> Iterator[PlanRefusal]:
@@ -266,13 +275,17 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
         live: what is there.
         changes: the changes, in order.
     """
-    going = {one.name for one in changes if one.kind == "exchange" and one.action in ("delete", "replace")}
-    left = {
-        one.name: len(one.ring or ())
-        for one in live.exchanges
-        if one.auto_delete and one.name not in going | live.sources_left_out
+    going = {
+        change.name
+        for change in changes
+        if change.kind == "exchange" and change.action in ("delete", "replace")
     }
-    bound = Counter(one.source for one in live.bindings)
+    left = {
+        exchange.name: len(exchange.ring or ())
+        for exchange in live.exchanges
+        if exchange.auto_delete and exchange.name not in going | live.sources_left_out
+    }
+    bound = Counter(binding.source for binding in live.bindings)
     for name in left:
         left[name] += bound[name]
     for change in changes:
@@ -319,7 +332,7 @@ def policies_in_the_way(
         changes: the changes, in order.
         live: what is there before them.
     """
-    policies = {one.name: one for one in live.policies}
+    policies = {policy.name: policy for policy in live.policies}
     for change in changes:
         subject = change.subject
         if isinstance(subject, PolicyDefinition):

@@ -62,17 +62,19 @@ class _Rings:
         bindings: Sequence[PlannedChange],
     ) -> None:
         self._live, self._wanted, self._bindings = live, wanted, bindings
-        self._ours = {one.name: one for one in wanted.exchanges}
-        self._theirs = {one.name: one for one in live.exchanges}
+        self._ours = {exchange.name: exchange for exchange in wanted.exchanges}
+        self._theirs = {exchange.name: exchange for exchange in live.exchanges}
         self._limit = wanted.max_share_moved
         self._gone, self._again = objects.gone, objects.again
-        self._deleted = {one.name for one in objects.deleted if isinstance(one, ExchangeDefinition)}
-        self._replaced = {one.name for one, _ in objects.replaced if isinstance(one, ExchangeDefinition)}
+        self._deleted = {named.name for named in objects.deleted if isinstance(named, ExchangeDefinition)}
+        self._replaced = {
+            named.name for named, _ in objects.replaced if isinstance(named, ExchangeDefinition)
+        }
 
     def all(self) -> Iterator[tuple[str, RingWork]]:
         for name in {**self._ours, **self._theirs}:
             ours, theirs = self._ours.get(name), self._theirs.get(name)
-            if any(one is not None and one.type == HASH_EXCHANGE for one in (ours, theirs)):
+            if any(exchange is not None and exchange.type == HASH_EXCHANGE for exchange in (ours, theirs)):
                 work = self._of(name, ours, theirs)
                 if work is not None:
                     yield name, work
@@ -112,7 +114,7 @@ class _Rings:
         members = live.bound if ours.ring is None else ours.ring
         if ours.type != HASH_EXCHANGE:
             members = ()
-        alike = all(theirs.arguments.get(one) == ours.arguments.get(one) for one in _HASHED)
+        alike = all(theirs.arguments.get(argument) == ours.arguments.get(argument) for argument in _HASHED)
         hands = self._hands(live, members)
         return work_of_replaced_ring(name, live, members, limit, hands=hands, hashed_alike=alike)
 
