@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rabbit_chx.consuming.handling import OnFailure
 
-__all__ = ["WANTED", "learned_arguments", "queue_warnings"]
+__all__ = ["WANTED", "learned_arguments", "queue_warnings", "refuse_dropping"]
 
 #: What a queue needs so that a group keeps order.
 WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
