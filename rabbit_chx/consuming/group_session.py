@@ -72,8 +72,6 @@ class GroupSession:
         self.member = member
         self.handle = handle
         self.roster = Roster()
-        self.handled_count = 0
-        self.notes = 0
         self.token = secrets.token_hex(8)
         self._runners: dict[str, SeatRunner] = {}
         self._former = former
@@ -125,8 +123,8 @@ class GroupSession:
     def priority(self, queue: str) -> int:
         """Return the ``x-priority`` of a consumer that comes now.
 
-        With a journal all have the same. The broker then elects whoever came first (rabbit_fifo.erl, 3.8 to 4.3), and nobody outranks
-        a consumer that is active: RabbitMQ 4.3.6 keeps one that is outranked and dies while it holds messages.
+        With a journal all have the same. The broker then elects whoever came first (3.10.8, 4.0.5 and 4.3.6, tried), and nobody
+        outranks a consumer that is active: RabbitMQ 4.3.6 keeps one that is outranked and dies while it holds messages.
 
         Args:
             queue: the queue.
@@ -447,7 +445,6 @@ class GroupSession:
                 says = self._watch.look(queue, waiting, runner.seat.delivered_count)
                 if says is not None and self._should_deliver(queue, runner):
                     _log.warning("%s", says)
-                    self.notes += 1
                     runner.give(runner.seat.step_back())
 
     def _should_deliver(self, queue: str, runner: SeatRunner) -> bool:

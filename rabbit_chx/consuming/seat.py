@@ -156,14 +156,13 @@ class Seat:
     def lost(self) -> list[SeatCommand]:
         """Note that the connection is gone, and the line with all that it held."""
         line, self.line = self.line, None
-        commands: list[SeatCommand] = []
-        for work in line.working.values() if line is not None else ():
-            if line is not None and work.running:
-                self._orphans.add((line.number, work.delivery.tag))
-                commands.append(Interrupt(line.number, work.delivery.tag))
+        if line is None:
+            return []
+        running = [(line.number, work.delivery.tag) for work in line.working.values() if work.running]
+        self._orphans.update(running)
         if self.held:
             self._owes_lost = True
-        return commands + self._advance()
+        return [*(Interrupt(number, tag) for number, tag in running), *self._advance()]
 
     # -- what the journal says
 

@@ -51,8 +51,6 @@ class RunnerSession(Protocol):
     channels: GroupChannels
     member: GroupMember
     handle: Callable[[GroupMessage], Awaitable[None]]
-    handled_count: int
-    notes: int
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run something until the session ends."""
@@ -140,8 +138,8 @@ class SeatRunner:
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
-        for kept in (self._outbox, self._lines, self._claims, self._errors):
-            kept.clear()
+        for dropped in (self._outbox, self._lines, self._claims, self._errors):
+            dropped.clear()
         self.give(self.seat.lost())
         for command in waiting:
             if isinstance(command, Start):  # it waited behind an ack, so it never began
@@ -207,7 +205,6 @@ class SeatRunner:
                 self._give_up(number, delivery)
             case Note(says):
                 _log.warning("%s", says)
-                self.session.notes += 1
             case Ack() | Reject() | Reply():
                 raise AssertionError(command)  # `_go_on` sends them
             case _:
@@ -221,9 +218,9 @@ class SeatRunner:
             message = replace(message, generation=start.generation, attempt=start.attempt)
         task = asyncio.get_running_loop().create_task(_awaited(self.session.handle, message))
         self._handlers[start.line, start.delivery.tag] = task
-        task.add_done_callback(partial(self._handled, start, self.session))
+        task.add_done_callback(partial(self._handled, start))
 
-    def _handled(self, start: Start, session: RunnerSession, task: asyncio.Task[None]) -> None:
+    def _handled(self, start: Start, task: asyncio.Task[None]) -> None:
         """Take the end of a handler, also of one that was cancelled before it began."""
         where = start.line, start.delivery.tag
         if self._handlers.get(where) is task:
@@ -231,7 +228,6 @@ class SeatRunner:
         error = asyncio.CancelledError("the handler was cancelled") if task.cancelled() else task.exception()
         if error is None:
             self._errors.pop(where, None)
-            session.handled_count += 1
         else:
             self._errors[where] = error
             _log.info("%s: the handler failed at attempt %d: %r", self.seat.queue, start.attempt, error)
@@ -318,7 +314,7 @@ class SeatRunner:
             JournalEntry("claim", session.member.name, time.time(), queue=self.seat.queue, token=token)
         )
         await asyncio.sleep(journal_s)
-        if self._claims.get(token) is not None:
+        if self._claims.pop(token, None) is not None:
             raise ConnectionLostError(
                 f"the claim of {self.seat.queue!r} was written into the stream {session.member.journal!r} and is not read there after "
                 f"{journal_s:g} s: look at that stream, and whether a majority of its nodes is up",
