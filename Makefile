@@ -122,7 +122,7 @@ check: $(STAMP) ## formatting, lint, types, floors, generated files
 	$(BIN)/lint-imports
 	$(BIN)/python tools/update.py --check
 
-generated: $(STAMP) ## make again what is made from the code: tables, the list of modules, figures
+generated: $(STAMP) ## make again what is made from the code: tables, the list of packages, figures
 	$(BIN)/python tools/update.py
 
 bench: java $(STAMP) ## measure; bench/README.md says how to read it

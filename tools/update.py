@@ -1,4 +1,4 @@
-"""Make what is made from the code: tables, the list of modules, figures.
+"""Make what is made from the code: tables, the list of packages, figures.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import guarantees
 import tables
 from figures import figures
-from module_list import module_list
+from package_list import package_list
 from soak_table import soak
 from topology_schema import topology_schema
 
@@ -24,7 +24,7 @@ __all__ = ["differences", "generated"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "docs/architecture.md": {"modules": module_list},
+    "docs/architecture.md": {"packages": package_list},
     "docs/guarantees.md": {
         "measured": guarantees.measured,
         "promises": guarantees.promises,

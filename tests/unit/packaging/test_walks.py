@@ -77,5 +77,5 @@ def test_a_published_row_changes_file_26_times_at_most(publisher: Publisher) -> 
 
 def test_every_path_on_the_page_leads_somewhere() -> None:
     links = re.findall(r"\]\(\.\./([^)#]+)\)", PAGE)
-    assert len(links) > 100
+    assert len(links) > 50
     assert [link for link in links if not (ROOT / link).exists()] == []
