@@ -14,7 +14,8 @@ import argparse
 import asyncio
 import statistics
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pika
 
@@ -22,9 +23,6 @@ from rabbit_chx import AsyncBroker, Broker, Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ARGUMENTS = {"x-queue-type": "classic"}
 

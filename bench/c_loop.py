@@ -6,19 +6,15 @@ import ctypes
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from rabbit_chx import HashRing
 from rabbit_chx.routing.arrays import all_buckets
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from rabbit_chx import HashRing
 
 
 def compiled_route(ring: HashRing) -> Callable[[Any], NDArray[np.int32]] | None:

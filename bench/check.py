@@ -15,16 +15,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LIMIT_S = 3.0
 COMMAND = "import sys; from rabbit_chx.cli import main; sys.exit(main(sys.argv[1:]))"

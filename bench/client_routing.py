@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
 
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import DataFrame
 from spark_write import EXCHANGE, PARTITIONS, QUEUES, bench_exchange, measured, prepared, spark_on
 
 from rabbit_chx import Publisher
 from rabbit_chx.broker import Broker
 from rabbit_chx.rendering import TableColumn, render_table
+from rabbit_chx.routing import HashRing
+from rabbit_chx.testing import RunningBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Literal
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import DataFrame
-
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.testing import RunningBroker
-
     Routing = Literal["exchange", "client"]
 
 MESSAGES = 300_000

@@ -25,17 +25,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pika
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx import ConsumerGroup, GroupPace, Publisher
+from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import find_broker
-
-if TYPE_CHECKING:
-    from rabbit_chx import GroupMessage
 
 _PACE = GroupPace(settle_s=1.0, alive_s=1.0, gone_s=4.0, watch_s=3.0)
 _EXCHANGE = "churn"

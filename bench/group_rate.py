@@ -14,7 +14,7 @@ import asyncio
 import statistics
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import aio_pika
 import pika
@@ -24,9 +24,6 @@ from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming.handling import Handling
 from rabbit_chx.testing import find_broker
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 _EXCHANGE = "rate"
 _BOUND_S = 300.0

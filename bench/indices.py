@@ -14,16 +14,14 @@ import random
 import statistics
 import time
 import uuid
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from c_loop import compiled_route
 
 from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SHORT_KEYS = 5_000_000
 UUID_KEYS = 1_000_000

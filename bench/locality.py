@@ -15,25 +15,19 @@ import json
 import os
 import statistics
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pika
+from pyspark.sql import DataFrame
 from spark_write import spark_on
 
 from rabbit_chx import Broker
 from rabbit_chx.broker import pika_parameters, queue_addresses
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.testing import docker_cluster
+from rabbit_chx.testing import RunningBroker, RunningCluster, docker_cluster
 from spark_connector import place, publish
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql import DataFrame
-
-    from rabbit_chx.testing import RunningBroker, RunningCluster
 
 EXCHANGE = "bench"
 QUEUES = tuple(f"q{number}" for number in range(9))

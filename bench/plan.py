@@ -15,14 +15,12 @@ import argparse
 import random
 import statistics
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from rabbit_chx import HashRing, Release, Topology
 from rabbit_chx.routing import seed_tables
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Members: TypeAlias = list[tuple[str, int]]
 RELEASE = Release("4.3.6")

@@ -11,21 +11,18 @@ import argparse
 import multiprocessing
 import statistics
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 from publish_ways import Cost, Work, build_peer, compiled_peer, ours, raw, tutorial, windowed_pika
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.rendering import TableColumn, render_table
 from rabbit_chx.testing import find_broker, temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pika.adapters.blocking_connection import BlockingChannel
 
 EXCHANGE = "bench"
 QUEUES = ("q1", "q2", "q3", "q4")

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 from raw_socket import RawSocket, ready_made
@@ -19,9 +20,6 @@ from raw_socket import RawSocket, ready_made
 from rabbit_chx import Publisher
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Cost", "Work", "build_peer", "compiled_peer", "ours", "raw", "tutorial", "windowed_pika"]
 

@@ -11,20 +11,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyspark.sql
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rabbit_chx import HashRing
 from rabbit_chx.rendering import TableColumn, render_table
 from spark_connector import queue_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pyspark.sql
 
 ROWS = 5_000_000
 CORES = 2

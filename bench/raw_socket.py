@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import re
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 from pamqp import commands, frame, header
+from pamqp.base import Frame as Method
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.publishing.encoder import Encoder
 from rabbit_chx.publishing.rows import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from pamqp.base import Frame as Method
 
 __all__ = ["RawSocket", "ready_made"]
 

@@ -17,21 +17,16 @@ import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel
 from publish_ways import Work, ours
 
 from rabbit_chx import Broker, Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.testing import docker_broker
+from rabbit_chx.testing import RunningBroker, docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, plan
-
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
 
 QUEUES = ("q1", "q2", "q3", "q4")
 CHX = "x-consistent-hash"

@@ -14,20 +14,15 @@ import os
 import random
 import statistics
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rabbit_chx import Broker, HashRing, Release, SlotTable, Topology
-from rabbit_chx.routing import seed_tables
+from rabbit_chx.routing import Destination, seed_tables
 from rabbit_chx.testing import docker_broker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, balance, plan
 from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.slots import laid_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.routing import Destination
 
 RELEASE = Release("4.3.6")
 EXCHANGE = "events"

@@ -7,17 +7,14 @@ import os
 import statistics
 import time
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from spark_write import EXCHANGE, PARTITIONS, bench_exchange, measured, prepared, spark_on
 
 from rabbit_chx.rendering import TableColumn, render_table
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.message_ids import MessageIds
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 BATCH = 10_000
 

@@ -8,15 +8,12 @@ with the same window.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 __all__ = ["raw_sink"]
 

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from typing import TYPE_CHECKING
 
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from spark_raw import raw_sink
 from spark_write import EXCHANGE, bench_exchange, measured, ours, prepared, spark_on
 
 from rabbit_chx.rendering import TableColumn, render_table
-
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import SparkSession
 
 KIB = 1 << 10
 MIB = 1 << 20

@@ -10,25 +10,18 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pika
-from pyspark.sql import SparkSession
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import DataFrame, Row, SparkSession
 from spark_raw import raw_sink
 
 import spark_connector
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.testing import find_broker, temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import DataFrame, Row
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 EXCHANGE = "bench"
 QUEUES = ("q1", "q2", "q3", "q4")

@@ -14,13 +14,15 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 from flights_data import flights_csv
-from pyspark.sql import SparkSession
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 import spark_connector
@@ -28,15 +30,7 @@ from rabbit_chx import Broker, HashRing
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import CountProgress, TableColumn, render_table
-from rabbit_chx.testing import find_broker, temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import DataFrame
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 EXCHANGE = "flights"
 #: The queues in bind order, with their weights: ten buckets in all.

@@ -6,21 +6,15 @@ python examples/foreach_batch.py [--limit ROWS]
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from flights import EXCHANGE, QUEUES, read_flights
 from on_found_broker import main
+from pyspark.sql import SparkSession
 
 from rabbit_chx import Broker
-from spark_connector import batch_publisher
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
-    from spark_connector import WriteReport
+from rabbit_chx.testing import RunningBroker
+from spark_connector import WriteReport, batch_publisher
 
 FILES = 3
 

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 from flights import start_spark
 from flights_data import flights_csv
+from pyspark.sql import SparkSession
 
-from rabbit_chx.testing import find_broker, temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 
 def main(run: Callable[[RunningBroker, SparkSession, Path, int | None], object], about: str) -> None:

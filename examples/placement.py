@@ -5,21 +5,15 @@ python examples/placement.py [--limit ROWS]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from flights import EXCHANGE, QUEUES, read_flights
 from on_found_broker import main
+from pyspark.sql import SparkSession
 
 from rabbit_chx import Broker
-from spark_connector import dry_run, place, publish
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
-    from spark_connector import WriteReport
+from rabbit_chx.testing import RunningBroker
+from spark_connector import WriteReport, dry_run, place, publish
 
 
 def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None = None) -> WriteReport:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rabbit_chx import Topology
+from rabbit_chx import HashRing, Topology
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.testing import find_broker, temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from rabbit_chx import HashRing
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.routing import Destination
+from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 FILE = Path(__file__).with_suffix(".toml")
 TOPOLOGY = Topology.from_toml(FILE.read_text(), file=FILE.name)

@@ -8,16 +8,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import aio_pika
 from plugin_readme import TOPOLOGY, compared, main
 
 from rabbit_chx import AsyncBroker, ConsistentHashExchange
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
 
 AT_ONCE = 500
 

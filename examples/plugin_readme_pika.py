@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import pika
 from plugin_readme import TOPOLOGY, compared, main
 
 from rabbit_chx import Broker, ConsistentHashExchange
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
 
 
 def message(way: str, value: str) -> tuple[str, pika.BasicProperties]:

@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flights import EXCHANGE, QUEUES, connect, count_ready, read_flights
 from on_found_broker import main
+from pyspark.sql import DataFrame, SparkSession
 
 from rabbit_chx import Broker
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 FILES = 2  # in each of the two runs
 

@@ -10,22 +10,15 @@ import asyncio
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import aio_pika
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from rabbit_chx import AsyncBroker, AsyncPublisher, ConsistentHashExchange, Topology
+from rabbit_chx import AsyncBroker, AsyncPublisher, ConsistentHashExchange, PublishReport, Topology
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import TableColumn, render_table
-from rabbit_chx.testing import find_broker, temporary_vhost
-from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
-
-    from rabbit_chx import PublishReport
-    from rabbit_chx.testing import RunningBroker
-    from rabbit_chx.topology import Plan, RingPlan
+from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
+from rabbit_chx.topology import Plan, RingPlan, plan
 
 FOLDER = Path(__file__).with_name("topology_change")
 BEFORE, AFTER, WITHOUT_GAP = (

@@ -35,11 +35,10 @@ Attributes hold the same for programs. No message contains a password.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.topology.problems import Problem
 

@@ -6,13 +6,12 @@ then names what it lacks, instead of failing on a module name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql.types import StructType
 
 __all__ = ["RabbitMQDataSource", "data_source"]

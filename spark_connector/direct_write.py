@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.python_options import texts
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.watched_ring import WatchedRing
+from spark_connector.placing.watched_ring import GivenRing, WatchedRing
 from spark_connector.reports.finished_tasks import FinishedTasks
 from spark_connector.spark_errors import raised_in_task
 from spark_connector.writing.preflight_answer import PreflightAnswer
@@ -18,12 +19,9 @@ from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from spark_connector.placing.watched_ring import GivenRing
     from spark_connector.reports.task_report import TaskReport
     from spark_connector.reports.write_report import WriteReport
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,19 +15,16 @@ from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.prediction import kept_ring, rows_by_queue
 from spark_connector.placing.slices import NO_QUEUE
 from spark_connector.reports.dry_run_report import DryRun, HotKey, PartitionRows
-from spark_connector.writing.bad_rows import checks_of
+from spark_connector.writing.bad_rows import Check, checks_of
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.preflight import check_broker, check_secret_name
 from spark_connector.writing.speculation import check_speculation, speculation_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
     from rabbit_chx.routing import KeyMap
-    from spark_connector.writing.bad_rows import Check
 
 __all__ = ["dry_run"]
 

@@ -7,13 +7,12 @@ A function that is pickled by its name needs our packages where it is loaded. A 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import RabbitChxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     import pyarrow as pa
     from pyspark.sql import DataFrame
 

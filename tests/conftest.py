@@ -5,27 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
 from exchange_types import CHX
 from hypothesis import settings
 from packaging.version import Version
+from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
 from rabbit_chx.broker import pika_parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 # A deadline measures how busy the machine is.
 settings.register_profile("no deadline", deadline=None)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 __all__ = ["FireRecord", "read_records", "replace_records"]
 

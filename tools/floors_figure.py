@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from canvas import Canvas
-
-if TYPE_CHECKING:
-    from canvas import Theme
+from canvas import Canvas, Theme
 
 __all__ = ["draw", "floors"]
 

@@ -17,8 +17,9 @@ import pickle
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from group_model import Consumer, Member, Queue, World, state_key
 
@@ -32,14 +33,10 @@ from rabbit_chx.consuming.seat_commands import (
     DeliveredMessage,
     Interrupt,
     RunHook,
+    SeatCommand,
     Start,
     Subscribe,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.consuming.seat_commands import SeatCommand
 
 __all__ = ["BrokenInvariantError", "Explored", "explored"]
 

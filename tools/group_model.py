@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.seat import Seat
+from rabbit_chx.consuming.seat import Seat
 
 __all__ = ["Consumer", "Member", "Queue", "World", "state_key"]
 

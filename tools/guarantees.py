@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fire_record import FireRecord, read_records
 from tables import table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["RESULTS", "figures", "measured", "promises"]
 

@@ -10,23 +10,18 @@ the broker routes arrives some time later. The mover or a consumer dies at any s
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hand_over_model import PREFETCH, Entry, Item, Place
 from hand_over_mover import Mover
-from state_search import BrokenModelError, searched
+from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.consuming.queue_line import POLL
 from rabbit_chx.consuming.seat_commands import Ack
 from rabbit_chx.topology.operations import QueueBind, QueueCounts, QueueDeclare, QueueUnbind
 from rabbit_chx.topology.steps import MarkerReply, MarkerSending, MessageTransfer, Pause, Pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
-
-    from state_search import Found
-
 
 __all__ = ["HandOverWorld", "hand_overs_explored"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.consuming.handling import Handling
 from rabbit_chx.consuming.queue_line import POLL, TAKING
@@ -18,13 +18,11 @@ from rabbit_chx.consuming.seat_commands import (
     Note,
     Reply,
     RunHook,
+    SeatCommand,
     Start,
     Subscribe,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.seat_commands import SeatCommand
-    from rabbit_chx.topology.steps import HandOverMarker
+from rabbit_chx.topology.steps import HandOverMarker
 
 __all__ = ["PREFETCH", "Entry", "Item", "Place", "slot_name"]
 

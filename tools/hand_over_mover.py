@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from unittest.mock import patch
 
 from hand_over_model import slot_name
@@ -13,10 +13,7 @@ from rabbit_chx.topology.applying import changes_done
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import HandOver, HandOverTally, handed_over, park_drained, parts_of
 from rabbit_chx.topology.objects import BindingDefinition
-from rabbit_chx.topology.steps import Access
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.steps import Sequence
+from rabbit_chx.topology.steps import Access, Sequence
 
 __all__ = ["Mover"]
 

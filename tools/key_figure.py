@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from canvas import Canvas
+from canvas import Canvas, Theme
 
 from rabbit_chx import ConsistentHashExchange, HashRing
 from rabbit_chx.erlang.exs1024 import exs1024_uniform
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from canvas import Theme
 
 __all__ = ["draw"]
 

@@ -10,18 +10,14 @@ that it leaves (it is ready for no queue) and has left, that another one is gone
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from state_search import BrokenModelError, searched
+from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.roster import Roster
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
-
-    from state_search import Found
 
 __all__ = ["RosterWorld", "rosters_explored"]
 

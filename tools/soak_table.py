@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tables import table
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["soak"]
 

@@ -11,15 +11,13 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import pyarrow as pa
-    from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 __all__ = ["ARCHIVE", "SHORT_LIVED_JVM", "with_archive"]
 

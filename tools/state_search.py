@@ -5,11 +5,9 @@ from __future__ import annotations
 import pickle
 import time
 from collections import deque
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+from typing import Any, Protocol
 
 __all__ = ["BrokenModelError", "Found", "Model", "searched"]
 

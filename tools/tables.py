@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import rule_rows
 from rabbit_chx.topology.toml_fields import FILE, EntryField, EntryType
 from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.options.option_table import OPTIONS
 from spark_connector.writing.columns import COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 __all__ = ["options", "rules", "spark_columns", "table", "topology_fields"]
 

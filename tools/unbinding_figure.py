@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from canvas import Canvas
+from canvas import Canvas, Theme
 
 from rabbit_chx import HashRing
 from rabbit_chx.analysis import movement_matrix
-
-if TYPE_CHECKING:
-    from canvas import Theme
 
 __all__ = ["draw"]
 

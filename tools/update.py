@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import guarantees
 import tables
@@ -16,9 +16,6 @@ from figures import figures
 from package_list import package_list
 from soak_table import soak
 from topology_schema import topology_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["differences", "generated"]
 

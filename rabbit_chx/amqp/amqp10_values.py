@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from uuid import UUID
@@ -39,8 +40,6 @@ from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rabbit_chx.amqp.client_fields import Headers
 
 __all__ = ["INTEGER_RANGES_10", "Amqp10Type", "Amqp10Value", "id_for", "named_values", "value_for"]

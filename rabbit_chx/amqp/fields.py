@@ -31,19 +31,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from time import struct_time
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = [
     "FIELD_TYPES", "INTEGER_RANGES", "AmqpField", "FieldType", "pairs_of", "shown", "too_deep",

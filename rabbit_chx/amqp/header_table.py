@@ -8,17 +8,13 @@ v4.3.6), and AMQP 0-9-1, 4.2.5.5 and 4.2.6.1.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.fields import AmqpField, too_deep
+from rabbit_chx.amqp.client_fields import Headers, HeaderTable, table_for
+from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import Headers, HeaderTable
-    from rabbit_chx.amqp.fields import FieldType
 
 __all__ = ["encode_headers", "encode_table", "headers_in", "parse_table"]
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Secret", "require_secret"]
 

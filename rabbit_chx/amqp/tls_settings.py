@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rabbit_chx.amqp.secret import require_secret
+from rabbit_chx.amqp.secret import Secret, require_secret
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.secret import Secret
 
 __all__ = ["TlsSettings"]
 

@@ -7,17 +7,13 @@ So the URI is read here, and the clients get values.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from rabbit_chx.amqp.settings import ConnectionSettings
+from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings
 from rabbit_chx.amqp.uri_query import TLS_PARAMETERS, given_parameters, tls_settings
 from rabbit_chx.amqp.url_parts import UriProblem, decoded, fail, url_parts
 from rabbit_chx.errors import InputError, UriError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.amqp.settings import AuthMechanism
 
 __all__ = ["parse_uri"]
 

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NoReturn
 
 from rabbit_chx.amqp.secret import Secret
 from rabbit_chx.amqp.tls_settings import TlsSettings
 from rabbit_chx.amqp.url_parts import decoded, fail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
 
 __all__ = ["TLS_PARAMETERS", "given_parameters", "tls_settings"]
 

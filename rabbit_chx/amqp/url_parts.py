@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
 from urllib.parse import unquote_to_bytes
 
 from rabbit_chx.amqp.secret import Secret
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["UriProblem", "UrlParts", "decoded", "fail", "url_parts"]
 

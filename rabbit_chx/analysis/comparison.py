@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
-from rabbit_chx.analysis.modulo_map import check_comparable
-from rabbit_chx.routing import check_key_map
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rabbit_chx.analysis.modulo_map import ModuloMap
-    from rabbit_chx.routing import KeyMap, Place, Release
+from rabbit_chx.analysis.modulo_map import ModuloMap, check_comparable
+from rabbit_chx.routing import KeyMap, Place, Release, check_key_map
 
 __all__ = ["Comparison", "Moved", "compare_modulo", "compare_releases", "compare_rings"]
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rabbit_chx.amqp.client_fields import field_for
-from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField
+from rabbit_chx.amqp.client_fields import Client, field_for
+from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange, HashedOn
+from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, Place
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.amqp.client_fields import Client
-    from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.routing import KeyMap, Place
 
 __all__ = ["Hashing", "Refused"]
 

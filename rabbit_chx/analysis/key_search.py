@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
-from rabbit_chx.analysis.key_routing import Hashing
+from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import check_key_map, queue_behind, ring_beneath
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rabbit_chx.analysis.key_routing import Refused
-    from rabbit_chx.routing import Destination, KeyMap, Place
+from rabbit_chx.routing import Destination, KeyMap, Place, check_key_map, queue_behind, ring_beneath
 
 __all__ = ["NoKeyFoundError", "keys_for"]
 

@@ -16,14 +16,12 @@ After N messages:
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from heapq import heappush, heapreplace, nlargest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
 
 __all__ = ["KeyCount", "KeySketch"]
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rabbit_chx.routing import check_key_map
+from rabbit_chx.routing import Destination, KeyMap, Place, check_key_map
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing import Destination, KeyMap, Place
 
 __all__ = ["HasDestinations", "MovementMatrix", "count_movement", "matrix_of", "movement_matrix"]
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, ModulusHashExchange, SuperStream
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rabbit_chx.routing import Destination, Place, Release
+from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Place, Release, SuperStream
 
 __all__ = ["ModuloKind", "ModuloMap", "StreamClient", "check_comparable", "modulo_movement"]
 

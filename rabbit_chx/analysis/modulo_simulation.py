@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.matrix import matrix_of
-from rabbit_chx.analysis.modulo_map import modulo_movement
+from rabbit_chx.analysis.modulo_map import ModuloMap, modulo_movement
 from rabbit_chx.analysis.simulation import (
     Change,
     HeavyKey,
@@ -18,9 +19,6 @@ from rabbit_chx.analysis.simulation import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.analysis.modulo_map import ModuloMap
     from rabbit_chx.routing import Place
 
 __all__ = ["simulate_modulo"]

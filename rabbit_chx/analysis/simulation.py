@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
 from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
-from rabbit_chx.routing import check_key_map, queue_behind, ring_beneath
+from rabbit_chx.routing import KeyMap, Place, check_key_map, queue_behind, ring_beneath
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rabbit_chx.analysis.modulo_map import ModuloMap
-    from rabbit_chx.routing import KeyMap, Place
 
 __all__ = [
     "Change",

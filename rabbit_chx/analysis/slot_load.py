@@ -8,17 +8,13 @@ traffic.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.key_sketch import KeySketch
-from rabbit_chx.routing import check_key_map, ring_beneath
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
-
-    from rabbit_chx.routing import Destination, HashRing, KeyMap, Place
+from rabbit_chx.routing import Destination, HashRing, KeyMap, Place, check_key_map, ring_beneath
 
 __all__ = ["KeyLoad", "SlotLoad"]
 

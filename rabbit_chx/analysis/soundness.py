@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.routing.bindings import Binding, weight_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rabbit_chx.routing import Destination, HashRing, Place
-    from rabbit_chx.routing.bindings import Binding
 
 __all__ = ["FindingKind", "RingFinding", "ring_findings"]
 

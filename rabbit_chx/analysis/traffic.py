@@ -7,16 +7,12 @@ say which bucket that is.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from rabbit_chx.errors import RingSourceError
-from rabbit_chx.routing import ExchangeRef, HashRing, bucket_of_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rabbit_chx.routing import Destination, Place, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, Release, bucket_of_seed
 
 __all__ = [
     "MORE_BUCKETS",

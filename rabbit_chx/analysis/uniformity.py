@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_square_threshold
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashRing, check_key_map
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from rabbit_chx.routing import Destination, KeyMap
+from rabbit_chx.routing import Destination, HashRing, KeyMap, check_key_map
 
 __all__ = [
     "PUBLISHED",

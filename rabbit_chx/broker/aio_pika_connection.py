@@ -22,6 +22,7 @@ from rabbit_chx.topology.operations import (
     ExchangeDeclare,
     ExchangeDelete,
     ExchangeUnbind,
+    Operation,
     QueueBind,
     QueueCounts,
     QueueDeclare,
@@ -33,7 +34,6 @@ from rabbit_chx.topology.steps import Pipeline, SendingCheck
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.topology.operations import Operation
 
 __all__ = ["AioPikaConnection"]
 

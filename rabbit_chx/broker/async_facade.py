@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
 from rabbit_chx.errors import MissingExtraError
-from rabbit_chx.topology.applying import Permission
-from rabbit_chx.topology.declaring import AskedExchange, exchange_declared
+from rabbit_chx.topology.applying import Applied, Permission
+from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
 from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest, carried_out_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-    from typing import Self
-
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
     from rabbit_chx.routing.bindings import GivenBindings
     from rabbit_chx.topology import Plan, Topology, steps
-    from rabbit_chx.topology.applying import Applied
-    from rabbit_chx.topology.declaring import Declared
     from rabbit_chx.topology.hand_over import HandOverLevel
     from rabbit_chx.topology.reading import PublishRates
     from rabbit_chx.topology.shards import ShardedExchange

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import MessageCarrier
-from rabbit_chx.broker.ring_source import DiagnosticsRing, rings_by
+from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
-from rabbit_chx.routing import Release
-from rabbit_chx.topology.applying import Permission, plan_applied
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.topology.applying import Applied, Permission, plan_applied
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
 from rabbit_chx.topology.reading import (
     OVERVIEW,
@@ -23,20 +24,14 @@ from rabbit_chx.topology.reading import (
     topology_read,
 )
 from rabbit_chx.topology.reading_shards import sharded_exchange
-from rabbit_chx.topology.steps import Access, ApiRequest, CarrierStep
+from rabbit_chx.topology.steps import Access, ApiRequest, CarrierStep, RingRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
     from rabbit_chx.broker.management_url import ManagementUrl
     from rabbit_chx.broker.pika_connection import PikaConnection
-    from rabbit_chx.broker.ring_source import RingSource
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
     from rabbit_chx.topology import Plan, Topology, steps
-    from rabbit_chx.topology.applying import Applied
     from rabbit_chx.topology.shards import ShardedExchange
-    from rabbit_chx.topology.steps import RingRequest
 
 __all__ = ["BrokerBase", "ignore_progress"]
 

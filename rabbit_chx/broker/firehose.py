@@ -8,24 +8,20 @@ cluster it shows only what is published over that node.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.analysis.traffic import InferredRing, Observation, infer_ring
-from rabbit_chx.broker.live_exchange import read_exchange, read_reach
+from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_reach
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_output import Buckets
 from rabbit_chx.broker.traced_message import Observer, TracedMessage
 from rabbit_chx.errors import BrokerRefusedError, EmptyRingError, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rabbit_chx.broker.live_exchange import LiveExchange
 
 __all__ = ["TracedRing", "infer_live_ring", "trace_exchange", "trace_messages", "tracing"]
 

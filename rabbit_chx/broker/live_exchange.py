@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.traffic import Reach
-from rabbit_chx.broker.ring_source import ring_by
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.broker.ring_source import RingSource, ring_by
+from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology.reading import LiveExchange, destination_of, hash_exchange, slots_behind
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.ring_source import RingSource
-    from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.objects import LiveSlots
 
 __all__ = ["LiveExchange", "read_exchange", "read_reach", "read_ring", "read_slots"]

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
 from rabbit_chx.topology.steps import ApiRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = ["queue_addresses"]
 

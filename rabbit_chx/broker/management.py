@@ -10,6 +10,7 @@ import http.client
 import io
 import json
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -24,14 +25,12 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.topology.steps import ApiRequest, carried_out
+from rabbit_chx.topology.steps import ApiRequest, ApiSequence, carried_out
 
 if TYPE_CHECKING:
     import socket
     import ssl
-    from collections.abc import Mapping
 
-    from rabbit_chx.topology.steps import ApiSequence
 
 __all__ = ["Management"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -19,6 +20,7 @@ from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.operations import QueueCounts, QueueDeclare
 from rabbit_chx.topology.steps import (
     CarrierEnd,
+    CarrierStep,
     HandOverMarker,
     MarkerReply,
     MarkerSending,
@@ -27,12 +29,9 @@ from rabbit_chx.topology.steps import (
 )
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.topology.steps import CarrierStep
 
 __all__ = ["MessageCarrier"]
 

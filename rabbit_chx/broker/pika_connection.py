@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
@@ -28,6 +29,7 @@ from rabbit_chx.topology.operations import (
     ExchangeDeclare,
     ExchangeDelete,
     ExchangeUnbind,
+    Operation,
     QueueBind,
     QueueCounts,
     QueueDeclare,
@@ -35,16 +37,12 @@ from rabbit_chx.topology.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.steps import Pipeline, SendingCheck, carried_out
+from rabbit_chx.topology.steps import OperationSequence, Pipeline, SendingCheck, carried_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from pika.adapters.blocking_connection import BlockingChannel
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.topology.operations import Operation
-    from rabbit_chx.topology.steps import OperationSequence
 
 __all__ = ["PikaConnection"]
 

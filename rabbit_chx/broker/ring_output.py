@@ -9,16 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn, Self
 
 from rabbit_chx.errors import NotFoundError, RingSourceError
-from rabbit_chx.routing import ExchangeRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Self
-
-    from rabbit_chx.routing import Destination
+from rabbit_chx.routing import Destination, ExchangeRef
 
 __all__ = [
     "Buckets",

@@ -12,9 +12,10 @@ import contextlib
 import os
 import shlex
 import subprocess
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
+from typing import NoReturn, Protocol, TypeVar
 
 from rabbit_chx.broker.ring_output import (
     Buckets,
@@ -27,12 +28,7 @@ from rabbit_chx.broker.ring_output import (
     read_saved,
 )
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
-from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rabbit_chx.routing import Destination, Release
+from rabbit_chx.routing import Destination, HashRing, Release
 
 __all__ = ["Buckets", "DiagnosticsRing", "RingSource", "SavedRing", "eval_expression", "ring_by", "rings_by"]
 

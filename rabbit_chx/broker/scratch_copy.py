@@ -6,12 +6,13 @@ Names do not matter for routing. So the copy has names of its own: one queue for
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, HashRing, Place
 from rabbit_chx.topology.operations import (
     CHX,
     ExchangeBind,
@@ -22,12 +23,9 @@ from rabbit_chx.topology.operations import (
 from rabbit_chx.topology.steps import performed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pika
 
     from rabbit_chx.broker.pika_connection import PikaConnection
-    from rabbit_chx.routing import HashRing, Place
 
 __all__ = ["CopiedRun", "ScratchMessage", "copied_runs", "declare_copy", "route_on_copy"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import NotFoundError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rabbit_chx.broker.management import Management
 
 __all__ = ["scratch_vhost"]

@@ -6,19 +6,17 @@ v4.3.6.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.header_table import headers_in
 from rabbit_chx.analysis.traffic import Observation
 from rabbit_chx.errors import ChannelClosedError, RingSourceError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rabbit_chx.amqp.client_fields import HeaderTable
-    from rabbit_chx.routing import Release
 
 __all__ = ["Observer", "TracedMessage"]
 

@@ -22,8 +22,8 @@ import io
 import os
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
@@ -56,9 +56,6 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, Output, PrometheusOutput
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 __all__ = ["CODES", "app", "run"]
 

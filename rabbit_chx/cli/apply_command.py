@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,15 +21,11 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import ConsoleOutput
-from rabbit_chx.topology import PlanRefusal, QueueDefinition
-from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
+from rabbit_chx.topology import Plan, PlannedChange, PlanRefusal, QueueDefinition
+from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rabbit_chx.broker import Broker
-    from rabbit_chx.topology import Plan, PlannedChange
-    from rabbit_chx.topology.hand_over import HandOverLevel
 
 __all__ = ["apply"]
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.cli.change_rows import changes_table
 from rabbit_chx.cli.notation import plural, ring_text
-from rabbit_chx.rendering import Facts, Section
+from rabbit_chx.rendering import Block, Facts, Section
 from rabbit_chx.topology.plan_output import change_entry, counted_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology import Applied, PlannedChange, PlanRefusal
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, ring_beneath
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.routing import Destination, HashRing, KeyMap
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, ring_beneath
 
 __all__ = [
     "FIELD_TYPES",

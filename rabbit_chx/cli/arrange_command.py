@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.cli.live_options import live_options
+from rabbit_chx.cli.live_options import LiveBroker, live_options
 from rabbit_chx.cli.live_plan import planned
 from rabbit_chx.cli.notation import percent
 from rabbit_chx.cli.option_groups import output_option
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Verbatim
+from rabbit_chx.rendering import Block, Verbatim
 from rabbit_chx.topology.arrange import rearranged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.cli.live_options import LiveBroker
-    from rabbit_chx.rendering import Block
     from rabbit_chx.topology import RingPlan, RingProposal
 
 __all__ = ["arrange"]

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from rabbit_chx.rendering import Table, TableColumn
-from rabbit_chx.topology import BindingDefinition
+from rabbit_chx.topology import BindingDefinition, FieldChange, PlannedChange
 from rabbit_chx.topology.objects import plain
 from rabbit_chx.topology.ranges import expanded, folded
 from rabbit_chx.topology.toml_file import toml_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rabbit_chx.topology import FieldChange, PlannedChange
 
 __all__ = ["changes_table", "ranged"]
 

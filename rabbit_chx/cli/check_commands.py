@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable
+from typing import NoReturn
 
 import click
 
@@ -12,12 +13,8 @@ from rabbit_chx.cli.live_options import LiveBroker, live_options
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.topology import Topology, TopologyCheck
 from rabbit_chx.topology import check as checked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.topology import Topology, TopologyCheck
 
 __all__ = ["check_ring", "check_topology", "need_rings"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -10,13 +11,10 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.cli.input_files import file_name
 from rabbit_chx.cli.notation import place_json, plural
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE
-from rabbit_chx.rendering import Facts, Gauge, Line
+from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology.findings import CHECK_KINDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.rendering import Block
     from rabbit_chx.topology import TopologyCheck
 
 __all__ = ["CheckReport", "CheckedBroker", "FailedCheckReport"]

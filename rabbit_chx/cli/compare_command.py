@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rabbit_chx.analysis import (
+    Comparison,
     ModuloMap,
+    MovementMatrix,
+    Place,
     Refused,
     check_comparable,
     compare_modulo,
@@ -29,21 +33,16 @@ from rabbit_chx.cli.notation import (
     source_fact,
 )
 from rabbit_chx.cli.option_groups import (
+    HashedKeys,
     hashing_options,
     output_option,
 )
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, Outcome
-from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.cli.sample_options import AskedSample, Sample, sample_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Facts, Line, Table, TableColumn, sign_of_life
+from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn, sign_of_life
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rabbit_chx.analysis import Comparison, MovementMatrix, Place
-    from rabbit_chx.cli.option_groups import HashedKeys
-    from rabbit_chx.cli.sample_options import AskedSample, Sample
-    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import KeyMap
 
 __all__ = ["compare"]

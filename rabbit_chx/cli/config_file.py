@@ -12,16 +12,14 @@ import os
 import re
 import stat
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["DEFAULT_FILE", "DEFAULT_NODE", "NodeSettings", "read_node"]
 

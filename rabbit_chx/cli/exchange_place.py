@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis import ring_findings
+from rabbit_chx.analysis import ModuloMap, ring_findings
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.input_files import RingInput, file_name, read_whole
 from rabbit_chx.cli.notation import ASSUMED
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError, TopologyError
-from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing
-from rabbit_chx.topology import Topology
+from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing, KeyMap, Release
+from rabbit_chx.topology import ExchangeDefinition, Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
 from rabbit_chx.topology.reading_shards import modulo_map_of, modulo_map_read
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis import ModuloMap
     from rabbit_chx.cli.live_options import BrokerOptions, LiveBroker
-    from rabbit_chx.routing import KeyMap, Release
-    from rabbit_chx.topology import ExchangeDefinition
 
 __all__ = ["ExchangePlace", "under_rules"]
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rabbit_chx.cli.live_options import live_options
-from rabbit_chx.cli.option_groups import TEXT, output_option, with_options
+from rabbit_chx.cli.live_options import LiveBroker, live_options
+from rabbit_chx.cli.option_groups import TEXT, Command, output_option, with_options
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError, NotFoundError
-from rabbit_chx.rendering import Verbatim, sign_of_life
+from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import folded, laid_out, not_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.cli.live_options import LiveBroker
-    from rabbit_chx.cli.option_groups import Command
-    from rabbit_chx.rendering import Block
 
 __all__ = ["export"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -13,22 +14,17 @@ from rabbit_chx.cli.arguments import parse_binding
 from rabbit_chx.cli.exchange_place import ExchangePlace, under_rules
 from rabbit_chx.cli.input_files import RingInput
 from rabbit_chx.cli.input_files import read_ring as read_ring_file
-from rabbit_chx.cli.live_options import broker_options
+from rabbit_chx.cli.live_options import BrokerOptions, broker_options
 from rabbit_chx.cli.notation import hashes_text
-from rabbit_chx.cli.option_groups import STORES, TEXT, given_release, with_options
+from rabbit_chx.cli.option_groups import STORES, TEXT, Command, given_release, with_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import Destination, HashRing, Release
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from rabbit_chx.analysis.modulo_map import StreamClient
-    from rabbit_chx.cli.live_options import BrokerOptions
-    from rabbit_chx.cli.option_groups import Command
     from rabbit_chx.cli.outcome import Outcome
-    from rabbit_chx.routing import Destination, Release
     from rabbit_chx.routing.release import Store
 
 __all__ = ["ExchangeKind", "ring_options", "say_ignored", "two_ring_options"]

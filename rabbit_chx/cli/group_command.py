@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,8 +19,6 @@ from rabbit_chx.consuming import JOURNAL, GroupStatus, Roster, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rabbit_chx.broker.management import Management
 
 __all__ = ["group"]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.notation import plural
-from rabbit_chx.rendering import Facts, Line, Table, TableColumn
+from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rabbit_chx.consuming import GroupFinding, GroupStatus
-    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import Release
 
 __all__ = ["GroupReport"]

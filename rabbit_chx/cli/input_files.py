@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,14 +15,12 @@ import click
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.routing import HashedOn, key_map_from_json
+from rabbit_chx.routing import HashedOn, KeyMap, key_map_from_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from io import BufferedReader
 
     from rabbit_chx.analysis import ModuloMap
-    from rabbit_chx.routing import KeyMap
 
 __all__ = ["RingInput", "claim_stdin", "file_name", "read_batches", "read_keys", "read_ring", "read_whole"]
 

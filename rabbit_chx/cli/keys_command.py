@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.analysis import NoKeyFoundError, keys_for
+from rabbit_chx.analysis import ModuloMap, NoKeyFoundError, keys_for
 from rabbit_chx.cli.arguments import bound_destination, parse_destination
 from rabbit_chx.cli.given_rings import ring_options
 from rabbit_chx.cli.notation import place_json, source_as_json
-from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option
+from rabbit_chx.cli.option_groups import TEXT, HashedKeys, hashing_options, output_option
 from rabbit_chx.cli.outcome import Outcome, PartlyDoneError
-from rabbit_chx.rendering import Lines
+from rabbit_chx.rendering import Block, Lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rabbit_chx.analysis import ModuloMap
-    from rabbit_chx.cli.option_groups import HashedKeys
-    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import Destination, KeyMap
 
 __all__ = ["keys"]

@@ -6,6 +6,7 @@ import functools
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,25 +15,20 @@ from urllib.parse import quote, urlsplit
 import click
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import Broker, DiagnosticsRing
+from rabbit_chx.broker import Broker, DiagnosticsRing, RingSource
 from rabbit_chx.broker.firehose import trace_exchange, trace_messages
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.management_url import ManagementUrl
-from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
-from rabbit_chx.cli.option_groups import TEXT, Number, with_options
+from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, NodeSettings, read_node
+from rabbit_chx.cli.option_groups import TEXT, Command, Number, with_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.rendering import CountProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rabbit_chx.analysis.traffic import Observation
-    from rabbit_chx.broker import RingSource
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.traced_message import TracedMessage
-    from rabbit_chx.cli.config_file import NodeSettings
-    from rabbit_chx.cli.option_groups import Command
 
 __all__ = [
     "BrokerOptions",

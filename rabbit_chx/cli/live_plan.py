@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,12 @@ import click
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.cli.topology_input import TopologyInput, read_topology
 from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.topology import Plan, PlanRefusal, Topology
 from rabbit_chx.topology import plan as plan_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rabbit_chx.broker import Broker
     from rabbit_chx.cli.live_options import LiveBroker
-    from rabbit_chx.topology import Plan, PlanRefusal, Topology
 
 __all__ = ["LivePlan", "plan_on", "planned", "whole_option"]
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from rabbit_chx.analysis import ModuloMap, Refused
+from rabbit_chx.analysis import ModuloMap, MovementMatrix, Place, Refused
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.rendering import Table, TableColumn
-from rabbit_chx.routing import NEWEST, ExchangeRef, SlotTable, ring_beneath
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from rabbit_chx.analysis import MovementMatrix, Place
-    from rabbit_chx.routing import KeyMap, Release
+from rabbit_chx.routing import NEWEST, ExchangeRef, KeyMap, Release, SlotTable, ring_beneath
 
 __all__ = [
     "ASSUMED",

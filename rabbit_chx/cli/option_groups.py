@@ -5,26 +5,23 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import click
 
-from rabbit_chx.analysis import Hashing
+from rabbit_chx.analysis import Hashing, ModuloMap
 from rabbit_chx.cli.arguments import FIELD_TYPES, header_value, property_value
 from rabbit_chx.cli.notation import hashes_text
-from rabbit_chx.cli.outcome import WRONG_USAGE
+from rabbit_chx.cli.outcome import WRONG_USAGE, Outcome
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.analysis import ModuloMap
     from rabbit_chx.cli.input_files import RingInput
-    from rabbit_chx.cli.outcome import Outcome
     from rabbit_chx.routing.release import Store
 
 __all__ = [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import RabbitChxError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from rabbit_chx.rendering import Record, Report
 
 __all__ = ["DIFFERENCE", "DONE", "PARTLY", "WRONG_USAGE", "Outcome", "PartlyDoneError"]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rabbit_chx.cli.live_options import live_options
+from rabbit_chx.cli.live_options import LiveBroker, live_options
 from rabbit_chx.cli.live_plan import planned, whole_option
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, Outcome
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rabbit_chx.cli.live_options import LiveBroker
     from rabbit_chx.topology import PlanRefusal
 
 __all__ = ["lifting_flags", "plan"]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.change_rows import changes_table, ranged
 from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
-from rabbit_chx.rendering import Facts, Line, Lines, Section, Table, TableColumn
+from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.topology.changes import kind_of, name_of
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
 from rabbit_chx.topology.ranges import folded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rabbit_chx.rendering import Block
     from rabbit_chx.topology import Plan, PlanRefusal, RingMember, RingPlan, RingProposal
     from rabbit_chx.topology.slot_plan import SlotHandOver
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import click
 from rabbit_chx.cli.input_files import file_name
 from rabbit_chx.cli.live_options import (
     BrokerOptions,
+    LiveBroker,
     broker_options,
     counted,
     trace_options,
@@ -21,13 +23,14 @@ from rabbit_chx.cli.option_groups import STORES, TEXT, given_release
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, Outcome
 from rabbit_chx.cli.rehearse_report import RehearseReport
 from rabbit_chx.cli.rehearse_sample import KEY_PATTERN, field_types, samples_of, traced_sample
-from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.cli.sample_options import AskedSample, sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects import is_slot
 from rabbit_chx.topology.upgrade import (
+    UpgradePrediction,
     bound_to,
     hash_exchanges,
     hashed_on,
@@ -35,14 +38,9 @@ from rabbit_chx.topology.upgrade import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rabbit_chx.cli.live_options import LiveBroker
-    from rabbit_chx.cli.sample_options import AskedSample
     from rabbit_chx.routing.release import Store
     from rabbit_chx.testing.rehearsal.upgrade_proof import UpgradeProof
     from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
-    from rabbit_chx.topology.upgrade import UpgradePrediction
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["rehearse"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,9 @@ from rabbit_chx.cli.notation import (
     ring_as_json,
     ring_text,
 )
-from rabbit_chx.rendering import Facts, Line, Section, Table, TableColumn
+from rabbit_chx.rendering import Block, Facts, Line, Section, Table, TableColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.rendering import Block
     from rabbit_chx.testing.rehearsal.upgrade_proof import ExchangeProof, UpgradeProof
     from rabbit_chx.topology.upgrade import UpgradePrediction
     from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade

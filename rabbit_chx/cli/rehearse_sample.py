@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Hashing
@@ -12,8 +13,6 @@ from rabbit_chx.topology.upgrade import hash_exchanges, hashed_on
 from rabbit_chx.topology.upgrade_exchange import SampledMessage, hash_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from rabbit_chx.amqp.fields import AmqpField, FieldType
     from rabbit_chx.broker.traced_message import TracedMessage
     from rabbit_chx.cli.sample_options import AskedSample, Sample

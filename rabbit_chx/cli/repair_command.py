@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,16 +17,13 @@ from rabbit_chx.cli.repair_report import RepairReport
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import ApplyError
-from rabbit_chx.topology import BindingDefinition, PlanRefusal, check, plan, repair_target
+from rabbit_chx.topology import BindingDefinition, Plan, PlanRefusal, Topology, check, plan, repair_target
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.check_rings import numbered_slots
 from rabbit_chx.topology.repair import MemberGaps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rabbit_chx.broker import Broker
-    from rabbit_chx.topology import Plan, Topology
 
 __all__ = ["repair"]
 

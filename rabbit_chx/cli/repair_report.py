@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.cli.notation import percent, plural, ring_text
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
 from rabbit_chx.cli.plan_report import PlanReport
-from rabbit_chx.rendering import Facts
+from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.topology.plan_output import counted_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology import CheckFinding, Plan, PlannedChange, PlanRefusal
     from rabbit_chx.topology.repair import MemberGap

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.analysis import ring_findings
+from rabbit_chx.analysis import RingFinding, ring_findings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.firehose import infer_live_ring
-from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
+from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_ring, read_slots
 from rabbit_chx.cli.check_commands import check_ring
 from rabbit_chx.cli.live_options import LiveBroker, live_options, trace_options, traced
 from rabbit_chx.cli.notation import bucket_ranges, exchange_facts, percent, place_text
@@ -21,17 +22,11 @@ from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.repair_command import repair
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.rendering import Facts, Table, TableColumn
-from rabbit_chx.routing import SlotTable, queue_behind, ring_beneath
+from rabbit_chx.rendering import Block, Facts, Table, TableColumn
+from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_beneath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from rabbit_chx.analysis import RingFinding
-    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import HashRing, KeyMap
 
 __all__ = ["ring"]
 

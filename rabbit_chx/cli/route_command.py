@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import click
 
@@ -10,17 +11,19 @@ from rabbit_chx.analysis import Refused
 from rabbit_chx.cli.arguments import parse_header, parse_property
 from rabbit_chx.cli.given_rings import ring_options
 from rabbit_chx.cli.input_files import claim_stdin, read_batches
-from rabbit_chx.cli.option_groups import TEXT, hashing_options, output_option
+from rabbit_chx.cli.option_groups import TEXT, HashedKeys, hashing_options, output_option
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.cli.route_report import Answer, RouteReport
 from rabbit_chx.errors import ChannelClosedError, InputError
-from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, SlotTable, ring_beneath
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rabbit_chx.cli.option_groups import HashedKeys
-    from rabbit_chx.routing import Explanation, KeyMap, Place
+from rabbit_chx.routing import (
+    ConsistentHashExchange,
+    ExchangeRef,
+    Explanation,
+    KeyMap,
+    Place,
+    SlotTable,
+    ring_beneath,
+)
 
 __all__ = ["route"]
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.notation import place_json, place_text, source_as_json, source_fact
-from rabbit_chx.rendering import Facts, Line, Table, TableColumn
+from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn
 from rabbit_chx.rendering.table import printable
-from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing import Explanation, KeyMap, SlotTable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rabbit_chx.analysis import ModuloMap, Place
-    from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import Explanation, KeyMap
 
 __all__ = ["Answer", "RouteReport"]
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rabbit_chx.cli.option_groups import output_option, release_options
 from rabbit_chx.cli.outcome import Outcome
-from rabbit_chx.rendering import Table, TableColumn
-from rabbit_chx.routing import rule_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import Release, RuleRow
+from rabbit_chx.rendering import Block, Table, TableColumn
+from rabbit_chx.routing import Release, RuleRow, rule_rows
 
 __all__ = ["rules"]
 

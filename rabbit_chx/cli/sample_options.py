@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from rabbit_chx.cli.input_files import file_name, read_keys
-from rabbit_chx.cli.option_groups import TEXT, HashedKeys, with_options
+from rabbit_chx.cli.option_groups import TEXT, Command, HashedKeys, with_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ConsistentHashExchange, ring_beneath
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from rabbit_chx.cli.option_groups import Command
-    from rabbit_chx.routing import KeyMap
+from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
 
 __all__ = ["PATTERN_KEYS", "AskedSample", "Sample", "sample_options"]
 

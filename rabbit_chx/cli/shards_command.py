@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.cli.live_options import live_options
+from rabbit_chx.cli.live_options import LiveBroker, live_options
 from rabbit_chx.cli.notation import plural, release_json
 from rabbit_chx.cli.option_groups import TEXT, output_option, show_help
 from rabbit_chx.cli.outcome import Outcome
-from rabbit_chx.rendering import Facts, Table, TableColumn
+from rabbit_chx.rendering import Block, Facts, Table, TableColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.cli.live_options import LiveBroker
-    from rabbit_chx.rendering import Block
     from rabbit_chx.topology import Shard, ShardedExchange
 
 __all__ = ["shards"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rabbit_chx.analysis import ModuloMap, simulate_modulo
+from rabbit_chx.analysis import Change, ChiSquare, ModuloMap, SampleCounts, Simulation, simulate_modulo
 from rabbit_chx.analysis import simulate as simulate_ring
 from rabbit_chx.cli.arguments import parse_binding, parse_destination, parse_unbind
 from rabbit_chx.cli.given_rings import ring_options, say_ignored
@@ -24,23 +25,15 @@ from rabbit_chx.cli.notation import (
 )
 from rabbit_chx.cli.option_groups import (
     TEXT,
+    HashedKeys,
     hashing_options,
     output_option,
 )
 from rabbit_chx.cli.outcome import Outcome
-from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.cli.sample_options import AskedSample, Sample, sample_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Facts, Table, TableColumn, sign_of_life
-from rabbit_chx.routing import SlotTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rabbit_chx.analysis import Change, ChiSquare, SampleCounts, Simulation
-    from rabbit_chx.cli.option_groups import HashedKeys
-    from rabbit_chx.cli.sample_options import AskedSample, Sample
-    from rabbit_chx.rendering import Block
-    from rabbit_chx.routing import KeyMap
+from rabbit_chx.rendering import Block, Facts, Table, TableColumn, sign_of_life
+from rabbit_chx.routing import KeyMap, SlotTable
 
 __all__ = ["simulate"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,25 +14,19 @@ from rabbit_chx.analysis import Hashing, SlotLoad
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.arguments import FIELD_TYPES
 from rabbit_chx.cli.input_files import claim_stdin, file_name, read_batches
-from rabbit_chx.cli.live_options import trace_options, traced_messages
+from rabbit_chx.cli.live_options import LiveBroker, trace_options, traced_messages
 from rabbit_chx.cli.notation import plural
-from rabbit_chx.cli.option_groups import HashedKeys, with_options
+from rabbit_chx.cli.option_groups import Command, HashedKeys, with_options
 from rabbit_chx.cli.rehearse_sample import traced_sample
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
 from rabbit_chx.rendering import sign_of_life
-from rabbit_chx.routing import ConsistentHashExchange
-from rabbit_chx.topology.reading import rates_read
+from rabbit_chx.routing import ConsistentHashExchange, Place, SlotTable
+from rabbit_chx.topology.reading import PublishRates, rates_read
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.cli.live_options import LiveBroker
-    from rabbit_chx.cli.option_groups import Command
     from rabbit_chx.cli.outcome import Outcome
-    from rabbit_chx.routing import Place, SlotTable
-    from rabbit_chx.topology.reading import PublishRates
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 __all__ = ["AskedLoad", "LiveTable", "SlotSample", "live_table", "load_options"]

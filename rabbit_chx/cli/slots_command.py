@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import click
 
@@ -16,9 +16,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.topology import LoadTarget
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["slots"]
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.notation import exchange_facts, percent, place_text, plural, rounded
-from rabbit_chx.rendering import Facts, Line, Table, TableColumn, Verbatim
+from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn, Verbatim
 from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rabbit_chx.cli.slot_sample import LiveTable, SlotSample
-    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import Place
     from rabbit_chx.topology import SlotBalance
 

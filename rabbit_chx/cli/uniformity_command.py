@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rabbit_chx.analysis import uniformity_table
+from rabbit_chx.analysis import UniformityRow, uniformity_table
 from rabbit_chx.cli.notation import rounded
 from rabbit_chx.cli.option_groups import output_option
 from rabbit_chx.cli.outcome import Outcome
-from rabbit_chx.cli.sample_options import sample_options
-from rabbit_chx.rendering import Line, Table, TableColumn
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rabbit_chx.analysis import UniformityRow
-    from rabbit_chx.cli.sample_options import AskedSample
-    from rabbit_chx.rendering import Block
+from rabbit_chx.cli.sample_options import AskedSample, sample_options
+from rabbit_chx.rendering import Block, Line, Table, TableColumn
 
 __all__ = ["uniformity"]
 

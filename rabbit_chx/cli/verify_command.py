@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import pika
 
-from rabbit_chx.analysis import Hashing, Refused, ring_findings
+from rabbit_chx.analysis import Hashing, Place, Refused, RingFinding, ring_findings
 from rabbit_chx.analysis.traffic import compare_traffic
 from rabbit_chx.broker.firehose import infer_live_ring
-from rabbit_chx.broker.live_exchange import read_exchange, read_reach, read_ring
+from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_reach, read_ring
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
 from rabbit_chx.broker.scratch_vhost import scratch_vhost
@@ -27,18 +28,13 @@ from rabbit_chx.cli.live_options import (
 )
 from rabbit_chx.cli.option_groups import HashedKeys, output_option
 from rabbit_chx.cli.outcome import Outcome
-from rabbit_chx.cli.sample_options import sample_options
+from rabbit_chx.cli.sample_options import AskedSample, sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.cli.verify_report import Difference, PassiveReport, ScratchReport
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.analysis import Place, RingFinding
-    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.cli.sample_options import AskedSample
     from rabbit_chx.routing import HashRing
 
 __all__ = ["verify"]

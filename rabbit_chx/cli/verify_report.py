@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,12 @@ from rabbit_chx.cli.notation import (
     ring_as_json,
 )
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
-from rabbit_chx.rendering import Facts, Line, Table, TableColumn
+from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from rabbit_chx.analysis import Place, Refused, RingFinding
     from rabbit_chx.analysis.traffic import InferredRing, Misrouted
     from rabbit_chx.broker.live_exchange import LiveExchange
-    from rabbit_chx.rendering import Block
     from rabbit_chx.routing import HashRing
 
 __all__ = ["Difference", "PassiveReport", "ScratchReport"]

@@ -11,11 +11,16 @@ from aiormq import exceptions as aiormq_errors
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import refused_certificate, unreachable
-from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, BrokerTimeoutError, UnreachableError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    RabbitChxError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.errors import RabbitChxError
 
 __all__ = ["aio_pika_opened", "refusal_told_by", "said_by", "text_of"]
 

@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.failures import (
@@ -33,8 +33,6 @@ from rabbit_chx.connection.transport import bytes_not_taken
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from rabbit_chx.amqp import ConnectionSettings
 
 __all__ = ["AsyncConnection"]

@@ -9,10 +9,8 @@ only what is still open.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Generic, NamedTuple, TypeVar
 
 __all__ = ["Ledger", "Part"]
 

@@ -11,11 +11,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.amqp.frames import FRAME_MAX
+from rabbit_chx.amqp.frames import FRAME_MAX, Return
 from rabbit_chx.connection.ledger import Ledger
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.frames import Return
     from rabbit_chx.errors import RabbitChxError
 
 __all__ = ["Link"]

@@ -14,10 +14,11 @@ from __future__ import annotations
 import math
 import platform
 import struct
+from collections.abc import Callable
 from enum import Enum, auto
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pamqp import commands, frame, header
 from pamqp.exceptions import PAMQPException
@@ -45,9 +46,6 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from pamqp.base import Frame as Method
 
     from rabbit_chx.amqp import ConnectionSettings

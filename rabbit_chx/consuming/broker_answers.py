@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.aio_pika_opening import refusal_told_by, said_by
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
 
 __all__ = ["HEARTBEAT_S", "REPLY_S", "answered", "closed"]
 

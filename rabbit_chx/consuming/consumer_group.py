@@ -6,13 +6,21 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from rabbit_chx.consuming.group_base import default_member, group_settings, queue_names, static_share
+from rabbit_chx.consuming.group_base import (
+    GroupQueues,
+    default_member,
+    group_settings,
+    queue_names,
+    static_share,
+)
 from rabbit_chx.consuming.group_member import GroupMember
 from rabbit_chx.consuming.group_pace import GroupPace
 from rabbit_chx.consuming.group_session import GroupSession, emptied
-from rabbit_chx.consuming.handling import Handling
+from rabbit_chx.consuming.handling import Handling, OnFailure
 from rabbit_chx.consuming.journal_entry import JOURNAL
 from rabbit_chx.consuming.queue_check import queue_warnings, refuse_dropping
 from rabbit_chx.consuming.seat import Seat
@@ -29,15 +37,9 @@ from rabbit_chx.publishing.outage import Outage
 from rabbit_chx.routing import Release
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from types import TracebackType
-    from typing import Any, Self
-
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.consuming.group_base import GroupQueues
     from rabbit_chx.consuming.group_channels import GroupChannels
     from rabbit_chx.consuming.group_message import GroupMessage
-    from rabbit_chx.consuming.handling import OnFailure
 
 __all__ = ["ConsumerGroup"]
 

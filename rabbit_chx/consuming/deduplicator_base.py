@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rabbit_chx.consuming.claims import Claims
 from rabbit_chx.consuming.deduplication_report import DeduplicationReport
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["DeduplicatorBase", "checked_count", "checked_id", "checked_seconds", "refuse_awaitable"]
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.names import check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["GroupQueues", "default_member", "group_settings", "queue_names", "static_share"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +21,17 @@ from rabbit_chx.consuming.late_frames import LateFrames
 from rabbit_chx.consuming.queue_check import learned_arguments
 from rabbit_chx.consuming.seat_commands import DeliveredMessage
 from rabbit_chx.consuming.write_queue import WriteQueue
-from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, NotFoundError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    ConnectionLostError,
+    InputError,
+    NotFoundError,
+    RabbitChxError,
+)
 from rabbit_chx.topology.steps import HandOverMarker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.errors import RabbitChxError
 
 __all__ = ["GroupChannels", "LineChannel"]
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rabbit_chx.consuming.group_pace import GroupPace
 from rabbit_chx.consuming.handling import Handling
 from rabbit_chx.consuming.journal_entry import JOURNAL
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
 
 __all__ = ["GroupMember"]
 

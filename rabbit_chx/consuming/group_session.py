@@ -8,10 +8,11 @@ import itertools
 import logging
 import secrets
 import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.consuming.journal_entry import JournalEntry
+from rabbit_chx.consuming.journal_entry import EntryKind, JournalEntry
 from rabbit_chx.consuming.ownership import Ownership
 from rabbit_chx.consuming.queue_watch import QueueWatch
 from rabbit_chx.consuming.rendezvous import priority_without_journal
@@ -26,13 +27,9 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
-    from typing import Any
-
     from rabbit_chx.consuming.group_channels import GroupChannels, LineChannel
     from rabbit_chx.consuming.group_member import GroupMember
     from rabbit_chx.consuming.group_message import GroupMessage
-    from rabbit_chx.consuming.journal_entry import EntryKind
     from rabbit_chx.consuming.seat_runner import SeatRunner
 
 __all__ = ["GroupSession", "emptied"]

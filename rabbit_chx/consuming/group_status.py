@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.topology.applying import member_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["GroupStatus", "MemberStatus", "QueueConsumer", "QueueStatus"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.topology.applying import member_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rabbit_chx.consuming.group_status import GroupStatus, QueueStatus
     from rabbit_chx.routing import Release
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from aiormq import spec
@@ -20,8 +21,6 @@ from rabbit_chx.consuming.waits import came
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rabbit_chx.amqp import ConnectionSettings
 
 __all__ = ["GroupWriter"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 from rabbit_chx.errors import DeduplicationError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from os import PathLike
 
 __all__ = ["IdTable"]

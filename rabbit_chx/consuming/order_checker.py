@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from rabbit_chx.consuming.order_report import OrderFault, OrderReport
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["OrderChecker"]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Unpack
 
-from rabbit_chx.consuming.shard_consumer_base import ShardConsumerBase
+from rabbit_chx.consuming.shard_consumer_base import ShardConsumerBase, ShardPace
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing.sharding import ShardName
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Unpack
-
-    from rabbit_chx.consuming.shard_consumer_base import ShardPace
     from rabbit_chx.consuming.shard_link import ShardLink
 
 __all__ = ["PseudoQueueConsumer"]

@@ -8,13 +8,12 @@ with what the refusals have told until none is refused, and the arguments are kn
 from __future__ import annotations
 
 import re
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import MismatchError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
-
     from rabbit_chx.consuming.handling import OnFailure
 
 __all__ = ["WANTED", "learned_arguments", "queue_warnings", "refuse_dropping"]

@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
-from rabbit_chx.consuming.seat_commands import Ack, AwaitTime, FetchParked, Note, Reply, Start
+from rabbit_chx.consuming.seat_commands import (
+    Ack,
+    AwaitTime,
+    DeliveredMessage,
+    FetchParked,
+    Note,
+    Reply,
+    SeatCommand,
+    Start,
+)
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.handling import Handling
-    from rabbit_chx.consuming.seat_commands import DeliveredMessage, SeatCommand
 
 __all__ = ["POLL", "TAKING", "HandledMessage", "QueueLine"]
 

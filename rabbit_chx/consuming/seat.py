@@ -18,17 +18,18 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
+    DeliveredMessage,
     GiveUp,
     Interrupt,
     Reject,
     RunHook,
+    SeatCommand,
     Start,
     Subscribe,
 )
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.handling import Handling
-    from rabbit_chx.consuming.seat_commands import DeliveredMessage, SeatCommand
 
 __all__ = ["Seat"]
 

@@ -7,9 +7,10 @@ import logging
 import secrets
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.seat_commands import (
@@ -17,6 +18,7 @@ from rabbit_chx.consuming.seat_commands import (
     Ack,
     AwaitTime,
     Claim,
+    DeliveredMessage,
     FetchParked,
     GiveUp,
     Interrupt,
@@ -24,6 +26,7 @@ from rabbit_chx.consuming.seat_commands import (
     Reject,
     Reply,
     RunHook,
+    SeatCommand,
     Start,
     Subscribe,
 )
@@ -31,14 +34,10 @@ from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.applying import tag_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
-    from typing import Any
-
     from rabbit_chx.consuming.group_channels import GroupChannels, LineChannel
     from rabbit_chx.consuming.group_member import GroupMember
     from rabbit_chx.consuming.group_message import GroupMessage
     from rabbit_chx.consuming.seat import Seat
-    from rabbit_chx.consuming.seat_commands import DeliveredMessage, SeatCommand
 
 __all__ = ["RunnerSession", "SeatRunner"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol, Unpack
 
-from rabbit_chx.consuming.shard_consumer_base import ShardConsumerBase
+from rabbit_chx.consuming.shard_consumer_base import ShardConsumerBase, ShardPace
 from rabbit_chx.errors import RabbitChxError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Unpack
-
-    from rabbit_chx.consuming.shard_consumer_base import ShardPace
     from rabbit_chx.consuming.shard_link import ShardLink
     from rabbit_chx.topology import ShardedExchange
 

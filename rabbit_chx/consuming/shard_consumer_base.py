@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -22,8 +23,6 @@ from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.outage import Outage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rabbit_chx.consuming.shard_link import HandleShardMessage, ShardLine, ShardLink
 
 __all__ = ["ShardConsumerBase", "ShardPace"]

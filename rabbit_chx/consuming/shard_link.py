@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiormq import exceptions as aiormq_errors
@@ -13,8 +14,6 @@ from rabbit_chx.consuming.broker_answers import answered
 from rabbit_chx.consuming.shard_message import ShardMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from rabbit_chx.amqp import ConnectionSettings
 
 __all__ = ["HandleShardMessage", "ShardLine", "ShardLink"]

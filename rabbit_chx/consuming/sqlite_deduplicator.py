@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import TracebackType
+from typing import Any, ClassVar, Self
 
 from rabbit_chx.consuming.deduplicator_base import (
     DeduplicatorBase,
@@ -15,11 +17,6 @@ from rabbit_chx.consuming.deduplicator_base import (
 )
 from rabbit_chx.consuming.id_table import IdTable
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
 
 __all__ = ["SqliteDeduplicator"]
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 __all__ = ["came", "first_of"]
 

@@ -7,10 +7,7 @@ of all 64 bits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 __all__ = ["OUTPUT_MULTIPLIER", "PRIMES", "SEED_MULTIPLIER", "WORDS", "exs1024_outputs", "exs1024_uniform"]
 

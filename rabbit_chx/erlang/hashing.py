@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from rabbit_chx.erlang.terms import (
     ATOMS_OF_PYTHON,
@@ -22,9 +23,6 @@ from rabbit_chx.erlang.terms import (
     utf8,
 )
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["GOLDEN", "HCONST_10", "HCONST_11", "HCONST_13", "MASK", "SMALL_INTEGERS", "hash_binary", "phash2"]
 

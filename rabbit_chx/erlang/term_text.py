@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rabbit_chx.erlang import Atom
-
-if TYPE_CHECKING:
-    from rabbit_chx.erlang import Term
+from rabbit_chx.erlang import Atom, Term
 
 __all__ = ["erlang_text"]
 

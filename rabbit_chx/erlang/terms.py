@@ -19,13 +19,11 @@ no counterpart here.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
 
 __all__ = [
     "ATOMS_OF_PYTHON",

@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing.batches import Columns
+from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, Columns
 from rabbit_chx.publishing.drivers import AsyncDriver
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterable
-    from types import TracebackType
-    from typing import Self
-
-    from rabbit_chx.publishing.batches import AnyColumn, AnyProperties
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.tally import Tally
 

@@ -7,23 +7,17 @@ Arrow arrays, are sliced. Others are read row by row; a batch of theirs goes ear
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
-from rabbit_chx.publishing.client_routing import check_for_copies
-from rabbit_chx.publishing.properties import check_name
+from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
+from rabbit_chx.publishing.properties import Properties, check_name
 from rabbit_chx.publishing.rows import Rows, as_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
-
-    from rabbit_chx.publishing.client_routing import ClientRouting
-    from rabbit_chx.publishing.properties import Properties
 
 __all__ = [
     "BATCH_BYTES",

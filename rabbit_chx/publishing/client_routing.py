@@ -8,15 +8,12 @@ exchange, its permissions, and routing keys of CC and BCC headers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
 __all__ = ["DEFAULT_EXCHANGE", "ClientRing", "ClientRouting", "changed_ring", "check_for_copies"]
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.publishing.batches import batches
+from rabbit_chx.publishing.batches import Column, batches
 from rabbit_chx.publishing.rows import as_bytes
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.batches import Column
 
 __all__ = ["stable_ids"]
 

@@ -18,6 +18,7 @@ a message again, and bounds how long to try. An error that ends it is kept as `f
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,18 +26,15 @@ from typing import TYPE_CHECKING
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.connection.failures import closed_connection, interruption
 from rabbit_chx.errors import RabbitChxError, UnreachableError
-from rabbit_chx.publishing.drivers import Close, Open, Sleep, Turn
+from rabbit_chx.publishing.drivers import Close, Open, Sleep, Steps, Turn
 from rabbit_chx.publishing.outage import Outage
 from rabbit_chx.publishing.patience import Patience
 from rabbit_chx.publishing.refusals import Sent, WaitingBatches, refusal
 from rabbit_chx.publishing.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.connection.link import Link
-    from rabbit_chx.publishing.drivers import Steps
     from rabbit_chx.publishing.encoder import Encoder
     from rabbit_chx.publishing.limits import Limits, Retries
     from rabbit_chx.publishing.publish_report import PublishReport

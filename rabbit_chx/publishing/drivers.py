@@ -10,15 +10,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import RabbitChxError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.connection.asyncio_connection import AsyncConnection
 

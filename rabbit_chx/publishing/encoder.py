@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.frames import (
     FRAME_END,
@@ -18,9 +19,6 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
     from rabbit_chx.publishing.rows import Rows
 
 __all__ = ["Encoder", "exchange_name"]

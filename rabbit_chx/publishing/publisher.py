@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
-from rabbit_chx.publishing.batches import Columns
+from rabbit_chx.publishing.batches import Column, Columns, PropertyColumns
 from rabbit_chx.publishing.drivers import Driver
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Self
-
-    from rabbit_chx.publishing.batches import Column, PropertyColumns
     from rabbit_chx.publishing.publish_report import PublishReport
 
 __all__ = ["Publisher"]

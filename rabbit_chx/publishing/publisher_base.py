@@ -5,26 +5,22 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError, MismatchError, PublishError
 from rabbit_chx.publishing.batches import BATCH_ROWS, RowDefaults
-from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRouting, check_for_copies
+from rabbit_chx.publishing.client_routing import DEFAULT_EXCHANGE, ClientRing, ClientRouting, check_for_copies
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.properties import Properties
-from rabbit_chx.publishing.publish_report import NACK
+from rabbit_chx.publishing.publish_report import NACK, PublishReport
 from rabbit_chx.publishing.refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from rabbit_chx.publishing.client_routing import ClientRing
-    from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.tally import Tally
 
 __all__ = ["PublisherBase", "Target"]

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.publishing.publish_report import NACK
+from rabbit_chx.publishing.publish_report import NACK, PublishReport
 
 if TYPE_CHECKING:
-    from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.rows import Rows
 
 __all__ = ["Sent", "WaitingBatches", "refusal"]

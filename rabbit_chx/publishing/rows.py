@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import RowError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["Rows", "as_bytes"]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rabbit_chx.rendering.table import TableColumn
 
 __all__ = ["Block", "Facts", "Line", "Lines", "Report", "Section", "Table", "Verbatim"]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from rabbit_chx.rendering.blocks import Facts, Line, Lines, Section, Verbatim
-from rabbit_chx.rendering.table import printable
+from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
+from rabbit_chx.rendering.table import TableColumn, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from rabbit_chx.rendering.blocks import Block, Report, Table
     from rabbit_chx.rendering.output import Record
-    from rabbit_chx.rendering.table import TableColumn
 
 __all__ = ["MarkdownOutput"]
 

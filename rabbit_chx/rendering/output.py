@@ -7,15 +7,11 @@ import json
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TextIO
 
-from rabbit_chx.rendering.blocks import Facts, Line, Lines, Section, Verbatim
+from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.table import WIDE, printable, render_table, table_width
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rabbit_chx.rendering.blocks import Block, Report, Table
 
 __all__ = ["ConsoleOutput", "JsonOutput", "Output", "Record"]
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Self
 
 from rabbit_chx.errors import MissingExtraError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
-    from typing import Self
 
 __all__ = ["CountProgress", "sign_of_life"]
 

@@ -6,12 +6,11 @@ The format is the "Text-based format" 0.0.4 of https://prometheus.io/docs/instru
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from rabbit_chx.rendering.blocks import Report
     from rabbit_chx.rendering.output import Record
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.routing.message import NO_KEYS, SentMessage
@@ -10,8 +11,6 @@ from rabbit_chx.routing.message_091 import Message091
 from rabbit_chx.routing.message_10 import AMQP_1_0, Message10
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rabbit_chx.amqp.client_fields import Headers, Sender
     from rabbit_chx.routing.bindings import Place
     from rabbit_chx.routing.release import Release

@@ -7,19 +7,14 @@ v3.7.8 to v4.3.6.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from rabbit_chx.amqp.client_fields import field_for
-from rabbit_chx.amqp.fields import pairs_of
+from rabbit_chx.amqp.client_fields import Headers, field_for
+from rabbit_chx.amqp.fields import AmqpField, pairs_of
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rabbit_chx.amqp.client_fields import Headers
-    from rabbit_chx.amqp.fields import AmqpField
 
 __all__ = ["HASH_PROPERTIES", "HashedOn", "refuse_misspelt"]
 

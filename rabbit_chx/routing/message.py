@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rabbit_chx.amqp.client_fields import Headers, Sender
     from rabbit_chx.erlang import Term
     from rabbit_chx.routing.release import Rule

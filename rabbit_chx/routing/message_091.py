@@ -26,7 +26,7 @@ from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
-from rabbit_chx.routing.message import NO_KEYS, HashedTerm
+from rabbit_chx.routing.message import NO_KEYS, HashedTerm, SentMessage
 from rabbit_chx.routing.rules import (
     FIRST_HEADER_COUNTS,
     HASHED_PROPERTY,
@@ -42,7 +42,6 @@ from rabbit_chx.routing.rules import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing.message import SentMessage
     from rabbit_chx.routing.release import Release
 
 __all__ = ["Message091", "field_term", "property_bytes", "property_seconds", "refuse_random_id"]

@@ -22,7 +22,7 @@ from rabbit_chx.amqp.fields import shown
 from rabbit_chx.amqp.message_properties import PROPERTIES_10
 from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.errors import InputError, NotDeterminedError
-from rabbit_chx.routing.message import HashedTerm
+from rabbit_chx.routing.message import HashedTerm, SentMessage
 from rabbit_chx.routing.rules import (
     AMQP10_CC_COUNTS,
     AMQP10_IS_CONVERTED,
@@ -35,7 +35,6 @@ from rabbit_chx.routing.rules import (
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import Headers
     from rabbit_chx.erlang import Term
-    from rabbit_chx.routing.message import SentMessage
     from rabbit_chx.routing.release import Release
 
 __all__ = ["AMQP_1_0", "Message10", "hashed_term", "refuse_converted"]

@@ -7,6 +7,7 @@ v4.3.6).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from rabbit_chx.erlang import phash2
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Destination,
+    Place,
     binding_key,
     check_destination,
     order_of_binding,
@@ -26,9 +28,6 @@ from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rabbit_chx.routing.bindings import Place
     from rabbit_chx.routing.message import SentMessage
 
 __all__ = ["ModulusHashExchange"]

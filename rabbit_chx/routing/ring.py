@@ -9,6 +9,7 @@ since v3.12.0), v3.7.8 to v4.3.6.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import is_
@@ -22,8 +23,6 @@ from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring_state import Provenance, RingState, check_state, state_as_read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -20,6 +20,7 @@ compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, NotDeterminedError
@@ -34,7 +35,7 @@ from rabbit_chx.routing.bindings import (
     pairs_of_bindings,
     weight_of,
 )
-from rabbit_chx.routing.ring_state import MAX_BUCKETS, RingState
+from rabbit_chx.routing.ring_state import MAX_BUCKETS, Provenance, RingState
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
     RESTART_EMPTIES,
@@ -45,10 +46,7 @@ from rabbit_chx.routing.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from rabbit_chx.routing.release import Release
-    from rabbit_chx.routing.ring_state import Provenance
 
 __all__ = ["bind", "delete_destination", "delete_exchange", "replay", "restart", "unbind"]
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing.bindings import check_destination, listed
-from rabbit_chx.routing.release import NEWEST, check_release
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rabbit_chx.routing.bindings import Binding, Place
-    from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.bindings import Binding, Place, check_destination, listed
+from rabbit_chx.routing.release import NEWEST, Release, check_release
 
 __all__ = ["MAX_BUCKETS", "PROVENANCES", "Provenance", "RingState", "check_state", "state_as_read"]
 

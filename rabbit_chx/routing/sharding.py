@@ -7,15 +7,12 @@ Mirrors rabbitmq-server ``deps/rabbitmq_sharding/src/rabbit_sharding_util.erl``,
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["ShardName", "shard_names"]
 

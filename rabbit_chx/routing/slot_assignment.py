@@ -10,12 +10,10 @@ cases, and the bounds on 100,000 generated ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = ["assigned", "kept_slots", "slot_counts"]
 

@@ -14,12 +14,10 @@ What reads rings alone reads the ring of such a text. An exchange of the ring th
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["dumps", "has_slots", "loads"]
 

@@ -7,23 +7,20 @@ move.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import slot_json
-from rabbit_chx.routing.bindings import ExchangeRef
+from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
 from rabbit_chx.routing.ring import HashRing, check_ring
 from rabbit_chx.routing.slot_assignment import assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing.bindings import Destination, Place
     from rabbit_chx.routing.release import Release
     from rabbit_chx.routing.ring_state import Provenance
 

@@ -9,16 +9,14 @@ differently; and rabbitmq-server ``deps/rabbitmq_stream/src/rabbit_stream_utils.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed, tuples_of
 from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = ["SuperStream"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import start_docker_broker
@@ -14,9 +14,6 @@ from rabbit_chx.testing.installation import install_rabbitmq_server
 from rabbit_chx.testing.local_server import start_local_broker
 from rabbit_chx.testing.readiness import amqp_version, check_management
 from rabbit_chx.testing.running_broker import RunningBroker, masked
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["broker_is_named", "find_broker", "named_broker_in_words"]
 

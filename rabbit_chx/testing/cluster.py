@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -21,8 +22,6 @@ from rabbit_chx.testing.containers import (
 from rabbit_chx.testing.reaper import Reaper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from rabbit_chx.testing.running_broker import RunningBroker
 
 __all__ = ["RunningCluster", "docker_cluster", "running_nodes"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import secrets
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from rabbit_chx.errors import MissingExtraError, NoBrokerError, UnreachableError
@@ -14,9 +15,6 @@ from rabbit_chx.testing.commands import last_lines, run_bounded
 from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
 from rabbit_chx.testing.reaper import Reaper
 from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, masked
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = [
     "SERVE",

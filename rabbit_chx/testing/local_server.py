@@ -14,19 +14,16 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, NoReturn
 
 from rabbit_chx.errors import InputError, NoBrokerError
 from rabbit_chx.testing.commands import last_lines
 from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serving
 from rabbit_chx.testing.reaper import Reaper, kill_group
 from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import NoReturn
 
 __all__ = ["find_tools", "installed_version", "local_broker", "start_local_broker"]
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, NoReturn
+from collections.abc import Callable
+from typing import Literal, NoReturn
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.testing.containers import require_docker
 from rabbit_chx.testing.local_server import find_tools
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["in_ci", "need", "release_is_in", "skip_unless_ci"]
 

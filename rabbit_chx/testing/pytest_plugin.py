@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
-    from typing import Protocol
-
     from rabbit_chx.testing import RunningBroker, RunningCluster
 
     class _Worker(Protocol):

@@ -6,16 +6,13 @@ import contextlib
 import random
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, NoBrokerError, UnreachableError
 from rabbit_chx.testing.commands import last_lines, run_bounded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["amqp_version", "check_management", "free_ports", "guest_urls", "wait_until_serving"]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.testing.commands import last_lines, run_bounded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["PLUGINS", "RunningBroker", "Server", "masked"]
 

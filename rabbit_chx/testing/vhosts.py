@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,8 +11,6 @@ from urllib.parse import quote
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rabbit_chx.testing.running_broker import RunningBroker
 
 __all__ = ["in_vhost", "temporary_vhost"]

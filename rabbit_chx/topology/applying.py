@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -26,9 +27,10 @@ from rabbit_chx.errors import (
     PlanRefusedError,
     RabbitChxError,
 )
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.hand_over import (
     HandOver,
+    HandOverLevel,
     HandOverTally,
     handed_over,
     is_repeatable,
@@ -38,6 +40,7 @@ from rabbit_chx.topology.hand_over import (
 )
 from rabbit_chx.topology.objects import ArgumentTable, BindingDefinition, QueueDefinition
 from rabbit_chx.topology.operations import (
+    Operation,
     QueueCounts,
     QueueDeclare,
     QueueDelete,
@@ -49,17 +52,20 @@ from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.plan import plan as plan_of
 from rabbit_chx.topology.reading import APPLY_LOCK, rings_read, topology_read
 from rabbit_chx.topology.refusals import PlanRefusal, loss, uncounted_loss
-from rabbit_chx.topology.steps import ApiRequest, CarrierEnd, Pipeline, SendingCheck, asked
+from rabbit_chx.topology.steps import (
+    Access,
+    ApiRequest,
+    ApiSequence,
+    CarrierEnd,
+    Pipeline,
+    SendingCheck,
+    Sequence,
+    asked,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from rabbit_chx.routing import HashRing, Release
     from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.hand_over import HandOverLevel
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.operations import Operation
-    from rabbit_chx.topology.steps import Access, ApiSequence, Sequence
 
 __all__ = [
     "Applied",

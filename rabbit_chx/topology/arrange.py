@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rabbit_chx.topology.toml_file import member_texts, members_text, read_document
+from rabbit_chx.topology.toml_file import FileEntry, member_texts, members_text, read_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rabbit_chx.topology.objects import RingMember
-    from rabbit_chx.topology.toml_file import FileEntry
 
 __all__ = ["rearranged"]
 

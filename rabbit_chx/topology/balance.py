@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
-from rabbit_chx.analysis import SlotLoad
+from rabbit_chx.analysis import KeyLoad, SlotLoad
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import SlotTable
-from rabbit_chx.topology.balance_moves import MoveProblem, fewest_moves, greedy_moves
+from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
+from rabbit_chx.topology.balance_moves import FoundMoves, MoveProblem, fewest_moves, greedy_moves
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rabbit_chx.analysis import KeyLoad
-    from rabbit_chx.routing import Destination, ExchangeRef
-    from rabbit_chx.topology.balance_moves import FoundMoves
 
 __all__ = ["LoadObstacle", "LoadTarget", "ObstacleKind", "QueueLoad", "SlotBalance", "SlotMove", "balance"]
 

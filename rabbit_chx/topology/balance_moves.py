@@ -17,12 +17,9 @@ best solution so far. The number of moves grows by one until there is a solution
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = ["FoundMoves", "MoveProblem", "fewest_moves", "greedy_moves"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.topology.objects import (
     ArgumentTable,
@@ -13,9 +14,6 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = [
     "FieldChange",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,17 +11,14 @@ from rabbit_chx.topology.check_objects import object_findings
 from rabbit_chx.topology.check_rings import LiveRingCheck, SlottedRingCheck, WantedRingCheck, numbered_order
 from rabbit_chx.topology.check_slots import SlotCheck
 from rabbit_chx.topology.findings import CheckFinding, Cures
-from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, live_slots
 from rabbit_chx.topology.reach import Ways, transient_destinations
 from rabbit_chx.topology.shards import is_sharded
 from rabbit_chx.topology.slots import lowered, slot_layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import ExchangeDefinition
 
 __all__ = ["TopologyCheck", "check", "live_hash_exchange"]
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import NEWEST
-from rabbit_chx.topology.changes import PlannedChange, fields_between, kind_of
-from rabbit_chx.topology.diff import binding_identity, by_name, object_differences, owned_binding
-from rabbit_chx.topology.findings import CheckFinding, Cures
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, QueueDefinition
+from rabbit_chx.routing import NEWEST, Place
+from rabbit_chx.topology.changes import FieldChange, PlannedChange, fields_between, kind_of
+from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name, object_differences, owned_binding
+from rabbit_chx.topology.findings import CheckFinding, CheckKind, Cures
+from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.plan import policy_in_the_way
 from rabbit_chx.topology.shards import shard_binding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from rabbit_chx.routing import Place
-    from rabbit_chx.topology.changes import FieldChange
-    from rabbit_chx.topology.diff import NamedObject
-    from rabbit_chx.topology.findings import CheckKind
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import BindingDefinition
 
 __all__ = ["differing_fields", "object_findings"]
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.soundness import ring_findings
+from rabbit_chx.analysis.soundness import RingFinding, ring_findings
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, share_between
-from rabbit_chx.topology.findings import CheckFinding
-from rabbit_chx.topology.objects import RingMember, SlotNames
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
+from rabbit_chx.topology.findings import CheckFinding, CheckKind, Cures
+from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, RingMember, SlotNames
 from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import wanted_ring_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rabbit_chx.analysis.soundness import RingFinding
-    from rabbit_chx.routing import Destination, KeyMap, Place
-    from rabbit_chx.topology.findings import CheckKind, Cures
-    from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots
     from rabbit_chx.topology.reach import UnroutableKeys, Ways
     from rabbit_chx.topology.slots import SlotLayout
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef, Place
 from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.check_objects import differing_fields
-from rabbit_chx.topology.findings import CheckFinding
-from rabbit_chx.topology.objects import order_of_name
-from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE
+from rabbit_chx.topology.findings import CheckFinding, CheckKind, Cures
+from rabbit_chx.topology.objects import LiveSlots, order_of_name
+from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rabbit_chx.routing import Destination, Place
-    from rabbit_chx.topology.findings import CheckKind, Cures
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import LiveSlots
     from rabbit_chx.topology.reach import Ways
-    from rabbit_chx.topology.slots import SlotLayout
 
 __all__ = ["SlotCheck"]
 

@@ -7,13 +7,14 @@ beginning of the wanted one. Anything else is refused before something is made.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing
-from rabbit_chx.routing.bindings import order_of_binding, order_of_destination, weight_of
+from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashedOn, HashRing, Release
+from rabbit_chx.routing.bindings import GivenBindings, order_of_binding, order_of_destination, weight_of
 from rabbit_chx.routing.hash_input import refuse_misspelt
 from rabbit_chx.topology.applying import changes_done
 from rabbit_chx.topology.changes import PlannedChange
@@ -25,16 +26,8 @@ from rabbit_chx.topology.operations import (
     QueueDeclare,
     check_declared_name,
 )
-from rabbit_chx.topology.reading import hash_exchange, ring_read
-from rabbit_chx.topology.steps import look_at, performed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from rabbit_chx.routing import Binding, Destination, Release
-    from rabbit_chx.routing.bindings import GivenBindings
-    from rabbit_chx.topology.reading import LiveExchange
-    from rabbit_chx.topology.steps import Access, Sequence
+from rabbit_chx.topology.reading import LiveExchange, hash_exchange, ring_read
+from rabbit_chx.topology.steps import Access, Sequence, look_at, performed
 
 __all__ = [
     "AskedExchange",

@@ -11,28 +11,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
+    ObjectSet,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
     plain,
 )
 from rabbit_chx.topology.problems import Problem, shown_value
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.objects import ObjectSet
 
 __all__ = [
     "definitions_content",

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.changes import PlannedChange, fields_between, kind_of
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.refusals import absent_external, deletion, different_external
+from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.topology.changes import ObjectKind, PlannedChange, fields_between, kind_of
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.refusals import PlanRefusal, absent_external, deletion, different_external
 from rabbit_chx.topology.shards import kept_shards, shard_binding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterator, Mapping
-
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.changes import ObjectKind
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import BindingDefinition
-    from rabbit_chx.topology.refusals import PlanRefusal
 
 __all__ = [
     "BindingDifferences",

@@ -7,6 +7,7 @@ only some releases refuse is not here, since a file does not say its release.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from rabbit_chx.topology.objects import (
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
+    ObjectSet,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -31,9 +33,6 @@ from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.problems import Problem, shown_value, similar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-
-    from rabbit_chx.topology.objects import ObjectSet
     from rabbit_chx.topology.toml_file import FileEntry, FileObjects
 
 __all__ = ["misspellings", "problems_of"]

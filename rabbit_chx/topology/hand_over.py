@@ -11,6 +11,8 @@ one gets anything, and what came meanwhile is read out of the parking queue firs
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 from uuid import uuid4
@@ -29,6 +31,7 @@ from rabbit_chx.topology.operations import (
     ExchangeDeclare,
     ExchangeDelete,
     ExchangeUnbind,
+    Operation,
     QueueBind,
     QueueDeclare,
     QueueDelete,
@@ -36,6 +39,7 @@ from rabbit_chx.topology.operations import (
     Refusal,
 )
 from rabbit_chx.topology.steps import (
+    Access,
     ApiRequest,
     HandOverMarker,
     MarkerReply,
@@ -43,16 +47,12 @@ from rabbit_chx.topology.steps import (
     MessageTransfer,
     Pause,
     Pipeline,
+    Sequence,
     asked,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from collections.abc import Sequence as List
-
     from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.operations import Operation
-    from rabbit_chx.topology.steps import Access, Sequence
 
 __all__ = [
     "HAND_OVER_LEVELS",

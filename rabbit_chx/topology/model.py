@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,11 @@ from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology.definitions import definitions_content, definitions_text
 from rabbit_chx.topology.file_rules import misspellings, problems_of
 from rabbit_chx.topology.kubernetes import manifests
-from rabbit_chx.topology.objects import ObjectSet, order_of_name
+from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, order_of_name
 from rabbit_chx.topology.toml_file import line_of, parsed, read_document, toml_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from rabbit_chx.routing import HashRing, Release
-    from rabbit_chx.topology.objects import ExchangeDefinition
     from rabbit_chx.topology.problems import Problem
 
 __all__ = ["Topology"]

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
+from typing import Any, Literal, TypeAlias, Union
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.errors import InputError, MismatchError
-from rabbit_chx.routing import ExchangeRef, SlotTable
+from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, KeyMap, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rabbit_chx.routing import Binding, Destination, HashRing, KeyMap
 
 __all__ = [
     "HASH_EXCHANGE",

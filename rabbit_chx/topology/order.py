@@ -11,9 +11,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import (
     BindingDefinition,
@@ -24,9 +25,6 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from rabbit_chx.routing import Destination
     from rabbit_chx.topology.diff import BindingDifferences, NamedObject, ObjectDifferences
     from rabbit_chx.topology.ring_steps import RingStep
     from rabbit_chx.topology.rings import RingWork

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import NEWEST, ExchangeRef
+from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.topology.diff import NamedObject, binding_differences, object_differences, reference_to
+from rabbit_chx.topology.diff import (
+    NamedObject,
+    ObjectDifferences,
+    binding_differences,
+    object_differences,
+    reference_to,
+)
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, PolicyDefinition
 from rabbit_chx.topology.order import ordered_changes
@@ -27,17 +34,12 @@ from rabbit_chx.topology.refusals import (
     sharded_declaration,
     unknown_cluster,
 )
-from rabbit_chx.topology.rings import ring_differences
+from rabbit_chx.topology.rings import RingWork, ring_differences
 from rabbit_chx.topology.slots import laid_out, lowered, parking_queues, slot_layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rabbit_chx.routing import Destination, Release
     from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.diff import ObjectDifferences
     from rabbit_chx.topology.ring_plan import RingPlan
-    from rabbit_chx.topology.rings import RingWork
 
 __all__ = ["Plan", "arranged", "plan", "policy_in_the_way"]
 

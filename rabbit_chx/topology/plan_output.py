@@ -27,22 +27,18 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.changes import fields_between, kind_of
+from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.topology.changes import PlannedChange, TopologyObject, fields_between, kind_of
 from rabbit_chx.topology.diff import by_name
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, plain
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.changes import PlannedChange, TopologyObject
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.proposals import RingProposal
     from rabbit_chx.topology.refusals import PlanRefusal
     from rabbit_chx.topology.ring_plan import RingPlan

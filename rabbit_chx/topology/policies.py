@@ -7,16 +7,10 @@ matches, the one with the largest priority applies, and an argument goes before 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.objects import ExchangeDefinition
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.objects import ArgumentValue, PolicyDefinition, QueueDefinition
+from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.topology.objects import ArgumentValue, ExchangeDefinition, PolicyDefinition, QueueDefinition
 
 __all__ = ["SHARDS_PER_NODE", "applying_policy", "policy_matches", "setting_of"]
 

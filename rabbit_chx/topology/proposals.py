@@ -13,6 +13,7 @@ that helps.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -27,8 +28,6 @@ from rabbit_chx.topology.ring_steps import kept_members, ring_walks
 from rabbit_chx.topology.slot_owners import owners_of_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -10,24 +10,21 @@ drops depends on the message.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashedOn
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition
+from rabbit_chx.routing import Destination, ExchangeRef, HashedOn, HashRing, Place
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition
 from rabbit_chx.topology.policies import policy_matches, setting_of
 from rabbit_chx.topology.problems import similar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing import Destination, HashRing, Place
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import PolicyDefinition
 
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 

@@ -8,9 +8,9 @@ figures (rabbitmq-server v4.3.6, rabbit_channel.erl, ``deliver_to_queues/3`` cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -21,7 +21,9 @@ from rabbit_chx.errors import (
     TopologyError,
 )
 from rabbit_chx.routing import (
+    Binding,
     ConsistentHashExchange,
+    Destination,
     ExchangeRef,
     HashRing,
     ModulusHashExchange,
@@ -30,17 +32,24 @@ from rabbit_chx.routing import (
 )
 from rabbit_chx.topology.definitions import read_lists
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, live_slots
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    LiveSlots,
+    live_slots,
+)
 from rabbit_chx.topology.operations import CHX, QueueCounts, QueueDeclare, check_declared_name
 from rabbit_chx.topology.slots import queues_behind_slots
-from rabbit_chx.topology.steps import ApiRequest, RingRequest, check_exchange
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rabbit_chx.routing import Binding, Destination
-    from rabbit_chx.topology.objects import LiveSlots
-    from rabbit_chx.topology.steps import Access, ApiSequence, OperationSequence, Sequence
+from rabbit_chx.topology.steps import (
+    Access,
+    ApiRequest,
+    ApiSequence,
+    OperationSequence,
+    RingRequest,
+    Sequence,
+    check_exchange,
+)
 
 __all__ = [
     "APPLY_LOCK",

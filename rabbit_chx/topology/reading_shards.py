@@ -6,12 +6,13 @@ How many messages and consumers the shards have is asked of each over AMQP.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import AccessRefusedError, MismatchError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef, Release
 from rabbit_chx.routing.sharding import ShardName
 from rabbit_chx.topology.operations import QueueCounts, QueueDeclare, check_declared_name
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
@@ -23,13 +24,7 @@ from rabbit_chx.topology.reading import (
     release_read,
 )
 from rabbit_chx.topology.shards import Shard, ShardedExchange
-from rabbit_chx.topology.steps import ApiRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from rabbit_chx.routing import Destination, Release
-    from rabbit_chx.topology.steps import Access, ApiSequence, Sequence
+from rabbit_chx.topology.steps import Access, ApiRequest, ApiSequence, Sequence
 
 __all__ = ["modulo_map_of", "modulo_map_read", "sharded_exchange"]
 

@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rabbit_chx.topology.changes import fields_between, kind_of
+from rabbit_chx.topology.changes import FieldChange, TopologyObject, fields_between, kind_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
@@ -18,7 +18,6 @@ from rabbit_chx.topology.objects import (
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing
-    from rabbit_chx.topology.changes import FieldChange, TopologyObject
     from rabbit_chx.topology.ring_plan import RingPlan
 
 __all__ = [

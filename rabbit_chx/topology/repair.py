@@ -5,6 +5,7 @@ That topology is the exchange alone, with the members that its ring should have.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,15 +15,12 @@ from rabbit_chx.topology.applying import changes_together
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.check_rings import numbered_slots
 from rabbit_chx.topology.model import Topology
-from rabbit_chx.topology.objects import BindingDefinition
+from rabbit_chx.topology.objects import BindingDefinition, RingMember
 from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rabbit_chx.routing import Destination, HashRing
     from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.plan import Plan
 
 __all__ = ["MemberGap", "MemberGaps", "repair_target"]

@@ -9,20 +9,18 @@ searches for each of its buckets.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.routing.seed_tables import SEEDS
-from rabbit_chx.topology.ring_steps import ring_walks
+from rabbit_chx.topology.ring_steps import RingWalk, ring_walks
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
     import numpy as np
     from numpy.typing import NDArray
 
     from rabbit_chx.routing import Destination, HashRing, Place
     from rabbit_chx.topology.objects import RingMember
-    from rabbit_chx.topology.ring_steps import RingWalk
 
 __all__ = ["RingFigures", "best_walk", "seed_pairs"]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rabbit_chx.topology.objects import order_of_place
-from rabbit_chx.topology.proposals import proposals_of, slots_as_written
+from rabbit_chx.topology.objects import RingMember, order_of_place
+from rabbit_chx.topology.proposals import RingProposal, proposals_of, slots_as_written
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
     from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.objects import RingMember
-    from rabbit_chx.topology.proposals import RingProposal
     from rabbit_chx.topology.ring_steps import RingStep
     from rabbit_chx.topology.slot_plan import SlotHands
 

@@ -13,21 +13,16 @@ it is computed when asked for, not replayed. Tests hold it against :mod:`rabbit_
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
+from typing import Literal, NamedTuple, TypeAlias, overload
 
-from rabbit_chx.routing import HashRing, ring_changes
+from rabbit_chx.routing import Destination, HashRing, Place, Release, ring_changes
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS, RingState
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT, UNSORTED_ENDS
 from rabbit_chx.topology.objects import RingMember
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from rabbit_chx.routing import Destination, Place, Release
 
 __all__ = [
     "PlainMoments",

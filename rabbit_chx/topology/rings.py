@@ -6,14 +6,16 @@ These are the rings of hash exchanges that are wanted, and of those that lose a 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import NEWEST, HashRing
+from rabbit_chx.routing import NEWEST, Destination, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.refusals import (
+    PlanRefusal,
     different_external_ring,
     impossible_ring,
     too_much_moved,
@@ -25,13 +27,9 @@ from rabbit_chx.topology.ring_steps import RingStep, buckets_as_members, wanted_
 from rabbit_chx.topology.slot_plan import SlotHands, slot_hands
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from rabbit_chx.routing import Destination, Release
     from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.diff import ObjectDifferences
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.refusals import PlanRefusal
 
 __all__ = ["RingWork", "live_ring_of", "ring_differences"]
 

@@ -5,6 +5,7 @@ No file has to say the shards, and no plan takes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -13,8 +14,6 @@ from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rabbit_chx.routing import Release
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember

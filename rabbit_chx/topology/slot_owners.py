@@ -9,21 +9,18 @@ another queue make room for it.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
-from rabbit_chx.topology.objects import order_of_name
+from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 from rabbit_chx.topology.ring_figures import seed_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import RingMember, SlotNames
 
 __all__ = ["owners_of_slots", "queues_of_slots"]
 

@@ -6,19 +6,16 @@ counted by queue: a slot is called by the name of the queue that has it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from rabbit_chx.routing import ExchangeRef, HashRing
-from rabbit_chx.topology.objects import BindingDefinition, is_slot
+from rabbit_chx.routing import ExchangeRef, HashRing, Place
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, is_slot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rabbit_chx.routing import Place
     from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import ExchangeDefinition
 
 __all__ = ["SlotHandOver", "SlotHands", "slot_hands"]
 

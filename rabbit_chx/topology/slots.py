@@ -8,12 +8,13 @@ queue that has it, and each with the alternate exchange ``events.park``. That is
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import gcd
 from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, Place
 from rabbit_chx.topology.changes import fields_between, name_of
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
@@ -29,9 +30,6 @@ from rabbit_chx.topology.rings import live_ring_of
 from rabbit_chx.topology.slot_owners import owners_of_slots, queues_of_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from rabbit_chx.routing import Place
     from rabbit_chx.topology.model import Topology
 
 __all__ = [

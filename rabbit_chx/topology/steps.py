@@ -10,9 +10,9 @@ its header. For anyone else it is an empty message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.topology.operations import (
@@ -25,9 +25,6 @@ from rabbit_chx.topology.operations import (
     Refusal,
     refused,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
 
 __all__ = [
     "Access",

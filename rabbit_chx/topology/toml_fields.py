@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.problems import similar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["BINDING", "EXCHANGE", "FILE", "MEMBER", "POLICY", "QUEUE", "EntryField", "EntryType"]
 

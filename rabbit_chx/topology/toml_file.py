@@ -11,13 +11,14 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
+    ObjectSet,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
@@ -26,10 +27,6 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.problems import Problem, shown_value, similar
 from rabbit_chx.topology.ranges import RangeError, expanded, folded
 from rabbit_chx.topology.toml_fields import BINDING, EXCHANGE, FILE, MEMBER, POLICY, QUEUE, EntryType
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.topology.objects import ObjectSet
 
 __all__ = [
     "FileEntry",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HashedOn, rules
+from rabbit_chx.routing import Binding, Destination, HashedOn, Release, rules
 from rabbit_chx.topology.findings import Cures
-from rabbit_chx.topology.objects import HASH_EXCHANGE, RingMember, SlotNames
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, SlotNames
 from rabbit_chx.topology.reach import transient_destinations
 from rabbit_chx.topology.upgrade_exchange import (
+    ExchangeUpgrade,
+    SampledMessage,
     UpgradeFinding,
     hash_upgrade,
     heavy_bindings,
@@ -21,12 +24,7 @@ from rabbit_chx.topology.upgrade_exchange import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rabbit_chx.routing import Binding, Destination, Release
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import ExchangeDefinition
-    from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage
 
 __all__ = [
     "UpgradePrediction",

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.analysis import MovementMatrix, Refused, movement_matrix
+from rabbit_chx.amqp.client_fields import HeaderTable, table_for
+from rabbit_chx.analysis import Hashing, MovementMatrix, Refused, movement_matrix
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
-from rabbit_chx.routing import ConsistentHashExchange, HashedOn, HashRing, ModulusHashExchange, rules
+from rabbit_chx.routing import (
+    Binding,
+    ConsistentHashExchange,
+    Destination,
+    HashedOn,
+    HashRing,
+    ModulusHashExchange,
+    Place,
+    Release,
+    rules,
+)
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
@@ -23,11 +34,6 @@ from rabbit_chx.routing.rules import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rabbit_chx.amqp.client_fields import HeaderTable
-    from rabbit_chx.analysis import Hashing
-    from rabbit_chx.routing import Binding, Destination, Place, Release
     from rabbit_chx.routing.exchange import HashExchange
     from rabbit_chx.routing.release import Rule
 

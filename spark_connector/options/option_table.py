@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import Any, TypedDict, cast
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
@@ -19,9 +20,6 @@ from spark_connector.options.option_values import (
     Kind,
     one_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["OPTIONS", "Option", "OptionValues", "read_options"]
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["COUNT", "FLAG", "JSON_OBJECT", "SECONDS", "SIZE", "TEXT", "WHOLE", "Kind", "one_of", "shown"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from spark_connector.placing.prediction import as_ring
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rabbit_chx.routing import KeyMap
 
 __all__ = ["Texts", "texts"]

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import key_map_from_json
+from rabbit_chx.routing import KeyMap, key_map_from_json
 from spark_connector.options.addresses import Brokers
-from spark_connector.options.option_table import read_options
+from spark_connector.options.option_table import OptionValues, read_options
 from spark_connector.options.option_values import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rabbit_chx.routing import KeyMap
-    from spark_connector.options.option_table import OptionValues
 
 __all__ = ["MAX_HEADERS_BYTES", "WriteOptions"]
 

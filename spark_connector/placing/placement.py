@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.errors import InputError
@@ -9,8 +10,6 @@ from spark_connector.placing.prediction import as_ring, indices_or_hole, kept_ri
 from spark_connector.placing.slices import Placement, salts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 

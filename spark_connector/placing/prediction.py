@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import check_key_map, key_map_from_json
+from rabbit_chx.routing import KeyMap, check_key_map, key_map_from_json
 from spark_connector.executor_functions import OnExecutor
 from spark_connector.placing.slices import NO_QUEUE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import Column
 
-    from rabbit_chx.routing import KeyMap
 
 __all__ = ["as_ring", "indices_or_hole", "kept_ring", "queue_for", "rows_by_queue", "vectorized"]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from spark_connector.options.write_options import WriteOptions
 
 __all__ = ["RingReading"]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import changed_ring
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, SlotTable, ring_beneath, share_between
+from rabbit_chx.routing import (
+    ConsistentHashExchange,
+    HashRing,
+    KeyMap,
+    SlotTable,
+    ring_beneath,
+    share_between,
+)
 from spark_connector.placing.prediction import as_ring
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Self
-
-    from rabbit_chx.routing import KeyMap
 
 __all__ = ["GivenRing", "WatchedRing"]
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 from spark_connector.reports.text_table import text_table_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = ["DryRun", "HotKey", "PartitionRows", "skew"]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spark_connector.placing.key_sample import SplitKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from spark_connector.options.write_options import WriteOptions
     from spark_connector.reports.task_report import TaskReport
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from rabbit_chx.publishing import PublishReport
-from spark_connector.reports.task_report import MAX_SAMPLES, PublishedCounts
+from spark_connector.reports.task_report import MAX_SAMPLES, PublishedCounts, RowSample, TaskReport
 from spark_connector.reports.text_table import text_table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from rabbit_chx.routing import KeyMap
-    from spark_connector.reports.task_report import RowSample, TaskReport
 
 __all__ = ["WriteReport"]
 

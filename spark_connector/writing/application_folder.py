@@ -7,13 +7,12 @@ there.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from spark_connector.writing.task import Task
 
 __all__ = ["scratch_folder", "task_mark"]

@@ -7,6 +7,7 @@ write alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +17,12 @@ import pyarrow.compute as pc
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
-from spark_connector.options.write_options import MAX_HEADERS_BYTES
+from spark_connector.options.write_options import MAX_HEADERS_BYTES, WriteOptions
 from spark_connector.writing.arrow_columns import as_binary, as_flags, byte_lengths, whole_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from numpy.typing import NDArray
 
-    from spark_connector.options.write_options import WriteOptions
     from spark_connector.writing.columns import MessageColumns
 
     Flags = NDArray[np.bool_]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,14 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
+    StructType,
     TimestampType,
 )
 
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pyspark.sql.types import StructField, StructType
-
     from spark_connector.options.write_options import WriteOptions
 
 __all__ = ["COLUMNS", "KnownColumn", "MessageColumns"]

@@ -9,6 +9,7 @@ A second attempt makes the same ids as the first if the partition has the same r
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ import pyarrow.compute as pc
 from spark_connector.writing.arrow_columns import as_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from numpy.typing import NDArray
 
     from spark_connector.writing.columns import MessageColumns

@@ -6,6 +6,7 @@ column has a bad one.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,10 @@ import pyarrow as pa
 from rabbit_chx.errors import RowError
 from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, hash_of_key
 from spark_connector.writing.arrow_columns import as_binary, whole_seconds
-from spark_connector.writing.bad_rows import faults_in
+from spark_connector.writing.bad_rows import Fault, faults_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from spark_connector.options.write_options import WriteOptions
-    from spark_connector.writing.bad_rows import Fault
     from spark_connector.writing.columns import MessageColumns
     from spark_connector.writing.message_ids import MessageIds
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_connector.writing.application_folder import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from spark_connector.options.write_options import WriteOptions
 
 __all__ = ["PreflightAnswer"]

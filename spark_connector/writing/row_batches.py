@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,12 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructType,
     TimestampType,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from pyspark.sql import Row
-    from pyspark.sql.types import StructType
 
 __all__ = ["batches_of_rows"]
 

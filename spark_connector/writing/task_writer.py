@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
-from rabbit_chx.publishing import Publisher, PublishReport
+from rabbit_chx.publishing import Publisher, PublishReport, Returned
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.routing import ring_beneath
 from spark_connector.placing.key_sample import KeySample, KeySampler
@@ -19,18 +20,14 @@ from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, TaskRepo
 from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.application_folder import task_mark
 from spark_connector.writing.message_ids import MessageIds
-from spark_connector.writing.messages import messages_of
+from spark_connector.writing.messages import Messages, messages_of
 from spark_connector.writing.speculation import check_speculation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     import pyarrow as pa
 
     from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.publishing import Returned
     from spark_connector.options.write_options import WriteOptions
-    from spark_connector.writing.messages import Messages
     from spark_connector.writing.task import Task
     from spark_connector.writing.write_plan import WritePlan
 

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,6 @@ from spark_connector.writing.preflight_answer import PreflightAnswer
 from spark_connector.writing.speculation import check_speculation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from pyspark.sql.types import StructType
 
     from rabbit_chx.routing import KeyMap

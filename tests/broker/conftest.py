@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -18,13 +21,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 
 @pytest.fixture

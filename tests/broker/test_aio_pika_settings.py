@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import aio_pika
 import pytest
@@ -12,10 +14,6 @@ import trustme
 
 from rabbit_chx.broker import aio_pika_arguments
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.broker
 

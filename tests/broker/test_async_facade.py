@@ -6,7 +6,8 @@ import asyncio
 import logging
 import re
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from declared import BINDINGS, with_login
@@ -25,13 +26,9 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 from rabbit_chx.topology.operations import ExchangeDeclare
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

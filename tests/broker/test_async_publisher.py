@@ -10,12 +10,15 @@ import ssl
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import trustme
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, bodies_with, through
 
 from rabbit_chx import AsyncPublisher
@@ -28,14 +31,7 @@ from rabbit_chx.errors import (
     RowError,
     UnreachableError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.publishing import PublishReport
+from rabbit_chx.publishing import PublishReport
 
 pytestmark = pytest.mark.broker
 

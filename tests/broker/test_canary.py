@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from canary import CANARY, canary_user, traces_of_canary
@@ -19,9 +18,7 @@ from quick_rings import quick_prefix
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pika
 import pytest
@@ -11,16 +12,11 @@ from checked_orders import declare_orders, finding_kinds, share_lost, shop_of
 from exchange_types import CHX
 from exposition import parsed_exposition
 from pika.exchange_type import ExchangeType
+from shop import Shop
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.testing import docker_broker, need
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shop import Shop
-
 
 pytestmark = pytest.mark.broker
 

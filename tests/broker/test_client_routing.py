@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from both_publishers import BOTH, AnyPublisher
 from declared import with_login
+from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from quick_rings import quick_prefix
 
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, PublishError
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from publishing_support import Consumed
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

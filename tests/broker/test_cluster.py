@@ -7,7 +7,8 @@ import asyncio
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pika
 import pytest
@@ -29,9 +30,6 @@ from rabbit_chx.testing import (
 )
 from rabbit_chx.testing.readiness import amqp_version, free_ports
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = [
     pytest.mark.broker,

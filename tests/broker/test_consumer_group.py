@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order
 
-from rabbit_chx import ConsumerGroup, HandlerError, HashRing
+from rabbit_chx import ConsumerGroup, GroupMessage, HandlerError, HashRing
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-
-if TYPE_CHECKING:
-    import subprocess
-    from pathlib import Path
-
-    from rabbit_chx import GroupMessage
 
 pytestmark = pytest.mark.broker
 

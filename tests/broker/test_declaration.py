@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pika
 import pytest
 from declared import BINDINGS
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.broker import Broker, pika_parameters
@@ -16,14 +18,7 @@ from rabbit_chx.errors import (
     MismatchError,
     NotFoundError,
 )
-from rabbit_chx.routing import ExchangeRef, HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.routing import Destination
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 
 pytestmark = pytest.mark.broker
 

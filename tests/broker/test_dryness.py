@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from both_brokers import BOTH_BROKERS
+from both_brokers import BOTH_BROKERS, AnyBroker
 from quick_rings import quick_prefix
 from scripted_api import ScriptedApi
 
@@ -14,12 +14,8 @@ from rabbit_chx import Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import arranged, plan
-
-if TYPE_CHECKING:
-    from both_brokers import AnyBroker
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from declared import with_login
 from exchange_types import CHX, FANOUT
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
@@ -15,11 +14,7 @@ from rabbit_chx.errors import (
     NotFoundError,
 )
 from rabbit_chx.publishing import HashExchangeFacts, look_at_hash_exchange
-
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

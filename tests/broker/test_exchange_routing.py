@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.compat import long
 from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker, UnroutableError
 
@@ -16,13 +18,7 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

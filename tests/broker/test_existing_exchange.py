@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pika
 import pytest
 from declared import BINDINGS, with_login
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from quick_rings import quick_prefix
 
@@ -17,15 +19,8 @@ from rabbit_chx.errors import (
     InputError,
     MismatchError,
 )
-from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.routing import Destination, HashRing
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
 from exchange_types import CHX
 from pika.exchange_type import ExchangeType
-from topology_commands import SHOP
+from shop import Shop
+from topology_commands import SHOP, Topologies
 
 from rabbit_chx import Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
-
-if TYPE_CHECKING:
-    from shop import Shop
-    from topology_commands import Topologies
 
 pytestmark = pytest.mark.broker
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from declared import BINDINGS
 
@@ -11,9 +9,7 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.errors import (
     InputError,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

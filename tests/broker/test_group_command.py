@@ -5,24 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from exchange_types import CHX
 from group_members import ORDERED, consuming
+from shop import Shop
 from slotted import declare_slots
 
 from rabbit_chx import ConsumerGroup
 from rabbit_chx.cli import main as main_of_cli
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shop import Shop
-
-    from rabbit_chx.consuming import GroupMessage
-
+from rabbit_chx.consuming import GroupMessage
 
 pytestmark = pytest.mark.broker
 

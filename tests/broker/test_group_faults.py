@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
 from group_stage import QUICK, GroupStage, eventually, in_order, nothing_was_skipped
 from publishing_support import through
 
-from rabbit_chx import ConsumerGroup
+from rabbit_chx import ConsumerGroup, GroupMessage
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming.group_channels import GroupChannels
+from rabbit_chx.consuming.seat_commands import DeliveredMessage
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rabbit_chx import GroupMessage
-    from rabbit_chx.consuming.seat_commands import DeliveredMessage
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

@@ -7,17 +7,13 @@ import logging
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
 
 import group_members
 import pytest
 from group_members import consuming
 from group_stage import QUICK, GroupStage, eventually, nothing_was_skipped
 
-from rabbit_chx.testing import skip_unless_ci
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, skip_unless_ci
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.timeout(300)]
 

@@ -7,9 +7,11 @@ import io
 import re
 import shlex
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pika
 import pytest
@@ -28,13 +30,8 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.consuming import JOURNAL
 from rabbit_chx.errors import AccessRefusedError, PublishError
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

@@ -8,7 +8,9 @@ import ssl
 import subprocess
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pika
@@ -20,10 +22,6 @@ from shop import Shop, declare
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.cli import main
 from rabbit_chx.routing import SuperStream
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
 
 pytestmark = pytest.mark.broker
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 import socket
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from both_brokers import BOTH_BROKERS
+from both_brokers import BOTH_BROKERS, AnyBroker
 from declared import BINDINGS
 from quick_rings import quick_prefix
-from scripted_api import ScriptedApi, page
+from scripted_api import Script, ScriptedApi, page
 
 from rabbit_chx import Topology
 from rabbit_chx.amqp import ConnectionSettings
@@ -25,18 +26,11 @@ from rabbit_chx.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
     MismatchError,
+    RabbitChxError,
     UnreachableError,
 )
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from both_brokers import AnyBroker
-    from scripted_api import Script
-
-    from rabbit_chx.errors import RabbitChxError
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 both = pytest.mark.parametrize("kind", BOTH_BROKERS)

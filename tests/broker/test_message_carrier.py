@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 import pika
 import pytest
@@ -14,9 +14,6 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.topology.steps import HandOverMarker, MarkerReply, MarkerSending
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.broker
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from blocks import page
-from both_brokers import BOTH_BROKERS
+from both_brokers import BOTH_BROKERS, AnyBroker
 from declared import with_login
 from quick_rings import quick_prefix
 
@@ -20,15 +22,8 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.errors import AccessRefusedError, ApplyError, NotFoundError
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Plan, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from both_brokers import AnyBroker
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from declared import BINDINGS, with_login
@@ -19,12 +20,8 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     NotFoundError,
 )
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.steps import check_exchange
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

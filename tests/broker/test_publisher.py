@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 
 from rabbit_chx.errors import (
     NotFoundError,
@@ -19,13 +22,6 @@ from rabbit_chx.errors import (
     RowError,
 )
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from publishing_support import Consumed
-
 
 pytestmark = pytest.mark.broker
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from exchange_types import CHX, FANOUT
+from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 
 from rabbit_chx.broker.management import Management
@@ -24,13 +26,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.tally import Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

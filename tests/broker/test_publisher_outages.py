@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pika
 import pytest
@@ -12,14 +13,8 @@ from publishing_support import Consumed, bodies_with, through
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ConnectionLimitError, PublishError
-from rabbit_chx.publishing import AsyncPublisher, Publisher
-from rabbit_chx.testing import skip_unless_ci
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.publishing import PublishReport
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.publishing import AsyncPublisher, Publisher, PublishReport
+from rabbit_chx.testing import RunningBroker, skip_unless_ci
 
 pytestmark = pytest.mark.broker
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
-    from publishing_support import Consumed
 
 pytestmark = pytest.mark.broker
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, bodies_with, through
 
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError, PublishError
-from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.publishing import PublishReport
+from rabbit_chx.publishing import Publisher, PublishReport
 
 pytestmark = pytest.mark.broker
 

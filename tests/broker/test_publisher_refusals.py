@@ -6,24 +6,20 @@ import asyncio
 import itertools
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pika
 import pytest
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, bodies_with, through
 
 from rabbit_chx import AsyncPublisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher, PublishReport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

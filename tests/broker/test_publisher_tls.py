@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -14,11 +16,6 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.broker
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rabbit_chx.testing import need
+from rabbit_chx.testing import RunningBroker, need
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.testing import RunningBroker
-
     RunPytest = Callable[..., str]
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]

@@ -8,28 +8,23 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
 from command_line import PROGRAM
 from exchange_types import CHX
+from shop import Shop
 from upgrade_topologies import FILE, MIXED, samples
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.routing import Release
-from rabbit_chx.testing import need, skip_unless_ci
+from rabbit_chx.testing import RunningBroker, need, skip_unless_ci
 from rabbit_chx.testing.containers import docker, image_version
 from rabbit_chx.topology.upgrade import predict_upgrade
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shop import Shop
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(400)]
 

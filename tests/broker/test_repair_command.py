@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
 from checked_orders import ORDERS_FILE, declare_orders, finding_kinds, share_lost, shop_of
 from exchange_types import CHX
 from pika.exceptions import AMQPError
+from shop import Shop
 from slotted import declare_slots
 
 from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.testing import docker_broker, need
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from shop import Shop
-
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.routing import HashRing
+from rabbit_chx.testing import RunningBroker, docker_broker, need
 
 pytestmark = pytest.mark.broker
 

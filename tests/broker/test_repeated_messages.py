@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import aio_pika
 import pytest
+from aio_pika.abc import AbstractIncomingMessage
 from group_members import ORDERED
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import ConsumerGroup, Deduplicator, OrderChecker, Publisher, SqliteDeduplicator, stable_ids
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from aio_pika.abc import AbstractIncomingMessage
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.consuming import GroupMessage
+from rabbit_chx.consuming import GroupMessage
 
 pytestmark = pytest.mark.broker
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, DiagnosticsRing, SavedRing, eval_expression, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import ExchangeRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from row_reader import drained, reading, rows_waiting
 
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
 
 pytestmark = pytest.mark.broker
 

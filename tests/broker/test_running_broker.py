@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -27,9 +28,6 @@ from rabbit_chx.testing import (
     need,
 )
 from rabbit_chx.testing.readiness import amqp_version, check_management, free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Kind = Literal["docker", "local"]
 KINDS = {"docker": docker_broker, "local": local_broker}

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sharded import LONGEST_S, LOOK_EVERY_S, Handled, in_a_loop, published, running, sharded, until
 
 from rabbit_chx import AsyncBroker, Topology
-from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer
+from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
 from rabbit_chx.errors import MismatchError, NotFoundError
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.consuming import ShardMessage
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

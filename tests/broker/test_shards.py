@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pika
 import pytest
-from both_brokers import BOTH_BROKERS
+from both_brokers import BOTH_BROKERS, AnyBroker
 from exchange_types import CHX, FANOUT
+from pika.adapters.blocking_connection import BlockingChannel
 
-from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError, PlanRefusedError
 from rabbit_chx.routing.sharding import ShardName, shard_names
-from rabbit_chx.topology import Topology, check, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from both_brokers import AnyBroker
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.broker import Broker
-    from rabbit_chx.testing import RunningBroker
-    from rabbit_chx.topology import ShardedExchange
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import ShardedExchange, Topology, check, plan
 
 pytestmark = pytest.mark.broker
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from shop import Shop
 from slotted import declare_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from shop import Shop
-    from topology_commands import Topologies
+from topology_commands import Topologies
 
 pytestmark = pytest.mark.broker
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterator
 from itertools import cycle, pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -18,15 +20,9 @@ from placed_death import PlacedDeath
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
 from rabbit_chx.topology.slots import folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rabbit_chx.testing import RunningBroker
-
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: How often slots change hands to and fro, and how often movers die at each step: more by `make hand-over`.

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from both_brokers import BOTH_BROKERS, AnyBroker
 from pika.exchange_type import ExchangeType
+from shop import Shop
 from slotted import declare_slots
 
 from rabbit_chx import ExchangeRef, SlotTable
 from rabbit_chx.broker import DiagnosticsRing
 from rabbit_chx.cli import main
 from rabbit_chx.errors import ManagementNeededError, MismatchError, NotFoundError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from shop import Shop
 
 pytestmark = pytest.mark.broker
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -13,15 +15,10 @@ from exchange_types import CHX
 from shop import Shop, numbered, traffic
 from slotted import declare_slots
 
+from rabbit_chx import ExchangeRef
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from rabbit_chx import ExchangeRef
 
 pytestmark = pytest.mark.broker
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pika
@@ -19,8 +20,6 @@ from rabbit_chx.errors import InputError, RabbitChxError, UnreachableError
 from rabbit_chx.publishing import Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Way = Callable[[str], object]
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker]

@@ -9,22 +9,18 @@ import select
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import PROGRAM
 from declared import with_login
-from topology_commands import SHOP, WITHOUT_Q3
+from pika.adapters.blocking_connection import BlockingChannel
+from topology_commands import SHOP, WITHOUT_Q3, Topologies
 
 from rabbit_chx.cli import main
 from rabbit_chx.routing import ExchangeRef
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from topology_commands import Topologies
 
 pytestmark = pytest.mark.broker
 

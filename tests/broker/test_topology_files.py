@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from rabbit_chx import HashRing, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

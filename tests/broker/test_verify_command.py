@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from exchange_types import CHX
@@ -16,9 +17,6 @@ from shop import BUCKETS, Shop, declare, numbered, traffic
 
 from rabbit_chx.cli import main
 from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.broker
 

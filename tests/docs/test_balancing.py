@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import pika
 import pytest
@@ -10,10 +10,8 @@ from blocks import page, run_blocks
 from slotted import declare_slots
 
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.balance import ObstacleKind
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
 
 
 @pytest.mark.broker

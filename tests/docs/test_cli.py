@@ -6,16 +6,13 @@ Those of a block ``console live`` need a broker: test_cli_live.py runs them.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from blocks import console_examples, page, run_command
 
 from rabbit_chx.cli import app as app_module
 from rabbit_chx.cli.app import CODES, app
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = page("docs/cli.md")
 EXAMPLES = console_examples(TEXT)

@@ -6,8 +6,9 @@ import json
 import re
 import shlex
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pika
@@ -15,6 +16,7 @@ import pytest
 from blocks import console_examples, page, replaced, run_command
 from exchange_types import CHX, MODULUS
 from group_members import ORDERED, consuming, wait_for_figures
+from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from slotted import declare_slots
 
@@ -22,15 +24,8 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Release
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.reading import release_read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

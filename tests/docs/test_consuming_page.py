@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from blocks import python_blocks, replaced
 from group_stage import GroupStage
 
-if TYPE_CHECKING:
-    from rabbit_chx import GroupMessage
+from rabbit_chx import GroupMessage
 
 pytestmark = pytest.mark.broker
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from blocks import page, python_blocks, run_blocks
 from exchange_types import CHX
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
+from pika.adapters.blocking_connection import BlockingChannel
 
 pytestmark = pytest.mark.broker
 

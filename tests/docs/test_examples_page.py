@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytest
 from blocks import ROOT, page
 
 from rabbit_chx import ConsistentHashExchange, HashRing
-
-if TYPE_CHECKING:
-    import pytest
 
 PAGE = page("examples/README.md")
 

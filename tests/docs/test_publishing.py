@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from blocks import page, python_blocks, run_blocks
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
 

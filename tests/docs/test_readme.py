@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from blocks import console_examples, page, python_blocks, replaced, run_blocks, run_command, run_doctest
+from pyspark.sql import SparkSession
 
 from rabbit_chx import HashRing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 README = "README.md"
 EXAMPLES = console_examples(page(README))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from blocks import page, run_blocks
 
 from rabbit_chx import Broker, Topology
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
 
 PAGE = "docs/sharding.md"
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from blocks import page, run_blocks
+from pyspark.sql import SparkSession
 
 from rabbit_chx import Broker
+from rabbit_chx.testing import RunningBroker
 from spark_connector.options.option_table import OPTIONS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
 
 PAGE = "docs/spark.md"
 

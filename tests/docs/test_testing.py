@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,6 @@ from blocks import page, python_blocks
 from rabbit_chx.testing import need
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     RunPytest = Callable[..., str]
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]

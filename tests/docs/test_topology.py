@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from blocks import ROOT, page, run_blocks, run_doctest
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 PAGE = "docs/topology.md"
 DEFINITIONS = ROOT / "tests/unit/topology/definitions/whole-4.3.6.json"

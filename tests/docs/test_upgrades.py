@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from blocks import console_examples, page, run_command, run_doctest
 
 from rabbit_chx.testing import need, skip_unless_ci
 from rabbit_chx.testing.containers import image_version
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PAGE = "docs/upgrades.md"
 #: The tag and the patch of an image are those of the machine.

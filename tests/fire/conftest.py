@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Generator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from delivery_checker import Verdict, check
+from delivery_checker import History, Verdict, check
 from fire_record import FireRecord, replace_records
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from delivery_checker import History
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 _HERE = Path(__file__).resolve().parent
 _began = pytest.StashKey[float]()

@@ -5,29 +5,25 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import spark_jobs
 from canary import traces_of_canary
-from delivery_checker import Attempt, History
+from delivery_checker import Attempt, History, Verdict
 from fire_queues import EXCHANGE, QUEUES
 from fire_site import Site, site_on
 from memory_slope import Samples
+from process_table import Process
 from row_reader import reading
 from spark_driver import SparkDriver
 from spark_runs import reports_in
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from delivery_checker import Verdict
-    from process_table import Process
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
     pytest.mark.soak,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from blocks import ROOT
@@ -16,9 +17,6 @@ from fuzzing import Mutator, bounded_memory, inputs, shares, told
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
-
-if TYPE_CHECKING:
-    import random
 
 # A mutated release may be one that is to come, which is taken with a warning.
 pytestmark = pytest.mark.filterwarnings("ignore:RabbitMQ .* is newer than the rules known here")

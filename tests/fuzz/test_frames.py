@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import struct
-from typing import TYPE_CHECKING
 
 import pytest
 from broker_frames import CONTENT, FRAMES, HANDSHAKE, RETURN
@@ -15,10 +15,6 @@ from rabbit_chx.amqp.frames import FRAME_MAX, next_frame, parse_return
 from rabbit_chx.amqp.header_table import encode_table, headers_in, parse_table
 from rabbit_chx.connection.session import Session
 from rabbit_chx.errors import InputError, RabbitChxError
-
-if TYPE_CHECKING:
-    import random
-
 
 SENT = 40
 SETTINGS = ConnectionSettings(heartbeat_s=30)

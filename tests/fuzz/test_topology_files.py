@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
 
 import pytest
 from blocks import ROOT
@@ -10,9 +10,6 @@ from fuzzing import Mutator, bounded_memory, inputs, shares, told
 
 from rabbit_chx import Topology
 from rabbit_chx.errors import TopologyError
-
-if TYPE_CHECKING:
-    import random
 
 WHOLE = """
 cluster = "rabbit@prod"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import re
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 from rabbit_chx.amqp import ConnectionSettings, Secret
 from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    import random
 
 CODED = "hush%40hush"
 HUSH = "hush"

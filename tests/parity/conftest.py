@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
@@ -20,10 +21,6 @@ from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker, RunningCluster, docker_broker, docker_cluster, skip_unless_ci
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-    from typing import TypeVar
-
     Started = TypeVar("Started", RunningBroker, RunningCluster)
 
 KNOWN = "3.8 3.10 4.0 4.3"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import pika
@@ -14,9 +14,7 @@ from routes.scenario import Message
 from rabbit_chx.amqp import Amqp10Value
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import temporary_vhost
-
-if TYPE_CHECKING:
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 from routes.catalogue import bound
@@ -25,15 +25,11 @@ from routes.scenario import Keys, Scenario, predict, replay
 
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher
+from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.rules import RESTART_SORTS
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.vhosts import in_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.testing import RunningBroker
-    from tests.parity.conftest import Rabbits
+from tests.parity.conftest import Rabbits
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(400)]
 

@@ -6,12 +6,10 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "erlang_vectors.py"
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from changed_site import ChangedSite, changed_site
 from exchange_types import CHX
 
-from rabbit_chx import ConsistentHashExchange, Topology
+from rabbit_chx import ConsistentHashExchange, HashRing, Topology
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rabbit_chx import HashRing
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 

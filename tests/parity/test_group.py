@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from group_stage import GroupStage, eventually, in_order
@@ -15,12 +16,7 @@ from rabbit_chx import ConsumerGroup
 from rabbit_chx.consuming.journal_entry import JOURNAL
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pika.exceptions import AMQPError, ChannelClosedByBroker, ConnectionClosedByBroker
@@ -13,9 +13,7 @@ from routes.scenario import Message, Scenario, predict, replay
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES
-
-if TYPE_CHECKING:
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

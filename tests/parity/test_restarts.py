@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 from routes.catalogue import GOING, HOSTILE_NAMES, bound
@@ -11,14 +11,10 @@ from routes.live import Stage, read_rings
 from routes.scenario import Keys, Scenario, predict, replay
 
 from rabbit_chx.errors import NotDeterminedError
+from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.rules import RESTART_KEEPS, RESTART_SHUFFLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.testing import RunningBroker
-    from tests.parity.conftest import Rabbit
+from rabbit_chx.testing import RunningBroker
+from tests.parity.conftest import Rabbit
 
 # Seven exchanges are declared and 21,000 messages published and consumed beside the restart: on a busy machine of two cores
 # that was found to take two minutes, so pytest's own limit must lie well above the 150 s that a broker may take to serve.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Self
 
 import aio_pika
 import pika
@@ -13,12 +14,7 @@ from group_stage import eventually
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.testing import temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-    from typing import Self
-
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(120)]
 

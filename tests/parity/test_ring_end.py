@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import pika
 import pytest
@@ -14,9 +13,7 @@ from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT
 from rabbit_chx.testing import temporary_vhost
-
-if TYPE_CHECKING:
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

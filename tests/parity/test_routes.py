@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from routes.catalogue import EXAMPLE, SCENARIOS, scenarios_of
@@ -16,13 +16,9 @@ from routes.recorded import Routed, save
 from routes.scenario import CHX, Scenario, predict, replay
 
 from rabbit_chx.analysis import chi_square
+from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.rules import UNBIND_SHIFTS_BY_WEIGHT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.routing import Destination, HashRing
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

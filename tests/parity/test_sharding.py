@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
@@ -15,17 +17,10 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import ModulusHashExchange
 from rabbit_chx.routing.sharding import shard_names
-from rabbit_chx.testing import temporary_vhost
+from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, Topology, check, plan
 from rabbit_chx.topology.shards import without_shards
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

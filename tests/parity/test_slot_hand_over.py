@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from changed_site import changed_site
 from numbered_load import numbered_load
 from slot_files import slotted
 
-if TYPE_CHECKING:
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
@@ -14,9 +14,7 @@ import rstream
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.routing import SuperStream
-
-if TYPE_CHECKING:
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

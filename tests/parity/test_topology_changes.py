@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aio_pika
 import pytest
@@ -30,11 +31,7 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.slots import folded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = pytest.mark.docker
 

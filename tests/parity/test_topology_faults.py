@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
@@ -19,13 +20,9 @@ from rabbit_chx import Topology
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import ApplyError, PlanOutdatedError
 from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import Applied, ExchangeDefinition, Plan, QueueDefinition, RingMember, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.testing import RunningBroker
-    from tests.parity.conftest import Rabbit
+from tests.parity.conftest import Rabbit
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(400)]
 

@@ -14,15 +14,11 @@ from collections import Counter
 from dataclasses import replace
 from multiprocessing import Pool
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from simulated_run import simulate
+from simulated_run import Outcome, simulate
 from simulated_scenarios import scenario_of
-
-if TYPE_CHECKING:
-    from simulated_run import Outcome
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 _AT_ONCE = 50

@@ -6,9 +6,10 @@ A bug is one patch of the real code. So this shows that the invariants of the si
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from simulated_run import simulate
@@ -21,9 +22,6 @@ from rabbit_chx.connection.session import Session
 from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.publishing.drivers import AsyncDriver, Turn
 from rabbit_chx.publishing.patience import Patience
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SEEDS = 200
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from simulated_faults import Kind, Scenario
-from simulated_run import simulate
+from simulated_run import Outcome, simulate
 from simulated_scenarios import scenario_of
-
-if TYPE_CHECKING:
-    from simulated_run import Outcome
 
 
 def test_a_scenario_is_the_same_after_a_file() -> None:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.broker.management import Management
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 
 @pytest.fixture

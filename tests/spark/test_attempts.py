@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scripts import run_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]

@@ -6,21 +6,19 @@ import json
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.sql import DataFrame, SparkSession
 
 import spark_connector
 from rabbit_chx.routing import HashRing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import DataFrame, SparkSession
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]

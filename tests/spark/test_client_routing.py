@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from publishing_support import Consumed
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from quick_rings import quick_prefix
 
 from rabbit_chx.broker import Broker
 from rabbit_chx.errors import PublishError
 from rabbit_chx.routing import HashRing
+from rabbit_chx.testing import RunningBroker
 from spark_connector import batch_publisher, publish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import pyarrow as pa
-    from pika.adapters.blocking_connection import BlockingChannel
-    from publishing_support import Consumed
-    from pyspark.sql import DataFrame, SparkSession
-
-    from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 

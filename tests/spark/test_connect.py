@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from scripts import run_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [

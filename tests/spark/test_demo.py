@@ -5,18 +5,14 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from rabbit_chx import Broker
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 

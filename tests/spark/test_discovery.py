@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ import pytest
 from bare_python import bare_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]

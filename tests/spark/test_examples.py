@@ -5,15 +5,13 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from scripts import run_python
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from slotted import declare_slots
 
 from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
-from spark_connector import batch_publisher, dry_run, place, publish, queue_for
+from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
+from rabbit_chx.testing import RunningBroker
+from spark_connector import WriteReport, batch_publisher, dry_run, place, publish, queue_for
 from spark_connector.placing.placement import _partition_column
 from spark_connector.placing.slices import Placement, salts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import DataFrame, SparkSession
-
-    from rabbit_chx.routing import KeyMap
-    from rabbit_chx.testing import RunningBroker
-    from spark_connector import WriteReport
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx.errors import MismatchError, NotFoundError, UnreachableError
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.writing.preflight import check_broker
-
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
 
 pytestmark = pytest.mark.broker
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
@@ -20,12 +24,6 @@ from spark_connector.reports.finished_tasks import FinishedTasks
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import DataFrame, SparkSession
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -9,18 +9,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import SqliteDeduplicator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from pika.adapters.blocking_connection import BlockingChannel
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
 

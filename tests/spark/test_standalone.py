@@ -6,8 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pika
 import pytest
@@ -18,11 +18,7 @@ from standalone_spark import SPARK_HOME, StandaloneSpark, standalone_spark
 
 from rabbit_chx import Broker
 from rabbit_chx.broker import pika_parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
     pytest.mark.spark,

@@ -7,27 +7,24 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 import spark_connector
 from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import HashRing
+from rabbit_chx.testing import RunningBroker
 from spark_connector import batch_publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from pika.adapters.blocking_connection import BlockingChannel
-    from pyspark.sql import DataFrame, SparkSession
-
-    from rabbit_chx.testing import RunningBroker
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]

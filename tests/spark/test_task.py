@@ -7,18 +7,21 @@ import logging
 import re
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType, TimestampType
 
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import AccessRefusedError, InputError, PublishError, RowError
 from rabbit_chx.routing import HashRing
+from rabbit_chx.testing import RunningBroker
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.reports.task_report import RowSample, hash_of_key
+from spark_connector.reports.task_report import RowSample, TaskReport, hash_of_key
 from spark_connector.reports.write_report import WriteReport
 from spark_connector.writing import task_writer
 from spark_connector.writing.columns import MessageColumns
@@ -27,13 +30,6 @@ from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
-    from spark_connector.reports.task_report import TaskReport
-
     Consumed = Callable[[], list[Any]]
 
 pytestmark = pytest.mark.broker

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from tls_broker import TlsBroker, tls_broker
 
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
 from spark_connector import publish
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.docker]
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
 from rabbit_chx.broker import AsyncBroker, Broker
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
-    from rabbit_chx.topology import Applied, Plan, ShardedExchange, Topology
-    from rabbit_chx.topology.declaring import Declared
-    from rabbit_chx.topology.reading import PublishRates
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.topology import Applied, Plan, ShardedExchange, Topology
+from rabbit_chx.topology.declaring import Declared
+from rabbit_chx.topology.reading import PublishRates
 
 __all__ = ["BOTH_BROKERS", "AnyBroker", "AwaitedBroker"]
 

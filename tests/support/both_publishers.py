@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import TracebackType
+from typing import Any, Self, TypeAlias
 
-from rabbit_chx.publishing import AsyncPublisher, Publisher
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
-    from rabbit_chx.publishing import PublishReport
+from rabbit_chx.publishing import AsyncPublisher, Publisher, PublishReport
 
 __all__ = ["BOTH", "AnyPublisher", "Awaited"]
 

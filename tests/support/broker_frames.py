@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pamqp import commands, frame, header
+from pamqp.base import Frame as Method
 
 from rabbit_chx.amqp.frames import FRAME_MAX
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 __all__ = ["CONTENT", "FRAMES", "HANDSHAKE", "RETURN"]
 

@@ -11,17 +11,15 @@ import io
 import uuid
 import zipfile
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from pathlib import Path
+from typing import IO
 
 import pyarrow as pa
 import zstandard
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.management import Management
 
 __all__ = ["CANARY", "canary_user", "traces_of_canary"]
 

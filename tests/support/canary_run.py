@@ -13,10 +13,11 @@ import pickle
 import sys
 import time
 import traceback
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx import AsyncBroker, AsyncPublisher, Broker, ConsumerGroup, Publisher, Topology
 from rabbit_chx.amqp import ConnectionSettings
@@ -26,9 +27,6 @@ from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.cli import main
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
 
 FILE = """
 owns = ["orders*"]

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pika.exceptions
+from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 
 from rabbit_chx import AsyncBroker, Broker, Topology
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
-from rabbit_chx.testing import temporary_vhost
-from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
-    from rabbit_chx.topology import Applied, Plan
+from rabbit_chx.testing import RunningBroker, temporary_vhost
+from rabbit_chx.topology import Applied, Plan, plan
 
 __all__ = ["ChangedSite", "changed_site"]
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 from shop import Shop
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
-
-if TYPE_CHECKING:
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 __all__ = ["ORDERS_FILE", "declare_orders", "finding_kinds", "share_lost", "shop_of"]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination
+from rabbit_chx.routing import Destination
 
 __all__ = ["BINDINGS", "with_login"]
 

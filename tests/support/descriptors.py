@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 __all__ = ["no_descriptor_left", "one_descriptor_left"]
 

@@ -13,22 +13,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from changed_site import ChangedSite
 from placed_death import PlacedDeath, die_at
 
 from rabbit_chx import AsyncBroker, Broker, HashRing, Topology
 from rabbit_chx.broker import aio_pika_connection, pika_connection
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from changed_site import ChangedSite
 
 __all__ = ["DyingApplier", "dying_applier"]
 

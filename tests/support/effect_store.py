@@ -7,13 +7,10 @@ import socketserver
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["Effect", "EffectStore", "RefusedEffectError", "effect_store", "store_effect"]
 

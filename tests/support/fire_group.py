@@ -13,14 +13,15 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from canary import traces_of_canary
-from delivery_checker import Attempt, History
+from delivery_checker import Attempt, History, Verdict
 from effect_store import Effect, EffectStore, effect_store, store_effect
 from exchange_types import CHX
 from fire_load import key_of
@@ -29,17 +30,9 @@ from fire_site import Site, site_on
 from pika.exceptions import AMQPError
 from row_reader import rows_waiting
 
-from rabbit_chx import ConsumerGroup, Publisher
+from rabbit_chx import ConsumerGroup, GroupMessage, Publisher
 from rabbit_chx.routing import Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from delivery_checker import Verdict
-
-    from rabbit_chx import GroupMessage
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 __all__ = ["GROUP_QUEUES", "GroupFigures", "GroupFire", "group_fire", "keep", "overtaken"]
 

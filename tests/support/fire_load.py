@@ -6,21 +6,16 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from both_publishers import Awaited
+from both_publishers import AnyPublisher, Awaited
 from delivery_checker import Attempt
 
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import PublishReport
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from both_publishers import AnyPublisher
-
-    from rabbit_chx.publishing.publisher_base import Target
+from rabbit_chx.publishing.publisher_base import Target
 
 __all__ = ["Load", "Run", "key_of"]
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pika
 from exchange_types import CHX
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.routing import HashRing, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["BINDINGS", "EXCHANGE", "QUEUES", "declare_fire", "ring_of"]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pika
@@ -18,11 +19,7 @@ from tcp_proxy import Proxy
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 __all__ = ["Site", "site_on"]
 

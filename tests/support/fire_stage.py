@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from both_publishers import Awaited
+from both_publishers import AnyPublisher, Awaited
 from canary import traces_of_canary
 from delivery_checker import History
 from fire_load import Load, Run, key_of
@@ -22,15 +24,8 @@ from row_reader import drained
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from both_publishers import AnyPublisher
-
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.routing import HashRing
+from rabbit_chx.testing import RunningBroker
 
 __all__ = ["PATHS", "Stage", "both", "fire_stage"]
 

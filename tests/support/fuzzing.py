@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import random
 import resource
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["Mutator", "bounded_memory", "inputs", "shares", "told"]
 

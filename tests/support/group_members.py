@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pika
 
 from rabbit_chx.broker import pika_parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.management import Management
 
 __all__ = ["ORDERED", "consuming", "wait_for_figures"]
 

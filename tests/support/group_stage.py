@@ -13,23 +13,19 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pika
 from pika.exchange_type import ExchangeType
 
-from rabbit_chx import ConsumerGroup, GroupPace, Publisher
+from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming.journal_entry import JOURNAL
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-    from rabbit_chx import GroupMessage
 
 __all__ = ["QUICK", "GroupStage", "Handled", "eventually", "in_order", "nothing_was_skipped"]
 

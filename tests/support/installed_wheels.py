@@ -6,12 +6,9 @@ import csv
 import io
 import re
 import zipfile
+from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from pathlib import Path
 
 __all__ = ["installed_wheels"]
 

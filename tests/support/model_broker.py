@@ -6,25 +6,20 @@ is still bound. It is only for tests of plans, which have to end as they say on 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
+    PlannedChange,
     PolicyDefinition,
     QueueDefinition,
     RingMember,
     Topology,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rabbit_chx.routing import Destination, Release
-    from rabbit_chx.topology import PlannedChange
-    from rabbit_chx.topology.diff import NamedObject
+from rabbit_chx.topology.diff import NamedObject
 
 __all__ = ["ModelBroker"]
 

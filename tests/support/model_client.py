@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import Any
+
+from model_broker import ModelBroker
 
 from rabbit_chx.broker import Buckets
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.objects import plain
 from rabbit_chx.topology.operations import (
@@ -21,13 +24,6 @@ from rabbit_chx.topology.operations import (
 )
 from rabbit_chx.topology.reading import APPLY_LOCK
 from rabbit_chx.topology.steps import ApiRequest, Pipeline, RingRequest, SendingCheck, carried_out
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from model_broker import ModelBroker
-
-    from rabbit_chx.routing import Destination
 
 __all__ = ["ClientKilledError", "ModelClient"]
 

@@ -7,23 +7,18 @@ refused in the middle of a plan. It shows what a command asks and returns. What 
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pytest
 from model_broker import ModelBroker
 from model_client import ModelClient
 from slot_files import NEWEST
 
+from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
 from rabbit_chx.topology.operations import QueueCounts, QueueDeclare, Refusal
-from rabbit_chx.topology.steps import CarrierStep, MessageTransfer, Pipeline
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-
-    from rabbit_chx import Topology
-    from rabbit_chx.topology.steps import ApiRequest
+from rabbit_chx.topology.steps import ApiRequest, CarrierStep, MessageTransfer, Pipeline
 
 __all__ = ["ModelledCommands"]
 

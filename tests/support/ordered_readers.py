@@ -11,17 +11,12 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from rabbit_chx import ConsumerGroup, GroupPace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from rabbit_chx import GroupMessage
+from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace
 
 __all__ = ["OrderedReaders", "ordered_readers"]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -19,9 +20,6 @@ from rabbit_chx.broker.message_carrier import MessageCarrier, _Copies
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.topology.operations import QueueCounts, Refusal
 from rabbit_chx.topology.steps import Pipeline, SendingCheck
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["PlacedDeath", "die_at"]
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slot_files import live_of
 
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.rendering import ConsoleOutput, MarkdownOutput
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
 from rabbit_chx.topology import (
     ExchangeDefinition,
     PolicyDefinition,
@@ -23,9 +23,6 @@ from rabbit_chx.topology import (
     Topology,
     plan,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Place
 
 __all__ = ["SCENARIOS", "stored_texts"]
 

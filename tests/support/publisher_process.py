@@ -11,19 +11,14 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from both_publishers import BOTH
+from both_publishers import BOTH, AnyPublisher
 from fire_load import Load, Run
 
 from rabbit_chx.publishing import PublishReport
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from both_publishers import AnyPublisher
 
 __all__ = ["publish_in_process"]
 

@@ -6,10 +6,8 @@ The rings that ``rabbitmqctl`` itself prints are those of ``tests/broker/test_ri
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 __all__ = ["quick_prefix"]
 

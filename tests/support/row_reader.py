@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
 from rabbit_chx.broker import pika_parameters
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 __all__ = ["Reading", "drained", "reading", "rows_waiting"]
 

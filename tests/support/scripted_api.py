@@ -10,12 +10,9 @@ import http.client
 import json
 import socket
 import threading
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Self, TypeAlias
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from typing import Self
 
 __all__ = ["Script", "ScriptedApi", "page"]
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.drivers import Close, Open, Sleep, Turn, run
+from rabbit_chx.publishing.drivers import Close, Open, Sleep, Step, Steps, Turn, run
 from rabbit_chx.publishing.limits import Limits, Retries
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.rows import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from rabbit_chx.publishing.drivers import Step, Steps
-    from rabbit_chx.publishing.publish_report import PublishReport
 
 __all__ = [
     "A",

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from rabbit_chx.consuming.group_message import GroupMessage
 from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.seat_commands import DeliveredMessage
-from rabbit_chx.errors import ConnectionLostError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from typing import Any
-
-    from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
 __all__ = ["ScriptedChannels", "ScriptedJournal", "ScriptedLine", "message"]
 

@@ -9,23 +9,18 @@ import contextlib
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from pamqp import body, commands, frame, header
+from pamqp.base import Frame as Method
 from pamqp.exceptions import UnmarshalingException
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
+from rabbit_chx.connection.link import Link
 from rabbit_chx.connection.session import Session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Self
-
-    from pamqp.base import Frame as Method
-
-    from rabbit_chx.connection.link import Link
 
 __all__ = [
     "Answer",

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rabbit_chx import AsyncPublisher, Topology
+from rabbit_chx import AsyncBroker, AsyncPublisher, Topology
+from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, plan
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-
-    from rabbit_chx import AsyncBroker
-    from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
 
 __all__ = ["LONGEST_S", "LOOK_EVERY_S", "Handled", "in_a_loop", "published", "running", "sharded", "until"]
 

@@ -5,27 +5,22 @@ from __future__ import annotations
 import shlex
 import threading
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 from quick_rings import quick_prefix
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.routing import ExchangeRef
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.broker.management import Management
-    from rabbit_chx.routing import Destination
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.broker.management import Management
+from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.testing import RunningBroker
 
 __all__ = ["BINDINGS", "BUCKETS", "Shop", "declare", "numbered", "traffic"]
 

@@ -9,21 +9,16 @@ that are not safe. Its faults are scripted, for there is no way to have them fro
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from simulated_conversation import Conversation
-from simulated_faults import UNROUTABLE
+from simulated_faults import UNROUTABLE, Fault, Scenario
+from simulated_line import Line
+from simulated_world import World
 
 from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from simulated_faults import Fault, Scenario
-    from simulated_line import Line
-    from simulated_world import World
 
 __all__ = ["RING", "Broker", "Copy", "queue_for"]
 

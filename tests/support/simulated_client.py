@@ -10,25 +10,20 @@ import contextlib
 import logging
 import math
 import threading
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from simulated_broker import Broker
+from simulated_faults import Fault, Scenario
 from simulated_line import Line, Manner
 from simulated_memory import Memory
-from simulated_world import EndlessRunError
+from simulated_world import EndlessRunError, World
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection import asyncio_connection, blocking_connection
 from rabbit_chx.connection.failures import lost_connection, unreachable
 from rabbit_chx.publishing import drivers, publisher_base
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from simulated_broker import Broker
-    from simulated_faults import Fault, Scenario
-    from simulated_world import World
-
-    from rabbit_chx.amqp import ConnectionSettings
 
 __all__ = ["Network", "SimulatedLoop", "simulated"]
 

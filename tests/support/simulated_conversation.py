@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from pamqp import body, commands, frame, header
-from simulated_line import Server
+from pamqp.base import Frame as Method
+from simulated_broker import Broker, Copy
+from simulated_faults import Fault
+from simulated_line import Line, Server
 
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pamqp.base import Frame as Method
-    from simulated_broker import Broker, Copy
-    from simulated_faults import Fault
-    from simulated_line import Line
 
 __all__ = ["Answer", "Conversation"]
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from simulated_world import World
+from simulated_world import World
 
 __all__ = ["Line", "Manner", "Pipe", "Server"]
 

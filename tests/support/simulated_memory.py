@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from simulated_faults import Scenario
 
-if TYPE_CHECKING:
-    from simulated_faults import Scenario
-
-    from rabbit_chx.publishing import AsyncPublisher, Publisher
+from rabbit_chx.publishing import AsyncPublisher, Publisher
 
 __all__ = ["Memory"]
 

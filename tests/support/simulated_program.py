@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulated_broker import RING
-from simulated_client import SimulatedLoop
+from simulated_client import Network, SimulatedLoop
+from simulated_faults import Program
 from simulated_world import EndlessRunError
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from simulated_client import Network
-    from simulated_faults import Program
-
-    from rabbit_chx.publishing.drivers import Steps
-    from rabbit_chx.publishing.publish_report import PublishReport
-    from rabbit_chx.publishing.rows import Rows
-    from rabbit_chx.publishing.tally import Tally
+from rabbit_chx.publishing.drivers import Steps
+from rabbit_chx.publishing.publish_report import PublishReport
+from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.tally import Tally
 
 __all__ = ["Log", "ObjectionError", "publish"]
 

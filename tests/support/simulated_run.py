@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import math
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from delivery_checker import Attempt, History, Verdict, check
 from simulated_broker import Broker, queue_for
 from simulated_client import Network, simulated
+from simulated_faults import Scenario
 from simulated_program import Log, publish
 from simulated_world import EndlessRunError, World
 
 from rabbit_chx.publishing.publish_report import PublishReport
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from simulated_faults import Scenario
 
 __all__ = ["Outcome", "bound_s", "simulate"]
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulated_faults import Fault, Program, Scenario
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["scenario_of"]
 

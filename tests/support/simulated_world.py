@@ -5,11 +5,8 @@ from __future__ import annotations
 import heapq
 import math
 import random
+from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["EndlessRunError", "World"]
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from canary import CANARY
 from fire_queues import EXCHANGE
+from fire_site import Site
 from row_reader import rows_waiting
 
 from rabbit_chx.routing import Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from fire_site import Site
 
 __all__ = ["FAULTS", "SiteFault"]
 

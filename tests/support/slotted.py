@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from exchange_types import CHX
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.routing import ExchangeRef
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from pika.adapters.blocking_connection import BlockingChannel
 
 __all__ = ["declare_slots"]
 

@@ -6,13 +6,12 @@ A row's number is the first word of its body. Its key is that of `key_of`.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -19,10 +19,8 @@ from pyspark.sql.types import (
 
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.writing.columns import MessageColumns
+from spark_connector.writing.message_ids import MessageIds
 from spark_connector.writing.messages import Messages, messages_of
-
-if TYPE_CHECKING:
-    from spark_connector.writing.message_ids import MessageIds
 
 HEADERS = pa.map_(pa.string(), pa.string())
 SPARK: dict[str, DataType] = {

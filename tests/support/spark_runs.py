@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import spark_jobs
 from canary import traces_of_canary
 from delivery_checker import Attempt, History
 from fire_queues import EXCHANGE, ring_of
+from fire_site import Site
+from process_table import Process
 from row_reader import drained, rows_waiting
-from spark_driver import JobFailedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
-    from fire_site import Site
-    from process_table import Process
-    from spark_driver import SparkDriver
+from spark_driver import JobFailedError, SparkDriver
 
 __all__ = [
     "BATCH_PATHS",

@@ -8,16 +8,13 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyspark
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["SPARK_HOME", "StandaloneSpark", "standalone_spark"]
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
 
 __all__ = ["StreamFiles"]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fire_queues import QUEUES
 
 from rabbit_chx.broker.management import Management
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing import RunningBroker, RunningCluster
 
 __all__ = [
     "LEADER_CUT_OFF",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import secrets
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pika
@@ -16,6 +17,7 @@ from exchange_types import CHX
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
+from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.containers import (
     SERVE,
     official_image,
@@ -23,12 +25,6 @@ from rabbit_chx.testing.containers import (
     require_image,
     watched_container,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rabbit_chx.testing import RunningBroker
 
 __all__ = ["CLIENT", "OTHER_NAME", "TlsBroker", "tls_broker"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -16,9 +16,7 @@ from rabbit_chx.topology import (
     RingMember,
     Topology,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.objects import Owner
+from rabbit_chx.topology.objects import Owner
 
 __all__ = ["arguments", "bindings", "names", "problems_in", "topologies"]
 

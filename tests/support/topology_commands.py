@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shop import Shop
 
 from rabbit_chx.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
-    from shop import Shop
 
 __all__ = ["SHOP", "WITHOUT_Q3", "Topologies"]
 

@@ -7,6 +7,7 @@ end of each array.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,13 +16,11 @@ from rabbit_chx.erlang import hash_binary
 from rabbit_chx.erlang.hashing import GOLDEN, HCONST_13, MASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from numpy.typing import NDArray
 
-    UInt32s: TypeAlias = NDArray[np.uint32]
+__all__ = ["CHUNK_KEYS", "UInt32s", "hashed_spans", "mix_in"]
 
-__all__ = ["CHUNK_KEYS", "hashed_spans", "mix_in"]
+UInt32s: TypeAlias = "NDArray[np.uint32]"
 
 CHUNK_KEYS = 1 << 15  # the dozen arrays of a chunk fit a second-level cache
 _FEW_KEYS = 32  # below that, one key after the other is faster

@@ -5,6 +5,7 @@ Text, bytes and integers are hashed in arrays; whatever else a header can hold, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +14,19 @@ import numpy as np
 from rabbit_chx.amqp.client_fields import (
     INTEGER_TYPES,
     PAMQP_NAME_BYTES,
+    Client,
+    Sender,
     check_client,
     field_for,
     field_of_type,
 )
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import short_string
-from rabbit_chx.erlang import phash2
+from rabbit_chx.erlang import Term, phash2
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing.arrays.integers import hash_before_value, integer_seeds, integers_of
-from rabbit_chx.routing.arrays.keys import hashes, is_arrow, is_null, null_error, pieces
+from rabbit_chx.routing.arrays.keys import SeedOfNull, hashes, is_arrow, is_null, null_error, pieces
 from rabbit_chx.routing.jump import seed_of
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds, refuse_random_id
@@ -31,13 +34,7 @@ from rabbit_chx.routing.message_10 import AMQP_1_0, hashed_term, refuse_converte
 from rabbit_chx.routing.rules import HEADER_IS_TUPLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from rabbit_chx.amqp.client_fields import Client, Sender
-    from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.erlang import Term
     from rabbit_chx.routing.arrays.binaries import UInt32s
-    from rabbit_chx.routing.arrays.keys import SeedOfNull
     from rabbit_chx.routing.hash_input import HashedOn
     from rabbit_chx.routing.release import Release
 

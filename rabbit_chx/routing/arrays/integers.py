@@ -6,19 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.amqp.fields import INTEGER_RANGES, FieldType
 from rabbit_chx.erlang import Atom, phash2
 from rabbit_chx.erlang.hashing import GOLDEN, HCONST_10, HCONST_11, HCONST_13, MASK, SMALL_INTEGERS
 from rabbit_chx.errors import RowError
-from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, mix_in
-from rabbit_chx.routing.arrays.keys import is_arrow, null_error, refuse_nulls
+from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, UInt32s, mix_in
+from rabbit_chx.routing.arrays.keys import SeedOfNull, is_arrow, null_error, refuse_nulls
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.routing.arrays.binaries import UInt32s
-    from rabbit_chx.routing.arrays.keys import SeedOfNull
 
 __all__ = ["Integers", "hash_before_value", "integer_hashes", "integer_seeds", "integers_of"]
 

@@ -11,12 +11,11 @@ import numpy as np
 
 from rabbit_chx.amqp.names import bytes_of, too_long
 from rabbit_chx.errors import InputError, RowError
-from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, hashed_spans
+from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, UInt32s, hashed_spans
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing.arrays.binaries import UInt32s
 
 __all__ = [
     "SeedOfNull",

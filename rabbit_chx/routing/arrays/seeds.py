@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -12,16 +13,13 @@ import numpy as np
 from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.erlang import hash_binary
 from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
-from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS
+from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, UInt32s
 from rabbit_chx.routing.arrays.keys import hashed_parts
 from rabbit_chx.routing.seed_tables import SEEDS, open_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing.arrays.binaries import UInt32s
     from rabbit_chx.routing.bindings import Destination, Place
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.testing.rehearsal.wire_messages import wire_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from rabbit_chx.routing import Place
     from rabbit_chx.testing.rehearsal.stand_ins import StandIn
     from rabbit_chx.topology.upgrade_exchange import SampledMessage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,8 +18,6 @@ from rabbit_chx.testing.containers import (
 from rabbit_chx.testing.local_server import installed_version, start_local_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from rabbit_chx.routing import Release
     from rabbit_chx.testing.running_broker import RunningBroker
 

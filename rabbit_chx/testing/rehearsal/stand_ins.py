@@ -5,10 +5,10 @@ The names stay, because the order of an ``x-modulus-hash`` exchange depends on t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -18,11 +18,6 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.upgrade import bound_to
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from rabbit_chx.routing import Destination
 
 __all__ = ["StandIn", "stand_in_for"]
 

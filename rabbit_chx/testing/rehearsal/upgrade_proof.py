@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rabbit_chx.routing import HashRing, Place, Release
     from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampleMovement
 

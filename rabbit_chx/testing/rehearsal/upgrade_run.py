@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import ApplyError, NoBrokerError, PlanRefusedError
 from rabbit_chx.testing.rehearsal.exchange_trial import places_of
 from rabbit_chx.testing.rehearsal.release_brokers import release_broker, source_of
-from rabbit_chx.testing.rehearsal.stand_ins import stand_in_for
+from rabbit_chx.testing.rehearsal.stand_ins import StandIn, stand_in_for
 from rabbit_chx.testing.rehearsal.upgrade_proof import (
     IN_ARRAYS,
     ExchangeProof,
@@ -21,19 +22,14 @@ from rabbit_chx.testing.rehearsal.upgrade_proof import (
     exchange_proof,
 )
 from rabbit_chx.testing.vhosts import in_vhost
-from rabbit_chx.topology import plan
+from rabbit_chx.topology import ExchangeDefinition, Topology, plan
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.upgrade import hash_exchanges, predict_exchange
-from rabbit_chx.topology.upgrade_exchange import same_rules
+from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage, same_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from rabbit_chx.routing import Release
-    from rabbit_chx.testing.rehearsal.stand_ins import StandIn
     from rabbit_chx.testing.running_broker import RunningBroker
-    from rabbit_chx.topology import ExchangeDefinition, Topology
-    from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage
 
 __all__ = ["prove_upgrade"]
 

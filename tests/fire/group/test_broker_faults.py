@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 from broker_alarms import memory_alarm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fire_group import GroupFire
+from fire_group import GroupFire
 
 pytestmark = [
     pytest.mark.broker,

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pika
 import pytest
 from canary import CANARY
 from declared import with_login
+from delivery_checker import Verdict
 from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
 from three_nodes import LEADER_KILLED, ThreeNodes
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.testing import RunningCluster
 from rabbit_chx.testing.vhosts import in_vhost, temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from delivery_checker import Verdict
-
-    from rabbit_chx.testing import RunningCluster
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]
 

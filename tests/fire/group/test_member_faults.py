@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import pytest
+from fire_group import GroupFire
 from publishing_support import through
 from tcp_proxy import Proxy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from fire_group import GroupFire
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(">=3.9", restartable=True), pytest.mark.timeout(600)]
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from both_publishers import AnyPublisher
+from delivery_checker import Verdict
+from fire_load import Run
 from fire_stage import PATHS, Stage, fire_stage
 from tcp_proxy import Proxy
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from both_publishers import AnyPublisher
-    from delivery_checker import Verdict
-    from fire_load import Run
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 
 @pytest.fixture

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import pytest
+from both_publishers import AnyPublisher
 from broker_alarms import disk_alarm, memory_alarm
 from canary import CANARY
-from fire_load import Load
-from fire_stage import both
+from delivery_checker import Verdict
+from fire_load import Load, Run
+from fire_stage import Stage, both
+from tcp_proxy import Proxy
 
 from rabbit_chx.errors import BrokerTimeoutError, NotFoundError, PublishError
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from both_publishers import AnyPublisher
-    from delivery_checker import Verdict
-    from fire_load import Run
-    from fire_stage import Stage
-    from tcp_proxy import Proxy
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
 

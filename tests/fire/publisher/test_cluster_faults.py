@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-from fire_load import Load
+from both_publishers import AnyPublisher
+from delivery_checker import Verdict
+from fire_load import Load, Run
 from fire_stage import PATHS, Stage, both, fire_stage
 from three_nodes import (
     LEADER_CUT_OFF,
@@ -20,17 +24,8 @@ from three_nodes import (
 )
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.testing import RunningCluster
 from rabbit_chx.testing.vhosts import temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from both_publishers import AnyPublisher
-    from delivery_checker import Verdict
-    from fire_load import Run
-
-    from rabbit_chx.testing import RunningCluster
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(600)]
 

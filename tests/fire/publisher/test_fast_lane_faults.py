@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
+from both_publishers import AnyPublisher
+from delivery_checker import Verdict
+from fire_load import Run
 from fire_queues import BINDINGS, EXCHANGE, QUEUES
-from fire_stage import both
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from both_publishers import AnyPublisher
-    from delivery_checker import Verdict
-    from fire_load import Run
-    from fire_stage import Stage
+from fire_stage import Stage, both
 
 pytestmark = [pytest.mark.broker, pytest.mark.restarts, pytest.mark.chx_broker(restartable=True)]
 

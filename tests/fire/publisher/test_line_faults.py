@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import ssl
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
-from both_publishers import Awaited
-from fire_load import Load
-from fire_stage import both
+from both_publishers import AnyPublisher, Awaited
+from delivery_checker import Verdict
+from fire_load import Load, Run
+from fire_stage import Stage, both
 from publishing_support import through
-from tcp_proxy import black_hole
+from tcp_proxy import Proxy, black_hole
 
 from rabbit_chx.amqp import TlsSettings
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from both_publishers import AnyPublisher
-    from delivery_checker import Verdict
-    from fire_load import Run
-    from fire_stage import Stage
-    from tcp_proxy import Proxy
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 

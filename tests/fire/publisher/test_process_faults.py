@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
+from both_publishers import AnyPublisher
+from delivery_checker import Verdict
 from fire_queues import EXCHANGE
-from fire_stage import both
+from fire_stage import Stage, both
 from publisher_process import publish_in_process
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Callable
-
-    from both_publishers import AnyPublisher
-    from delivery_checker import Verdict
-    from fire_stage import Stage
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 

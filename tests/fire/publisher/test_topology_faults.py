@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pika
 import pytest
-from both_publishers import Awaited
-from fire_load import Load
+from both_publishers import AnyPublisher, Awaited
+from delivery_checker import Verdict
+from fire_load import Load, Run
 from fire_queues import EXCHANGE, QUEUES
-from fire_stage import both
+from fire_stage import Stage, both
 
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from both_publishers import AnyPublisher
-    from delivery_checker import Verdict
-    from fire_load import Run
-    from fire_stage import Stage
 
 pytestmark = [pytest.mark.broker, pytest.mark.chx_broker(restartable=True)]
 

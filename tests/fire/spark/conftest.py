@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from fire_site import Site, site_on
@@ -10,11 +11,7 @@ from spark_driver import SparkDriver
 from spark_runs import SparkRun
 from stream_files import StreamFiles
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker
 
 
 @pytest.fixture(scope="module")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 import spark_jobs
+from delivery_checker import Verdict
 from site_faults import FAULTS, SiteFault
 from spark_runs import BATCH_PATHS, SparkRun, counted_copies, history_of, moved
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from delivery_checker import Verdict
 
 pytestmark = [
     pytest.mark.spark,

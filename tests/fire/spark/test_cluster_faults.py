@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import spark_jobs
 from blocks import ROOT
 from canary import CANARY
 from declared import with_login
+from delivery_checker import Verdict
 from fire_site import Site, site_on
 from spark_driver import SparkDriver
 from spark_runs import Ended, SparkRun, history_of, reports_in
@@ -27,14 +29,8 @@ from three_nodes import (
     ThreeNodes,
 )
 
+from rabbit_chx.testing import RunningCluster
 from rabbit_chx.testing.vhosts import in_vhost, temporary_vhost
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from delivery_checker import Verdict
-
-    from rabbit_chx.testing import RunningCluster
 
 pytestmark = [
     pytest.mark.spark,

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import spark_jobs
+from delivery_checker import History, Verdict
+from fire_site import Site
 from spark_driver import SparkDriver
 from spark_runs import STREAM_PATHS, SparkRun, history_of, reports_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from delivery_checker import History, Verdict
-    from fire_site import Site
-    from stream_files import StreamFiles
+from stream_files import StreamFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 import spark_jobs
+from delivery_checker import Verdict
 from spark_runs import BATCH_PATHS, STREAM_PATHS, SparkRun, history_of, reports_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
-    from delivery_checker import Verdict
-    from stream_files import StreamFiles
+from stream_files import StreamFiles
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 import spark_jobs
+from delivery_checker import Verdict
 from quick_rings import quick_prefix
 from site_faults import FAULTS, SiteFault
 from spark_runs import BATCH_PATHS, SparkRun, history_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from delivery_checker import Verdict
 
 pytestmark = [
     pytest.mark.spark,

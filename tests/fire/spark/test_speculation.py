@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 import spark_jobs
+from delivery_checker import Verdict
 from spark_driver import SparkDriver
 from spark_runs import BATCH_PATHS, SparkRun, history_of
 from standalone_spark import standalone_spark
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from delivery_checker import Verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 

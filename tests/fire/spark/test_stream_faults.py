@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import pytest
 import spark_jobs
+from delivery_checker import Verdict
 from site_faults import FAULTS, SiteFault
 from spark_runs import STREAM_PATHS, SparkRun, counted_copies, history_of, moved, reports_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from delivery_checker import Verdict
-    from stream_files import StreamFiles
+from stream_files import StreamFiles
 
 pytestmark = [
     pytest.mark.spark,

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
 
 import pytest
 import spark_jobs
+from delivery_checker import Verdict
 from spark_runs import BATCH_PATHS, SparkRun, history_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from delivery_checker import Verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.timeout(400)]
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
-from rabbit_chx.amqp import Amqp10Value
+from rabbit_chx.amqp import Amqp10Type, Amqp10Value
 from routes.scenario import MODULUS, Message, Scenario, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.amqp import Amqp10Type
 
 __all__ = ["OVER_AMQP_10"]
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pika.compat import long
 
-from rabbit_chx.amqp import AmqpField
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.amqp import AmqpField, Client, FieldType
+from rabbit_chx.routing import Destination, ExchangeRef, Release
 from routes.amqp10_catalogue import OVER_AMQP_10
 from routes.scenario import MODULUS, Keys, Message, Scenario, Step, Temporary
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.amqp import Client, FieldType
-    from rabbit_chx.routing import Release
 
 __all__ = ["EXAMPLE", "GOING", "HOSTILE_NAMES", "SCENARIOS", "bound", "scenarios_of"]
 

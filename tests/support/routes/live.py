@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, Self
 
 import aio_pika
 import pika
 from exchange_types import FANOUT
+from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -20,22 +23,12 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import ring_by
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.routing import ExchangeRef, Release
-from rabbit_chx.testing import temporary_vhost
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.testing.vhosts import in_vhost
 from routes import amqp10
 from routes.raw import typed_properties
 from routes.scenario import CHX, Keys, Message, Scenario, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from types import TracebackType
-    from typing import Self
-
-    from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.routing import Destination, HashRing
-    from rabbit_chx.testing import RunningBroker
 
 __all__ = ["Stage", "read_rings"]
 

@@ -27,16 +27,12 @@ import gzip
 import json
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from rabbit_chx.amqp import Amqp10Value, AmqpField
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from routes.scenario import Keys, Message, Scenario, Step, Temporary
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rabbit_chx.routing import Destination
 
 __all__ = ["MAX_BYTES", "Routed", "load", "save"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp.client_fields import Client, HeaderTable, Sender, table_for
 from rabbit_chx.errors import NotDeterminedError
 from rabbit_chx.routing import ConsistentHashExchange, Destination, HashRing, ModulusHashExchange, Release
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
 from routes import amqp10
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = [
     "CHX",

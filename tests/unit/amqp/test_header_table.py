@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 import pytest
@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from pika.data import encode_table as encode_table_by_pika  # type: ignore[import-untyped]
 
 from rabbit_chx.amqp.client_fields import table_for
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.amqp.header_table import encode_headers, encode_table, headers_in, parse_table
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.fields import FieldType
 
 VALUES = st.recursive(
     st.one_of(

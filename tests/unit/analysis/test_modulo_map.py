@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from rabbit_chx.analysis import ModuloMap, modulo_map, modulo_movement, simulate_modulo
+from rabbit_chx.analysis.modulo_map import StreamClient
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange, Release, SuperStream
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.modulo_map import StreamClient
 
 SMALL = 1_000
 BINDINGS = (("q2", "1"), ("q1", "10"), (ExchangeRef("x"), "2"), ("q2", "3"))

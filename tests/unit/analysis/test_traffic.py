@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given, settings
@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from rabbit_chx.analysis.traffic import MORE_BUCKETS, Observation, Reach, compare_traffic, infer_ring
 from rabbit_chx.errors import RingSourceError
-from rabbit_chx.routing import NEWEST, ExchangeRef, HashRing, bucket_of_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.routing import Destination
+from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, HashRing, bucket_of_seed
 
 SLOT, OTHER, MORE = ExchangeRef("slot"), ExchangeRef("other"), ExchangeRef("more")
 #: `slot` leads to q8 alone, `other` to q9, and over `more` to q8.

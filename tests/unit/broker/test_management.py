@@ -8,11 +8,12 @@ import re
 import socket
 import ssl
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 import trustme
-from scripted_api import ScriptedApi, page
+from scripted_api import Script, ScriptedApi, page
 
 from rabbit_chx.broker import management as module
 from rabbit_chx.broker.management import Management
@@ -25,11 +26,6 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.topology.steps import ApiRequest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from scripted_api import Script
 
 LOGIN = "u:c4nary"
 CODED = base64.b64encode(LOGIN.encode()).decode()

@@ -7,16 +7,13 @@ import socket
 import ssl
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 import trustme
 
 from rabbit_chx.broker import Broker
 from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trustme
@@ -12,9 +12,6 @@ from pika.credentials import PlainCredentials
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_parameters_follow_the_url() -> None:

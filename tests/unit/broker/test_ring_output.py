@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -17,10 +16,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     RingSourceError,
 )
-from rabbit_chx.routing import ExchangeRef
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination
+from rabbit_chx.routing import Destination, ExchangeRef
 
 NO_RING = '{"message":"Exchange does not exist or is of a different type","result":"error"}'
 

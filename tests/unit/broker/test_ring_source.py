@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from ring_terms import HOSTILE, term
@@ -17,9 +17,6 @@ from rabbit_chx.errors import (
     RingSourceError,
     UnreachableError,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def program(body: str) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from command_line import BIND, PROGRAM
@@ -14,9 +13,6 @@ from command_line import BIND, PROGRAM
 from rabbit_chx.cli import main
 from rabbit_chx.cli.app import app
 from rabbit_chx.errors import RingSourceError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMANDS = (
     "route",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from modelled_commands import ModelledCommands
 from slot_files import live_of
 
 from rabbit_chx.topology import Topology
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from modelled_commands import ModelledCommands
-
     Ran = Callable[..., tuple[int, str, str]]
 
 QUEUES = '[[queues]]\nname = "q{{1..{}}}"\n'

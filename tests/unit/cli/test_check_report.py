@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from exposition import parsed_exposition
+from exposition import Family, parsed_exposition
 
 from rabbit_chx.cli.check_report import CheckedBroker, CheckReport, FailedCheckReport
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import CheckFinding, TopologyCheck
 from rabbit_chx.topology.findings import CHECK_KINDS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from exposition import Family
 
 NAME = 'or"ders\\\n'
 ABOUT = CheckedBroker("rabbit:5672", "/", None, 1_700_000_000.1234)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from command_line import BIND, EQUAL, RING
 
 from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_compare_finds_what_an_upgrade_moves(answer: Callable[..., Any]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +12,6 @@ from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.cli.config_file import NodeSettings, read_node
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CANARY = "c4n@ry%"
 TOML = f"""

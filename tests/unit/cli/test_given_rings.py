@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import BIND, RING
 
 from rabbit_chx.routing import HashRing, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 CHX = "x-consistent-hash"
 BINDINGS = [("q2", 10), ("q1", 1)]

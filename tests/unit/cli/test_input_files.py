@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from command_line import BIND, RING
 
 from rabbit_chx.routing import HashRing, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 
 def test_a_ring_file_keeps_its_provenance_and_its_holes(answer: Callable[..., Any], tmp_path: Path) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from command_line import BIND, RING
 
 from rabbit_chx.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_keys_land_where_they_should(answer: Callable[..., Any], shown: Callable[..., str]) -> None:

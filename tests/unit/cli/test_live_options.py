@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -12,10 +13,6 @@ from rabbit_chx.broker import DiagnosticsRing
 from rabbit_chx.cli.live_options import LiveBroker, live_options
 from rabbit_chx.cli.outcome import Outcome
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
 

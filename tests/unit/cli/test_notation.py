@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from command_line import BIND
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_text_tells_the_release_and_where_the_ring_is_from(shown: Callable[..., str]) -> None:

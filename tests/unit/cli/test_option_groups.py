@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from command_line import BIND, RING
 
 from rabbit_chx.routing import HashRing, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 IGNORES = "changes nothing: RabbitMQ 4.3.6 ignores a second binding of q1"
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from modelled_commands import ModelledCommands
 from slot_files import live_of
 
 from rabbit_chx.cli.apply_report import ApplyReport
@@ -14,12 +17,6 @@ from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import BindingDefinition, PlannedChange, PlanRefusal, Topology, plan
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from modelled_commands import ModelledCommands
 
 BROKER = ("--url", "amqp://127.0.0.1:1")
 SLOTS = (

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from rabbit_chx.cli.repair_report import RepairReport
+from rabbit_chx.cli.repair_report import RepairReport, RepairState
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import CheckFinding, Topology, plan, repair_target
 from rabbit_chx.topology.repair import MemberGaps
-
-if TYPE_CHECKING:
-    from rabbit_chx.cli.repair_report import RepairState
 
 WANTED = Topology.from_toml(
     '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n[[queues]]\nname = "q{0..3}"\n'

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from command_line import BIND, RING
@@ -17,9 +18,6 @@ from rabbit_chx.routing import (
     Release,
     SuperStream,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_route_says_what_the_ring_says(answer: Callable[..., Any]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from rabbit_chx.routing import Release, rule_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_rules_are_those_of_the_release(answer: Callable[..., Any], shown: Callable[..., str]) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from command_line import BIND, EQUAL, RING
 
 from rabbit_chx.analysis import movement_matrix
 from rabbit_chx.routing import HashRing, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_simulate_gives_exact_shares_and_what_a_change_moves(answer: Callable[..., Any]) -> None:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.fields import FieldType
 from rabbit_chx.cli.slot_sample import AskedLoad, LiveTable, SlotSample
 from rabbit_chx.cli.slots_report import BalanceReport, SlotsReport
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.rendering import ConsoleOutput, Report
 from rabbit_chx.topology import LoadTarget, balance
 from rabbit_chx.topology.reading import PublishRates
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.rendering import Report
 
 SLOTS = [ExchangeRef(f"events.slot.{n:02}") for n in range(8)]
 TABLE = SlotTable(HashRing.from_buckets(SLOTS), {slot: f"events.{n % 2 + 1}" for n, slot in enumerate(SLOTS)})

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from command_line import piped
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
+from rabbit_chx.routing import KeyMap
 from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rabbit_chx.routing import KeyMap
-
     Ran = Callable[..., tuple[int, str, str]]
 
 SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from command_line import BIND, PROGRAM, RING, piped
 
 from rabbit_chx.routing import HashRing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_a_ring_may_come_from_stdin(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 QUEUE = '[[queues]]\nname = "jobs"\n'
 RING = '{"exchanges": [{"name": "x", "type": "x-consistent-hash"}], "bindings": [{"source": "x", "destination": "q", "destination_type": "queue", "routing_key": "1"}], "queues": [{"name": "q"}]}'

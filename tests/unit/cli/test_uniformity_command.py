@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from rabbit_chx.analysis import uniformity_table
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_uniformity_shows_both_figures(answer: Callable[..., Any], shown: Callable[..., str]) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rabbit_chx.analysis import RingFinding
+from rabbit_chx.analysis import Place, RingFinding
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, Observation
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.cli.verify_report import Difference, PassiveReport, ScratchReport
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rabbit_chx.analysis import Place
 
 RELEASE = Release("4.3.6")
 EXCHANGE = LiveExchange("/", "orders", {}, (("q1", "1"), ("q2", "1")), None, RELEASE)

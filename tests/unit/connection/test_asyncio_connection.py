@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 from scripted_peer import Clock, HastySession, Peer
@@ -12,9 +12,6 @@ from scripted_peer import Clock, HastySession, Peer
 from rabbit_chx.connection import asyncio_connection
 from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.errors import ConnectionLostError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 @pytest.fixture

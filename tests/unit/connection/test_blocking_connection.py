@@ -6,10 +6,11 @@ import contextlib
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from pamqp import commands, frame
+from pamqp.base import Frame as Method
 from scripted_peer import Clock, HastySession, Peer
 
 from rabbit_chx.amqp import ConnectionSettings
@@ -19,11 +20,6 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.transport import Transport
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishError
 from rabbit_chx.publishing import Publisher
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pamqp.base import Frame as Method
 
 HANDSHAKE: tuple[tuple[Method, int], ...] = (
     (commands.Connection.Start(mechanisms="PLAIN"), 0),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import socket
 import ssl
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection import failures
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, UnreachableError
-
-if TYPE_CHECKING:
-    from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    RabbitChxError,
+    UnreachableError,
+)
 
 SETTINGS = ConnectionSettings.from_uri("amqps://user:c4nary@broker.example?connection_timeout=1500")
 WHERE = SETTINGS.masked_url

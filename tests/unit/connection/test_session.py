@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands, frame, header
+from pamqp.base import Frame as Method
 from scripted_delivery import ScriptedLink
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
@@ -20,9 +21,6 @@ from rabbit_chx.errors import (
     NotFoundError,
     RabbitChxError,
 )
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Method
 
 SETTINGS = ConnectionSettings(username="u", password=Secret("hush"), heartbeat_s=30)
 CHANNEL = 1

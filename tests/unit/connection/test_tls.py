@@ -10,7 +10,7 @@ import pty
 import ssl
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import trustme
@@ -20,9 +20,6 @@ from descriptors import no_descriptor_left
 from rabbit_chx.amqp import TlsSettings
 from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import InputError, UnreachableError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

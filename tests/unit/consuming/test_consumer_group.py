@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from group_stage import eventually
 from scripted_group import ScriptedChannels, ScriptedJournal
 
-from rabbit_chx import ConsumerGroup, GroupPace
+from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace
 from rabbit_chx.consuming import consumer_group
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -19,12 +20,6 @@ from rabbit_chx.errors import (
     HandlerError,
     UnreachableError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from typing import Any
-
-    from rabbit_chx import GroupMessage
 
 BRISK = GroupPace(settle_s=0.05, alive_s=0.05, gone_s=0.5, stop_s=1.0, journal_s=0.5)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,9 +15,6 @@ from rabbit_chx.consuming import DeduplicationReport
 from rabbit_chx.errors import DeduplicationError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Either = Deduplicator | SqliteDeduplicator
     Make = Callable[..., Either]
 

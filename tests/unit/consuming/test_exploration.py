@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from group_exploration import BrokenInvariantError, explored
 from group_model import Member, Queue
 
+from rabbit_chx.consuming.queue_line import QueueLine
 from rabbit_chx.consuming.seat import Seat
-from rabbit_chx.consuming.seat_commands import Abandon
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.queue_line import QueueLine
-    from rabbit_chx.consuming.seat_commands import SeatCommand
+from rabbit_chx.consuming.seat_commands import Abandon, SeatCommand
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from group_stage import eventually
 from scripted_group import ScriptedChannels, ScriptedJournal
 
-from rabbit_chx import GroupPace
+from rabbit_chx import GroupMessage, GroupPace
+from rabbit_chx.consuming.group_channels import GroupChannels
 from rabbit_chx.consuming.group_member import GroupMember
 from rabbit_chx.consuming.group_session import GroupSession
 from rabbit_chx.consuming.handling import Handling
@@ -19,12 +21,6 @@ from rabbit_chx.consuming.journal_entry import JournalEntry
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from rabbit_chx import GroupMessage
-    from rabbit_chx.consuming.group_channels import GroupChannels
 
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from rabbit_chx import Release
 from rabbit_chx.consuming import GroupStatus, group_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NEW, OLD = Release("4.3.6"), Release("3.10.8")
 BALANCED = {"q1": ("a", "b"), "q2": ("b", "a")}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import pytest
 from hand_over_exploration import hand_overs_explored
@@ -12,10 +13,6 @@ from state_search import BrokenModelError
 from rabbit_chx.consuming import roster
 from rabbit_chx.topology import hand_over as slot_hand_over
 from rabbit_chx.topology.steps import Pause
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 
 @pytest.mark.parametrize(

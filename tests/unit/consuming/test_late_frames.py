@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+
+import pytest
 
 from rabbit_chx.consuming.late_frames import LateFrames
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_only_the_frames_of_channels_that_were_ended_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx import OrderChecker
+from rabbit_chx.consuming import OrderReport
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming import OrderReport
 
 
 def checked(numbers: list[int], sent: int | None = None, first: int = 0) -> OrderReport:

@@ -10,17 +10,15 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rabbit_chx import SqliteDeduplicator
 from rabbit_chx.errors import DeduplicationError, InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 BEGINNING = """
 import os, signal, sqlite3, sys

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PACKAGES = [
     "rabbit_chx",

@@ -5,14 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import guarantees
 import pytest
 from fire_record import FireRecord, read_records, replace_records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RECORD = FireRecord(
     path="Publisher",

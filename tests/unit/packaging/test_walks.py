@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import pytest
 from scripted_peer import Peer, ack
 
 from rabbit_chx import ConsistentHashExchange, HashRing, Publisher
 from rabbit_chx.routing.seed_tables import opened
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
 
 ROOT = Path(__file__).resolve().parents[3]
 RING = HashRing.from_bindings([("q1", 1), ("q2", 10)])

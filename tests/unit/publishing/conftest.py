@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from both_publishers import BOTH, AnyPublisher
 from scripted_peer import Peer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.fixture(params=BOTH, ids=["Publisher", "AsyncPublisher"])

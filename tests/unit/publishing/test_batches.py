@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,14 +15,9 @@ from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import batches as module
-from rabbit_chx.publishing.batches import BATCH_BYTES, Columns, RowDefaults, async_batches, batches
+from rabbit_chx.publishing.batches import BATCH_BYTES, Batch, Columns, RowDefaults, async_batches, batches
 from rabbit_chx.publishing.properties import Properties
 from rabbit_chx.publishing.rows import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-
-    from rabbit_chx.publishing.batches import Batch
 
 
 async def one_by_one(values: Iterable[Any]) -> AsyncIterator[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +12,6 @@ from hypothesis import strategies as st
 
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing import stable_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 TEXTS = st.sampled_from([b"", b"a", b"b", b"ab", b"\0"])
 ROWS = st.lists(st.tuples(TEXTS, TEXTS), max_size=12)

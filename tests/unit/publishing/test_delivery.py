@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from asyncio import CancelledError
+from collections.abc import Iterator
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -38,9 +38,6 @@ from rabbit_chx.publishing.drivers import Open, Sleep, Step, run
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.rows import Rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def still_sent(*bodies: str) -> Event:

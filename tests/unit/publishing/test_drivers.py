@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
 import pytest
 
 from rabbit_chx.errors import ConnectionLostError
 from rabbit_chx.publishing.drivers import Sleep, Step, Steps, run, run_async
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Do: TypeAlias = "Callable[[Step], object]"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.encoder import Encoder, exchange_name
 from rabbit_chx.publishing.rows import Rows, as_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PROPERTIES = commands.Basic.Properties(delivery_mode=2, content_type="text/plain")
 FRAME_MAX = 4096

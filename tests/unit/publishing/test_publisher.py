@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 import pytest
 from scripted_peer import Message, Peer, ack, hang_up, nothing
@@ -12,9 +12,6 @@ from rabbit_chx.connection.transport import Transport
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.encoder import Encoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture

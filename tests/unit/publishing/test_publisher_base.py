@@ -7,7 +7,8 @@ import inspect
 import re
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 from both_publishers import AnyPublisher, Awaited
@@ -20,9 +21,6 @@ from rabbit_chx.errors import InputError, PublishError, RowError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
 from rabbit_chx.publishing.batches import Columns
 from rabbit_chx.publishing.publisher_base import PublisherBase
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
 
 
 def only(tag: int, answer: Answer) -> Answer:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.rendering import (
     Block,
@@ -17,9 +18,6 @@ from rabbit_chx.rendering import (
     Table,
     TableColumn,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, slots=True)

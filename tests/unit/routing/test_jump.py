@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,6 @@ from hypothesis import strategies as st
 from rabbit_chx.erlang import Atom
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import jump_consistent_hash, seed_of, seed_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 COUNTS = (2, 3, 10, 28, 100, 1000)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,9 +12,6 @@ import pytest
 
 from rabbit_chx import routing
 from rabbit_chx.errors import InputError, RowError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HashRing: Any = routing.HashRing  # wrong input has no types
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -16,9 +17,6 @@ from spark_connector.spark_errors import raised_in_task
 from spark_connector.writing.task import Task
 from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.write_plan import WritePlan
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OPTIONS = {"url": "amqp://ann@here", "password": "c4nary", "exchange": "x", "preflight": "false"}
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())

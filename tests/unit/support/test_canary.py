@@ -7,17 +7,14 @@ import gzip
 import io
 import string
 import zipfile
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
 import zstandard
 from canary import CANARY, traces_of_canary
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def zipped(data: bytes) -> bytes:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import pytest
 from delivery_checker import Attempt, History, check
 
 from rabbit_chx.consuming import OrderChecker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 QUEUES = ("q0", "q1", "q2")
 NOBODY = 1_000_000  # ids from here on were never handed over

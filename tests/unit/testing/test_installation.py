@@ -8,17 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rabbit_chx.testing import NoBrokerError, installation
 from rabbit_chx.testing.installation import install_rabbitmq_server, run_with_services_denied
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def test_services_are_denied_while_the_command_runs_and_not_after(tmp_path: Path) -> None:

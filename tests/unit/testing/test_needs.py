@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.testing import in_ci, need, skip_unless_ci
 from rabbit_chx.testing.needs import release_is_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("1", True), ("false", False), ("", False)])

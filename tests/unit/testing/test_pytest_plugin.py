@@ -6,14 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     RunPytest = Callable[..., str]
 
 TWO_THAT_USE_A_BROKER = """

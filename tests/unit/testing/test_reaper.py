@@ -6,16 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rabbit_chx.testing.reaper import Reaper, kill_group
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 OWNER = """
 import subprocess, sys, time

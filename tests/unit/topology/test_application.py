@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -35,9 +36,6 @@ from rabbit_chx.topology.steps import (
     SendingCheck,
     carried_out,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ACCESS = Access("amqp://guest:***@host:5672/%2F", "/", has_management=True, has_source=True)
 WANTED = Topology.from_toml(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from itertools import chain, combinations, product
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +14,6 @@ from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.slot_owners import owners_of_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _QUEUES = ("a", "b", "c")
 #: Each choice of queues that a slot may have; "d" is no member.

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from upgrade_topologies import keys, numbers
 
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.routing import Binding, HashedOn, ModulusHashExchange, Release
-from rabbit_chx.topology.upgrade_exchange import hash_arguments, hash_upgrade, modulus_upgrade
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.upgrade_exchange import SampledMessage
+from rabbit_chx.topology.upgrade_exchange import SampledMessage, hash_arguments, hash_upgrade, modulus_upgrade
 
 OLD, NEW = Release("3.12.14"), Release("4.3.6")
 FOUR: tuple[Binding, ...] = (("q1", "1"), ("q2", "1"), ("q3", "1"), ("q4", "1"))

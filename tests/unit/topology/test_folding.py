@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,9 +13,6 @@ from slot_files import slotted
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.topology import BindingDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.slots import folded, laid_out, not_folded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _live(slots: int = 8, members: str = '[{ queue = "events.{1..4}" }]', more: str = "") -> Topology:

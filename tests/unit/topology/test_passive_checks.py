@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,12 +16,7 @@ from rabbit_chx.topology.operations import (
     QueueDeclare,
     Refusal,
 )
-from rabbit_chx.topology.steps import carried_out, look_at, performed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rabbit_chx.topology.steps import OperationSequence
+from rabbit_chx.topology.steps import OperationSequence, carried_out, look_at, performed
 
 X = ExchangeDeclare("x")
 Q2, Q1 = QueueDeclare("q2"), QueueDeclare("q1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +13,6 @@ from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import PlainMoments, RingStep, plain_moments, ring_walks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _members = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8).flatmap(
     lambda names: st.tuples(

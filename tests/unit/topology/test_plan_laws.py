@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from random import Random  # noqa: TC003  # hypothesis reads annotations
+from random import Random  # hypothesis reads annotations
 
 import pytest
 from declared_topologies import declared_topologies, rings_of

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import HashRing, Place
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.ring_figures import RingFigures, best_walk
 from rabbit_chx.topology.ring_steps import ring_walks
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Place
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 

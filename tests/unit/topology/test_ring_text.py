@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 from topologies import topologies
 
 from rabbit_chx import Topology
+from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.arrange import rearranged
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rabbit_chx.topology import RingMember
 
 FILE = """# what sells
 max_share_moved = 0.2   # of all

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
-from rabbit_chx.topology import BindingDefinition, Topology, check, repair_target
+from rabbit_chx.topology import (
+    BindingDefinition,
+    CheckFinding,
+    ExchangeDefinition,
+    Topology,
+    check,
+    repair_target,
+)
 from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.slots import laid_out
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rabbit_chx.topology import CheckFinding, ExchangeDefinition
 
 RELEASE = Release("4.3.6")
 FILE = """

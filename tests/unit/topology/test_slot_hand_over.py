@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Generator
+from typing import Any, Literal
 
 import pytest
 from model_broker import ModelBroker
@@ -37,9 +38,6 @@ from rabbit_chx.topology.steps import (
     Pipeline,
     carried_out,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -13,12 +12,9 @@ from model_broker import ModelBroker
 from slot_files import NEWEST, applied, live_of, slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
-from rabbit_chx.topology import BindingDefinition, RingMember, plan
+from rabbit_chx.routing import Place
+from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
 from rabbit_chx.topology.slots import folded, laid_out
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Place
-    from rabbit_chx.topology import Plan
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any
 
 import pytest
 
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.topology.operations import QueueCounts, QueueDeclare, Refusal
 from rabbit_chx.topology.steps import ApiRequest, asked, carried_out, carried_out_async
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
 
 WHERE = "amqp://guest:***@host:5672/%2F"
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
-from rabbit_chx.topology import Topology, check
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Place
-    from rabbit_chx.topology import TopologyCheck
+from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
+from rabbit_chx.topology import Topology, TopologyCheck, check
 
 RELEASE = Release("4.3.6")
 FILE = """

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
-from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, Release
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, Topology
 from rabbit_chx.topology.reach import Ways
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, Place
 
 CHX = "x-consistent-hash"
 A, B = ExchangeRef("a"), ExchangeRef("b")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from upgrade_topologies import keys
 
@@ -12,9 +11,7 @@ from rabbit_chx.analysis import Hashing
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.upgrade import predict_upgrade
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.upgrade_exchange import UpgradeFinding
+from rabbit_chx.topology.upgrade_exchange import UpgradeFinding
 
 NEW = Release("4.3.6")
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 from rabbit_chx.errors import InputError
 from spark_connector.options.write_options import WriteOptions
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 URL = {"url": "amqp://ann@here/v", "exchange": "x"}
 

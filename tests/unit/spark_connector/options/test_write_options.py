@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +10,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
 URL = {"url": "amqp://ann@here/v", "exchange": "x"}

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.prediction import as_ring, queue_names, rows_by_queue
 from spark_connector.placing.slices import NO_QUEUE, Placement
 from spark_connector.placing.watched_ring import WatchedRing
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rabbit_chx.routing import KeyMap
 
 SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]
 RING = HashRing.from_bindings([(slot, 1) for slot in SLOTS])

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from rabbit_chx.errors import InputError
 from spark_connector.reports.report_file import check_report_path, save_report
 from spark_connector.reports.write_report import WriteReport
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:

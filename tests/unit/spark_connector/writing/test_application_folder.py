@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from spark_connector.writing.application_folder import task_mark
 from spark_connector.writing.task import Task
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_task_that_did_not_finish_is_seen_by_the_next_one(

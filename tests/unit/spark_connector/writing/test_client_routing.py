@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.types import StringType, StructType
@@ -15,9 +16,6 @@ from rabbit_chx.routing import ExchangeRef, HashRing
 from spark_connector.placing.watched_ring import WatchedRing
 from spark_connector.reports.task_report import TaskReport
 from spark_connector.writing.write_plan import WritePlan
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
 OPTIONS = {"url": "amqp://ann:c4nary@here", "exchange": "x", "preflight": "false", "routing": "client"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,6 @@ from hypothesis import strategies as st
 from spark_connector.writing import message_ids
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.message_ids import MessageIds
-
-if TYPE_CHECKING:
-    import random
 
 KEY_AND_VALUE = MessageColumns(value=1, key=0, exchange=None, headers=None, properties={})
 

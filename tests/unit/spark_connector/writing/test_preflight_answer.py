@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.writing.preflight import check_broker
 from spark_connector.writing.preflight_answer import PreflightAnswer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def options(**more: str) -> WriteOptions:

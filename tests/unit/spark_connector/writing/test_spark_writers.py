@@ -10,6 +10,8 @@ from pyspark.sql.types import StringType, StructType
 
 pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
 
+from pathlib import Path
+
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.placing.watched_ring import WatchedRing
@@ -18,8 +20,6 @@ from spark_connector.writing.spark_writers import BatchWriter, _TaskDone
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql.datasource import WriterCommitMessage
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())

@@ -5,7 +5,8 @@ here.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from pathlib import Path
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import pytest
@@ -21,9 +22,6 @@ from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.task import Task
 from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.write_plan import WritePlan
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Columns: TypeAlias = dict[str, list[str | None]]
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
