@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Deduplicator,
         GroupMessage,
         GroupPace,
-        OrderChecker,
         SqliteDeduplicator,
     )
     from rabbit_chx.erlang import Atom, ErlangMap, phash2
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
         SlotTable,
         jump_consistent_hash,
     )
+    from rabbit_chx.testing import OrderChecker
     from rabbit_chx.topology import Topology
     from rabbit_chx.version import (
         __version__ as __version__,
@@ -76,7 +76,7 @@ _HOMES = {
     "InputError": "rabbit_chx.errors",
     "Limits": "rabbit_chx.publishing",
     "ModulusHashExchange": "rabbit_chx.routing",
-    "OrderChecker": "rabbit_chx.consuming",
+    "OrderChecker": "rabbit_chx.testing",
     "PublishError": "rabbit_chx.errors",
     "PublishReport": "rabbit_chx.publishing",
     "Publisher": "rabbit_chx.publishing",

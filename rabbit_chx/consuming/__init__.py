@@ -1,22 +1,19 @@
-"""What handles messages: consumers that keep order, repeated messages recognized, order checked."""
+"""What handles messages: consumers that keep order, and repeated messages recognized."""
 
 from __future__ import annotations
 
 from rabbit_chx.consuming.consumer_group import ConsumerGroup
-from rabbit_chx.consuming.deduplication_report import DeduplicationReport
-from rabbit_chx.consuming.deduplicator import Deduplicator
+from rabbit_chx.consuming.deduplication import DeduplicationReport, Deduplicator
 from rabbit_chx.consuming.group_message import GroupMessage
 from rabbit_chx.consuming.group_pace import GroupPace
 from rabbit_chx.consuming.group_status import GroupStatus, MemberStatus, QueueConsumer, QueueStatus
 from rabbit_chx.consuming.group_warnings import GroupFinding, group_findings
 from rabbit_chx.consuming.journal_entry import JOURNAL, JournalEntry
-from rabbit_chx.consuming.order_checker import OrderChecker
-from rabbit_chx.consuming.order_report import OrderFault, OrderReport
 from rabbit_chx.consuming.pseudo_queue_consumer import PseudoQueueConsumer
 from rabbit_chx.consuming.roster import QueueClaim, Roster, RosterMember
 from rabbit_chx.consuming.shard_consumer import ShardConsumer
 from rabbit_chx.consuming.shard_message import ShardMessage
-from rabbit_chx.consuming.sqlite_deduplicator import SqliteDeduplicator
+from rabbit_chx.consuming.sqlite import SqliteDeduplicator
 
 __all__ = [
     "JOURNAL",
@@ -29,9 +26,6 @@ __all__ = [
     "GroupStatus",
     "JournalEntry",
     "MemberStatus",
-    "OrderChecker",
-    "OrderFault",
-    "OrderReport",
     "PseudoQueueConsumer",
     "QueueClaim",
     "QueueConsumer",

@@ -1,4 +1,4 @@
-"""Real brokers for tests, the demo and the examples.
+"""Real brokers for tests, the demo and the examples; and whether a handler keeps order.
 
 `find_broker` takes the broker that the environment names, or starts one. `docker_broker` and `local_broker`
 start one of their kind, and `docker_cluster` starts several nodes. What was started is removed when its block
@@ -19,11 +19,15 @@ if TYPE_CHECKING:
     from rabbit_chx.testing.containers import docker_broker, start_docker_broker
     from rabbit_chx.testing.local_server import local_broker, start_local_broker
     from rabbit_chx.testing.needs import in_ci, need, skip_unless_ci
+    from rabbit_chx.testing.order_checker import OrderChecker, OrderFault, OrderReport
     from rabbit_chx.testing.running_broker import RunningBroker
     from rabbit_chx.testing.vhosts import temporary_vhost
 
 _HOMES = {
     "NoBrokerError": "rabbit_chx.errors",
+    "OrderChecker": "rabbit_chx.testing.order_checker",
+    "OrderFault": "rabbit_chx.testing.order_checker",
+    "OrderReport": "rabbit_chx.testing.order_checker",
     "RunningBroker": "rabbit_chx.testing.running_broker",
     "RunningCluster": "rabbit_chx.testing.cluster",
     "docker_broker": "rabbit_chx.testing.containers",
@@ -40,6 +44,9 @@ _HOMES = {
 
 __all__ = [
     "NoBrokerError",
+    "OrderChecker",
+    "OrderFault",
+    "OrderReport",
     "RunningBroker",
     "RunningCluster",
     "docker_broker",

@@ -24,7 +24,7 @@ BEGINNING = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from rabbit_chx import SqliteDeduplicator
-from rabbit_chx.consuming.id_table import IdTable
+from rabbit_chx.consuming.sqlite import IdTable
 
 path = Path(sys.argv[1])
 sqlite3.connect(path, timeout=30).execute("CREATE TABLE IF NOT EXISTS effects (name TEXT)").connection.close()

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from delivery_checker import Attempt, History, check
 
-from rabbit_chx.consuming import OrderChecker
+from rabbit_chx.testing import OrderChecker
 
 QUEUES = ("q0", "q1", "q2")
 NOBODY = 1_000_000  # ids from here on were never handed over
