@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from spark_connector.executor_functions import for_each_partition
-from spark_connector.options.python_options import texts
-from spark_connector.options.write_options import WriteOptions
+from spark_connector.options.write_options import WriteOptions, texts
 from spark_connector.placing.watched_ring import GivenRing, WatchedRing
 from spark_connector.reports.finished_tasks import FinishedTasks
 from spark_connector.spark_errors import raised_in_task

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, RabbitChxError
 from spark_connector.executor_functions import for_each_partition
-from spark_connector.options.python_options import texts
-from spark_connector.options.write_options import WriteOptions
+from spark_connector.options.write_options import WriteOptions, texts
 from spark_connector.placing.prediction import kept_ring, rows_by_queue
 from spark_connector.placing.slices import NO_QUEUE
 from spark_connector.reports.dry_run_report import DryRun, HotKey, PartitionRows

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from rabbit_chx.routing import rule_rows
 from rabbit_chx.topology.toml_fields import FILE, EntryField, EntryType
 from rabbit_chx.topology.toml_file import toml_value
-from spark_connector.options.option_table import OPTIONS
+from spark_connector.options.write_options import OPTIONS
 from spark_connector.writing.columns import COLUMNS
 
 __all__ = ["options", "rules", "spark_columns", "table", "topology_fields"]
@@ -27,19 +26,15 @@ def spark_columns() -> str:
 
 def options() -> str:
     """Return the options of ``format("rabbitmq")``, a table for each group."""
-    parts = []
-    for group, members in groupby(OPTIONS, lambda option: option.group):
-        rows = (
-            (
-                f"`{option.name}`",
-                option.kind.label,
-                "" if option.default is None else f"`{option.default}`",
-                option.meaning,
-            )
-            for option in members
-        )
-        parts.append(f"### {group}\n\n" + table(("option", "type", "default", ""), rows))
-    return "\n\n".join(parts)
+    heading = ""
+    rows: dict[str, list[tuple[str, ...]]] = {}
+    for option in OPTIONS:
+        heading = option.heading or heading  # that of the options before
+        default = option.default_text and f"`{option.default_text}`"
+        row = (f"`{option.name}`", option.kind.label, default, option.meaning)
+        rows.setdefault(heading, []).append(row)
+    head = ("option", "type", "default", "")
+    return "\n\n".join(f"### {heading}\n\n{table(head, group)}" for heading, group in rows.items())
 
 
 def topology_fields() -> str:

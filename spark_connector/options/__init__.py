@@ -1,1 +1,1 @@
-"""The options of ``format("rabbitmq")``: the table of all options, and the value that they make together."""
+"""The options of ``format("rabbitmq")``: each is stated once, and its text read and checked."""

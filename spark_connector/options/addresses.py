@@ -4,31 +4,55 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
 from rabbit_chx.errors import InputError
-from spark_connector.options.option_values import shown
+from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, shown
 
-if TYPE_CHECKING:
-    from spark_connector.options.option_table import OptionValues
+__all__ = ["ADDRESS_OPTIONS", "Brokers", "PasswordSource"]
 
-__all__ = ["Brokers", "PasswordSource"]
+ADDRESS_OPTIONS = (
+    Option(
+        "url",
+        TEXT,
+        "AMQP URI; several, with commas between them, are tried one after the other",
+        heading="Where to",
+    ),
+    Option("host", TEXT, "host name or address, instead of `url`"),
+    Option("port", COUNT, "with `host`: 5672, or 5671 with TLS, unless given"),
+    Option("vhost", TEXT, "with `host`: `/` unless given"),
+    Option("username", TEXT, "user name, if `url` has none: `guest` unless given"),
+    Option("password", TEXT, "password, if `url` has none; tasks get it, and nothing shows it"),
+    Option(
+        "passwordEnv",
+        TEXT,
+        "environment variable of the executors with the password; put `PASSWORD` or `SECRET` in its name",
+    ),
+    Option("passwordFile", TEXT, "path of a file with the password on every executor"),
+    Option("tls", FLAG, "with `host`: whether to use TLS; a `url` says it with `amqps://`"),
+    Option("tlsCaFile", TEXT, "PEM file of the trusted authorities; those of the system unless given"),
+    Option("tlsCertFile", TEXT, "PEM file of the client's certificate"),
+    Option("tlsKeyFile", TEXT, "PEM file of the key of that certificate"),
+    Option("tlsVerify", FLAG, "whether the broker's certificate is checked: true unless given"),
+    Option(
+        "connectTimeout", SECONDS, "time in which a connection must open: 10s unless given here or in `url`"
+    ),
+    Option(
+        "heartbeat", SECONDS, "heartbeat of the connection: what the broker proposes unless given; 0 for none"
+    ),
+)
 
 _NEXT_URL = re.compile(r"\s*,\s*(?=amqps?://)", re.IGNORECASE)
 _HOST = re.compile(r"[^\s:/@?#%\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+")  # a name, an address, or an IPv6 address
 _MAX_HEARTBEAT_S = 65_535
-_HOST_FORM: tuple[Literal["host", "port", "vhost"], ...] = ("host", "port", "vhost")
-_PASSWORDS: tuple[Literal["password", "passwordEnv", "passwordFile"], ...] = (
-    "password",
-    "passwordEnv",
-    "passwordFile",
-)
+_PASSWORDS = ("password", "passwordEnv", "passwordFile")
 #: Options of TLS, and the fields of `TlsSettings` that they set.
-_TLS_FIELDS: dict[Literal["tlsCaFile", "tlsCertFile", "tlsKeyFile", "tlsVerify"], str] = {
+_TLS_FIELDS = {
     "tlsCaFile": "ca_file",
     "tlsCertFile": "cert_file",
     "tlsKeyFile": "key_file",
@@ -57,24 +81,24 @@ class PasswordSource:
             InputError: the variable or the file does not exist here, is empty, or is not UTF-8.
         """
         if self.option == "passwordEnv":
-            found = os.environ.get(self.name)
-            if not found:
+            password = os.environ.get(self.name)
+            if not password:
                 raise InputError(
                     f"option 'passwordEnv': the environment variable {self.name!r} is not set in this process: "
                     "set it where the executors start, or give passwordFile"
                 )
-            return Secret(found)
+            return Secret(password)
         try:
             # Blanks may be part of the password.
-            found = Path(self.name).read_text(encoding="utf-8").rstrip("\r\n")
+            password = Path(self.name).read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, ValueError) as cause:
             raise InputError(
                 f"option 'passwordFile': {self.name!r} cannot be read here ({type(cause).__name__}): "
                 "put the file on every executor, as UTF-8"
             ) from None
-        if not found:
+        if not password:
             raise InputError(f"option 'passwordFile': {self.name!r} is empty: write the password into it")
-        return Secret(found)
+        return Secret(password)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +114,7 @@ class Brokers:
     password: PasswordSource | None = None
 
     @classmethod
-    def of(cls, values: OptionValues) -> Brokers:
+    def of(cls, values: Mapping[str, Any]) -> Brokers:
         """Return the addresses that the options name.
 
         Args:
@@ -99,17 +123,15 @@ class Brokers:
         Raises:
             InputError: options contradict each other, or neither `url` nor `host` is given.
         """
-        passwords = [(name, text) for name in _PASSWORDS if (text := values[name]) is not None]
+        passwords = [name for name in _PASSWORDS if values[name] is not None]
         if len(passwords) > 1:
             raise InputError(
-                f"options {passwords[0][0]!r} and {passwords[1][0]!r} are both given: give one of them"
+                f"options {passwords[0]!r} and {passwords[1]!r} are both given: give one of them"
             )
-        addresses = (_from_host(values),) if values["url"] is None else _from_urls(values["url"], values)
-        changed = {name: value for name, value in _common(values).items() if value is not None}
-        if values["password"] is not None:
-            changed["password"] = Secret(values["password"])
-        addresses = tuple(replace(address, **changed) for address in addresses)
-        elsewhere = [PasswordSource(name, text) for name, text in passwords if name != "password"]
+        addresses = (_from_host(values),) if values["url"] is None else _from_urls(values)
+        settings = _of_all_addresses(values)
+        addresses = tuple(replace(address, **settings) for address in addresses)
+        elsewhere = [PasswordSource(name, values[name]) for name in passwords if name != "password"]
         return cls(addresses, *elsewhere)
 
     @property
@@ -135,16 +157,16 @@ class Brokers:
         return tuple(replace(address, password=secret) for address in addresses)
 
 
-def _from_urls(urls: str, values: OptionValues) -> tuple[ConnectionSettings, ...]:
-    for name in _HOST_FORM:
+def _from_urls(values: Mapping[str, Any]) -> tuple[ConnectionSettings, ...]:
+    for name in ("host", "port", "vhost"):
         if values[name] is not None:
             raise InputError(
                 f"options 'url' and {name!r} are both given, and the URL has it already: give one of them"
             )
-    return tuple(_from_url(url, values) for url in _NEXT_URL.split(urls.strip()))
+    return tuple(_from_url(url, values) for url in _NEXT_URL.split(values["url"].strip()))
 
 
-def _from_url(url: str, values: OptionValues) -> ConnectionSettings:
+def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
     settings = ConnectionSettings.from_uri(url)  # tells what is wrong with it, and shows no password
     userinfo, at, _ = url.partition("://")[2].rpartition("@")
     for name in _PASSWORDS:
@@ -152,13 +174,13 @@ def _from_url(url: str, values: OptionValues) -> ConnectionSettings:
             raise InputError(f"option {name!r}: the URL has a password already; take it out of the URL")
     if values["username"] is not None and at:
         raise InputError("option 'username': the URL has a user name already; give it once")
-    given = "tls" if values["tls"] is not None else _given_tls_field(values)
-    if given is None:
+    if values["tls"] is None and not _tls_options(values):
         return settings
     if settings.tls is None:
         if values["tls"] is False:
             return settings
-        raise InputError(f"option {given!r}: {settings.masked_url} is without TLS; write amqps://")
+        option = "tls" if values["tls"] else _tls_options(values)[0]
+        raise InputError(f"option {option!r}: {settings.masked_url} is without TLS; write amqps://")
     if values["tls"] is False:
         raise InputError(
             f"option 'tls' is false: {settings.masked_url} says TLS; write amqp://, or leave it out"
@@ -166,7 +188,7 @@ def _from_url(url: str, values: OptionValues) -> ConnectionSettings:
     return replace(settings, tls=_tls(values, settings.tls))
 
 
-def _from_host(values: OptionValues) -> ConnectionSettings:
+def _from_host(values: Mapping[str, Any]) -> ConnectionSettings:
     if values["host"] is None:
         raise InputError("option 'url' is missing: give amqp://user@host:5672/vhost, or host, port and vhost")
     if not _HOST.fullmatch(values["host"]):
@@ -174,9 +196,9 @@ def _from_host(values: OptionValues) -> ConnectionSettings:
             f"option 'host' is {shown(values['host'])}: give a name or an address alone; "
             "port, vhost and username are options of their own"
         )
-    for_tls = _given_tls_field(values)
+    for_tls = _tls_options(values)
     if for_tls and not values["tls"]:
-        raise InputError(f"option {for_tls!r} is for TLS: set tls to true, or leave it out")
+        raise InputError(f"option {for_tls[0]!r} is for TLS: set tls to true, or leave it out")
     tls = _tls(values, TlsSettings()) if values["tls"] else None
     return ConnectionSettings(
         host=values["host"],
@@ -186,30 +208,29 @@ def _from_host(values: OptionValues) -> ConnectionSettings:
     )
 
 
-def _given_tls_field(values: OptionValues) -> str | None:
-    return next((name for name in _TLS_FIELDS if values[name] is not None), None)
+def _tls_options(values: Mapping[str, Any]) -> list[str]:
+    return [name for name in _TLS_FIELDS if values[name] is not None]
 
 
-def _tls(values: OptionValues, tls: TlsSettings) -> TlsSettings:
-    given: dict[str, Any] = {
-        field: values[name] for name, field in _TLS_FIELDS.items() if values[name] is not None
-    }
-    return replace(tls, **given)
+def _tls(values: Mapping[str, Any], tls: TlsSettings) -> TlsSettings:
+    return replace(tls, **{_TLS_FIELDS[name]: values[name] for name in _tls_options(values)})
 
 
-def _common(values: OptionValues) -> dict[str, Any]:
-    heartbeat = values["heartbeat"]
+def _of_all_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that options give to every address."""
+    heartbeat, connect = values["heartbeat"], values["connectTimeout"]
     if heartbeat is not None and not (heartbeat == int(heartbeat) <= _MAX_HEARTBEAT_S):
         raise InputError(
             f"option 'heartbeat' is {heartbeat:g} seconds: AMQP allows whole seconds only, up to {_MAX_HEARTBEAT_S}"
         )
-    connect = values["connectTimeout"]
     if connect is not None and not 0 < connect <= MAX_TIMEOUT_S:
         raise InputError(
             f"option 'connectTimeout' is {connect:g} seconds: give more than 0, and at most {MAX_TIMEOUT_S:.0f}"
         )
-    return {
+    settings = {
         "username": values["username"],
+        "password": values["password"] and Secret(values["password"]),
         "heartbeat_s": None if heartbeat is None else int(heartbeat),
         "connection_timeout_s": connect,
     }
+    return {name: value for name, value in settings.items() if value is not None}

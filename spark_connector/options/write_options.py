@@ -1,4 +1,4 @@
-"""The options of ``format("rabbitmq")``: parsed and checked, as one value."""
+"""The options of ``format("rabbitmq")`` for a write: each is stated once, as a field of `WriteOptions`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,28 @@ from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import InputError
+from rabbit_chx.publishing import Limits, Retries
 from rabbit_chx.routing import KeyMap, key_map_from_json
-from spark_connector.options.addresses import Brokers
-from spark_connector.options.option_table import OptionValues, read_options
-from spark_connector.options.option_values import shown
+from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
+from spark_connector.options.kinds import (
+    COUNT,
+    FLAG,
+    JSON_OBJECT,
+    SECONDS,
+    SIZE,
+    TEXT,
+    WHOLE,
+    Kind,
+    either,
+    one_of,
+    option,
+    options_of,
+    read_options,
+    shown,
+)
+from spark_connector.placing.prediction import as_ring
 
-__all__ = ["MAX_HEADERS_BYTES", "WriteOptions"]
+__all__ = ["MAX_HEADERS_BYTES", "OPTIONS", "WriteOptions", "texts"]
 
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
@@ -27,127 +43,9 @@ _NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
-    """How to write. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
-
-    The attributes are the options of `spark_connector.options.option_table`. These differ:
-
-    Attributes:
-        brokers: the addresses to connect to, with user and password.
-        exchange: the exchange; empty if only a column names it.
-        skip_bad_rows: whether ``badRows`` is skip.
-        skip_unroutable: whether ``onUnroutable`` is skip.
-        keep_order: whether ``ordering`` is per-key.
-        headers: the headers of ``headersConst``.
-        ring: predicts the queue of a row, for counting, and for `client_routing`; None to count no queues.
-        client_routing: whether ``routing`` is client.
-        locality: host and port by queue.
-    """
-
-    brokers: Brokers
-    exchange: str
-    allow_exchange_column: bool
-    routing_key: str | None
-    ignore_unknown_columns: bool
-    mandatory: bool
-    persistent: bool
-    headers: Mapping[str, str | int | bool]
-    message_id: str
-    write_name: str | None
-    max_message_bytes: int
-    max_in_flight: int
-    max_in_flight_bytes: int
-    keep_order: bool
-    skip_bad_rows: bool
-    skip_unroutable: bool
-    confirm_timeout_s: float
-    blocked_timeout_s: float
-    reconnect_timeout_s: float
-    max_reconnects: int | None
-    reconnect_backoff_s: float
-    nack_retries: int
-    preflight: bool
-    on_speculation: str
-    ring: KeyMap | None
-    ring_via: str | None
-    client_routing: bool
-    locality: Mapping[str, tuple[str, int]]
-    connection_name: str
-    report_path: str | None
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Return the options of a write.
-
-        Args:
-            options: the texts that the user gave to ``.option(...)``; names in any case.
-
-        Raises:
-            InputError: an option is unknown, missing, or has a text that cannot be used.
-        """
-        values = read_options(options)
-        brokers = Brokers.of(values)
-        if values["exchange"] is None and not values["allowExchangeColumn"]:
-            raise InputError("option 'exchange' is missing: name the exchange to publish to")
-        _check_byte_length("exchange", values["exchange"])
-        _check_byte_length("routingKey", values["routingKey"])
-        if not values["confirmTimeout"]:
-            raise InputError("option 'confirmTimeout' is 0: give more than 0 seconds")
-        ring = _ring(values["ring"])
-        _check_routing(values)
-        return cls(
-            brokers=brokers,
-            exchange=values["exchange"] or "",
-            allow_exchange_column=values["allowExchangeColumn"],
-            routing_key=values["routingKey"],
-            ignore_unknown_columns=values["ignoreUnknownColumns"],
-            mandatory=values["mandatory"],
-            persistent=values["persistent"],
-            headers=_headers(values["headersConst"]),
-            message_id=values["messageId"],
-            write_name=_write_name(values["writeName"], values["messageId"]),
-            max_message_bytes=values["maxMessageBytes"],
-            max_in_flight=values["maxInFlight"],
-            max_in_flight_bytes=values["maxInFlightBytes"],
-            keep_order=values["ordering"] == "per-key",
-            skip_bad_rows=values["badRows"] == "skip",
-            skip_unroutable=values["onUnroutable"] == "skip",
-            confirm_timeout_s=values["confirmTimeout"],
-            blocked_timeout_s=values["blockedTimeout"],
-            reconnect_timeout_s=values["reconnectTimeout"],
-            max_reconnects=values["maxReconnects"],
-            reconnect_backoff_s=values["reconnectBackoff"],
-            nack_retries=values["nackRetries"],
-            preflight=values["preflight"],
-            on_speculation=values["onSpeculation"],
-            ring=ring,
-            ring_via=values["ringVia"],
-            client_routing=values["routing"] == "client",
-            locality=_locality(values["localityMap"], ring),
-            connection_name=_name_pattern(values["connectionName"]),
-            report_path=_report_path(values["reportPath"]),
-        )
-
-
-def _check_byte_length(name: str, text: str | None) -> None:
-    size = len((text or "").encode("utf-8", "surrogatepass"))
-    if size > MAX_SHORTSTR:
-        raise InputError(too_long(f"option {name!r}", size))
-
-
-def _write_name(name: str | None, message_id: str) -> str | None:
-    if name is not None and message_id != "auto":
-        raise InputError(
-            f"option 'writeName' is {shown(name)}, but messageId is {message_id!r}: the name is for ids that are made, so set "
-            "messageId to auto, or leave the name out"
-        )
-    return name
-
-
-def _headers(given: Mapping[str, Any] | None) -> dict[str, str | int | bool]:
-    headers: dict[str, str | int | bool] = {}
-    for name, value in (given or {}).items():
+def _headers(text: str) -> dict[str, str | int | bool]:
+    headers: dict[str, Any] = JSON_OBJECT.read(text)
+    for name, value in headers.items():
         if not isinstance(value, (str, int)):
             raise InputError(
                 f"option 'headersConst': the header {name!r} is a {type(value).__name__}: "
@@ -158,7 +56,6 @@ def _headers(given: Mapping[str, Any] | None) -> dict[str, str | int | bool]:
                 f"option 'headersConst': the header {name!r} gives RabbitMQ further routing keys, and as a text "
                 "it closes the channel: leave it out"
             )
-        headers[name] = value
     try:
         size = len(encode_headers(headers))
     except InputError as cause:
@@ -171,9 +68,7 @@ def _headers(given: Mapping[str, Any] | None) -> dict[str, str | int | bool]:
     return headers
 
 
-def _ring(text: str | None) -> KeyMap | None:
-    if text is None:
-        return None
+def _ring(text: str) -> KeyMap:
     if not text.lstrip().startswith("{"):
         try:
             text = Path(text).read_text()
@@ -193,25 +88,9 @@ def _ring(text: str | None) -> KeyMap | None:
     return ring
 
 
-def _check_routing(values: OptionValues) -> None:
-    if values["ring"] is not None and values["ringVia"] is not None:
-        raise InputError("options 'ring' and 'ringVia' are both given: give one of them")
-    if values["ringVia"] is not None and values["exchange"] is None:
-        raise InputError("option 'ringVia' needs the option 'exchange', which says whose ring is read")
-    if values["routing"] == "client" and values["allowExchangeColumn"]:
-        raise InputError(
-            "options 'routing' and 'allowExchangeColumn' contradict each other: routing=client goes past all exchanges; "
-            "leave one of them out"
-        )
-
-
-def _locality(given: Mapping[str, Any] | None, ring: KeyMap | None) -> dict[str, tuple[str, int]]:
-    if given is None:
-        return {}
-    if ring is None:
-        raise InputError("option 'localityMap' needs the option 'ring', which says where a task's rows go")
+def _locality(text: str) -> dict[str, tuple[str, int]]:
     locality: dict[str, tuple[str, int]] = {}
-    for queue, address in given.items():
+    for queue, address in JSON_OBJECT.read(text).items():
         match = _ADDRESS.fullmatch(address) if isinstance(address, str) else None
         if match is None or not 1 <= int(match["port"]) <= 65535:
             raise InputError(f"option 'localityMap': {queue!r} is at {shown(str(address))}: give 'host:port'")
@@ -233,11 +112,286 @@ def _name_pattern(text: str) -> str:
     return text
 
 
-def _report_path(text: str | None) -> str | None:
-    if text is None:
-        return None
+def _report_path(text: str) -> str:
     if "\0" in text or not Path(text).parent.is_dir():
         raise InputError(
             f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
         )
     return text
+
+
+_HEADERS = Kind("JSON object", _headers, "a JSON object")
+_RING = Kind("text", _ring)
+_LOCALITY = Kind("JSON object", _locality, "a JSON object")
+_NAME_PATTERN = Kind("text", _name_pattern)
+_REPORT_PATH = Kind("text", _report_path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How to write. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
+
+    Attributes:
+        brokers: the addresses to connect to, with user and password.
+        exchange: the exchange; empty if only a column names it.
+        ring: predicts the queue of a row, for counting, and for `client_routing`; None to count no queues.
+        locality: host and port by queue.
+    """
+
+    brokers: Brokers
+    exchange: str = option(
+        "exchange",
+        TEXT,
+        "the exchange to publish to; it must exist, and nothing is declared",
+        default="",
+        heading="What is published",
+    )
+    allow_exchange_column: bool = option(
+        "allowExchangeColumn", FLAG, "whether a column `exchange` may name it row by row", default=False
+    )
+    routing_key: str | None = option(
+        "routingKey", TEXT, "the routing key of every row, instead of a column `key`"
+    )
+    ignore_unknown_columns: bool = option(
+        "ignoreUnknownColumns",
+        FLAG,
+        "whether columns that are not part of a message are ignored",
+        default=False,
+    )
+    mandatory: bool = option(
+        "mandatory",
+        FLAG,
+        "whether the broker returns messages that no queue takes; with false they are lost silently",
+        default=True,
+    )
+    persistent: bool = option(
+        "persistent", FLAG, "whether queues keep the messages when the broker restarts", default=True
+    )
+    headers: Mapping[str, str | int | bool] = option(
+        "headersConst", _HEADERS, "headers of every message; a row's header of the same name wins", default={}
+    )
+    message_id: str = option(
+        "messageId",
+        one_of("none", "column", "auto"),
+        "`column`: every row has a `message_id`; `auto`: made of write, batch, partition and row",
+        default="none",
+    )
+    write_name: str | None = option(
+        "writeName",
+        TEXT,
+        "the write in the ids of `messageId=auto`: with the same name a batch job that runs again makes the same ids. "
+        "Without a name each write makes new ones",
+    )
+    max_message_bytes: int = option(
+        "maxMessageBytes",
+        SIZE,
+        "a longer body is a bad row; 16 MiB is the limit of RabbitMQ 4",
+        default=16 << 20,
+    )
+    max_in_flight: int = option(
+        "maxInFlight",
+        COUNT,
+        "the most messages of a task that are sent and not yet confirmed",
+        default=Limits.max_in_flight,
+        heading="How fast",
+    )
+    max_in_flight_bytes: int = option(
+        "maxInFlightBytes", SIZE, "the most bytes of such messages", default=Limits.max_in_flight_bytes
+    )
+    keep_order: bool = option(
+        "ordering",
+        either("none", "per-key"),
+        "`per-key`: a refused message fails the task, since later ones would overtake it; refuses `spark.speculation`",
+        default=False,
+    )
+    skip_bad_rows: bool = option(
+        "badRows",
+        either("fail", "skip"),
+        "what to do with rows that AMQP cannot carry, such as a null key or a value that is too long",
+        default=False,
+        heading="When something goes wrong",
+    )
+    skip_unroutable: bool = option(
+        "onUnroutable",
+        either("fail", "skip"),
+        "what to do with rows that the broker returns because no queue takes them",
+        default=False,
+    )
+    confirm_timeout_s: float = option(
+        "confirmTimeout",
+        SECONDS,
+        "time without a sent byte or a confirm after which the connection is given up",
+        default=Limits.confirm_timeout_s,
+    )
+    blocked_timeout_s: float = option(
+        "blockedTimeout",
+        SECONDS,
+        "time for which the broker may block publishers, in all unless something moves between; 0 fails at once",
+        default=Limits.blocked_timeout_s,
+    )
+    reconnect_timeout_s: float = option(
+        "reconnectTimeout",
+        SECONDS,
+        "time to try to connect, at the start and after a loss; a confirm renews it; 0 gives up at once",
+        default=Retries.reconnect_timeout_s,
+    )
+    max_reconnects: int | None = option(
+        "maxReconnects",
+        WHOLE,
+        "the most failed attempts in a row, as a further bound; 0 gives up at once",
+        default=Retries.max_reconnects,
+    )
+    reconnect_backoff_s: float = option(
+        "reconnectBackoff",
+        SECONDS,
+        "time before the first attempt; it doubles each time, up to 5 s",
+        default=Retries.backoff_s,
+    )
+    nack_retries: int = option(
+        "nackRetries",
+        WHOLE,
+        "the most repeats of a message that the broker refuses while it confirms no other",
+        default=Retries.nack_retries,
+    )
+    preflight: bool = option(
+        "preflight",
+        FLAG,
+        "whether broker and exchange are checked before the first task, once for each write or stream",
+        default=True,
+    )
+    on_speculation: str = option(
+        "onSpeculation",
+        one_of("warn", "fail", "ignore"),
+        "what to do if `spark.speculation` is on, whose copies of tasks publish rows twice",
+        default="warn",
+    )
+    ring: KeyMap | None = option(
+        "ring",
+        _RING,
+        "JSON of a `HashRing` or a `SlotTable`, or the path of a file with it; rows are then counted by queue",
+        heading="Placement and prediction",
+    )
+    ring_via: str | None = option(
+        "ringVia",
+        TEXT,
+        "instead of `ring`: the command prefix by which the driver reads the ring with `rabbitmqctl`, before the write, and again "
+        "after it if connections were lost or `routing` is `client`: `docker exec NAME`, `kubectl exec POD --`; `env` on the "
+        "broker's own machine",
+    )
+    client_routing: bool = option(
+        "routing",
+        either("exchange", "client"),
+        "`client`: straight to the queue that the ring names, through the default exchange; needs `ringVia`. See below what "
+        "that gives up",
+        default=False,
+    )
+    locality: Mapping[str, tuple[str, int]] = option(
+        "localityMap",
+        _LOCALITY,
+        "`host:port` by queue, as `queue_addresses` finds it; a task whose rows go to one queue connects there first",
+        default={},
+    )
+    connection_name: str = option(
+        "connectionName",
+        _NAME_PATTERN,
+        "name of the connection in the management UI; `{write}` and `{batch}` are possible as well",
+        default="spark:{app}:{stage}.{partition}.{attempt}",
+        heading="Seeing it",
+    )
+    report_path: str | None = option(
+        "reportPath",
+        _REPORT_PATH,
+        "file or folder on the driver for the report as JSON; a stream needs a folder, which is created",
+    )
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str]) -> WriteOptions:
+        """Return the options of a write.
+
+        Args:
+            texts: what the user gave to ``.option(...)``; names in any case.
+
+        Raises:
+            InputError: an option is unknown, missing, or has a text that cannot be used.
+        """
+        values = read_options(OPTIONS, texts)
+        options = cls(
+            brokers=Brokers.of(values),
+            **{name: values[option.name] for name, option in options_of(cls).items()},
+        )
+        _check(options)
+        return options
+
+
+#: Every option of a write, in the order of the documents.
+OPTIONS = (*ADDRESS_OPTIONS, *options_of(WriteOptions).values())
+
+
+def _check(options: WriteOptions) -> None:
+    """Check what the kinds of the options do not.
+
+    Raises:
+        InputError: an option is missing, too long, or contradicts another one.
+    """
+    if not options.exchange and not options.allow_exchange_column:
+        raise InputError("option 'exchange' is missing: name the exchange to publish to")
+    for name, text in (("exchange", options.exchange), ("routingKey", options.routing_key or "")):
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size > MAX_SHORTSTR:
+            raise InputError(too_long(f"option {name!r}", size))
+    if not options.confirm_timeout_s:
+        raise InputError("option 'confirmTimeout' is 0: give more than 0 seconds")
+    if options.ring is not None and options.ring_via is not None:
+        raise InputError("options 'ring' and 'ringVia' are both given: give one of them")
+    if options.ring_via is not None and not options.exchange:
+        raise InputError("option 'ringVia' needs the option 'exchange', which says whose ring is read")
+    if options.client_routing and options.allow_exchange_column:
+        raise InputError(
+            "options 'routing' and 'allowExchangeColumn' contradict each other: routing=client goes past all exchanges; "
+            "leave one of them out"
+        )
+    if options.write_name is not None and options.message_id != "auto":
+        raise InputError(
+            f"option 'writeName' is {shown(options.write_name)}, but messageId is {options.message_id!r}: the name is for ids "
+            "that are made, so set messageId to auto, or leave the name out"
+        )
+    if options.locality and options.ring is None:
+        raise InputError("option 'localityMap' needs the option 'ring', which says where a task's rows go")
+
+
+class _Texts(dict[str, str]):
+    """Options by name.
+
+    The values are not shown: one may be a password, and tracebacks may show local variables.
+    """
+
+    def __repr__(self) -> str:
+        return f"<options {', '.join(self)}>"
+
+
+def texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mapping[str, str]:
+    """Return Python values as the texts that Spark would pass.
+
+    Args:
+        options: texts, numbers and booleans by name; None stands for an option that is not given.
+        ring: the value of the option `ring`; None if it is not given here.
+
+    Raises:
+        InputError: the argument is not a ring, the ring is given twice, or a value is of another type.
+    """
+    given = _Texts()
+    for name, value in options.items():
+        if isinstance(value, bool):
+            given[name] = str(value).lower()
+        elif isinstance(value, (str, int, float)):
+            given[name] = str(value)
+        elif value is not None:
+            # The value is not shown: it may hold a password.
+            raise InputError(
+                f"option {name!r} is a {type(value).__name__}: give a text, a number or a boolean"
+            )
+    if ring is not None:
+        if any(name.lower() == "ring" for name in given):
+            raise InputError("the ring is given twice, as an argument and as an option: give it once")
+        given["ring"] = as_ring(ring).to_json()
+    return given

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from rabbit_chx import Broker
 from rabbit_chx.testing import RunningBroker
-from spark_connector.options.option_table import OPTIONS
+from spark_connector.options.write_options import OPTIONS
 
 PAGE = "docs/spark.md"
 
