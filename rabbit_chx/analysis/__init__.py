@@ -5,6 +5,7 @@ NumPy is loaded when something is counted.
 
 from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_square_threshold
 from rabbit_chx.analysis.comparison import Comparison, Moved, compare_modulo, compare_releases, compare_rings
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.key_search import NoKeyFoundError, keys_for
 from rabbit_chx.analysis.key_sketch import KeyCount, KeySketch
@@ -13,7 +14,7 @@ from rabbit_chx.analysis.modulo_map import ModuloMap, check_comparable, modulo_m
 from rabbit_chx.analysis.modulo_simulation import simulate_modulo
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
 from rabbit_chx.analysis.slot_load import KeyLoad, SlotLoad
-from rabbit_chx.analysis.soundness import RingFinding, ring_findings
+from rabbit_chx.analysis.soundness import ring_findings
 from rabbit_chx.analysis.uniformity import (
     PUBLISHED,
     ChiSquare,
@@ -31,6 +32,7 @@ __all__ = [
     "Change",
     "ChiSquare",
     "Comparison",
+    "Finding",
     "Hashing",
     "HeavyKey",
     "KeyCount",
@@ -44,7 +46,6 @@ __all__ = [
     "PlaceShare",
     "PublishedFigures",
     "Refused",
-    "RingFinding",
     "SampleCounts",
     "Simulation",
     "SlotLoad",

@@ -4,43 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing.bindings import Binding, weight_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, HashRing, Place
+    from rabbit_chx.routing import Destination, HashRing
 
-__all__ = ["FindingKind", "RingFinding", "ring_findings"]
-
-FindingKind: TypeAlias = Literal["hole", "ghost-bucket", "silent-binding", "second-binding", "different"]
-
-
-@dataclass(frozen=True, slots=True)
-class RingFinding:
-    """Something wrong with a ring.
-
-    Attributes:
-        kind: ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound),
-            ``silent-binding`` (bound, and no key gets there), ``second-binding`` (bound more than once),
-            ``different`` (another number of buckets than the binding's weight).
-        destination: the destination whose buckets or binding is wrong; None for holes.
-        share: the exact share of all keys that the finding concerns.
-        says: the finding in one line.
-    """
-
-    kind: FindingKind
-    destination: Place
-    share: float
-    says: str
+__all__ = ["ring_findings"]
 
 
 def ring_findings(
     ring: HashRing, bindings: Iterable[Binding] | None = None, alternate: str | None = None
-) -> list[RingFinding]:
+) -> list[Finding]:
     """Return what is wrong with a ring: holes first, then what differs from the bindings.
+
+    The kinds are ``hole`` (keys reach buckets that nobody has), ``ghost-bucket`` (buckets of what is not bound),
+    ``silent-binding`` (bound, and no key gets there), ``second-binding`` (bound more than once), and ``different`` (another
+    number of buckets than the binding's weight). Each has a share. None has a cure, which depends on who asks.
 
     Args:
         ring: the ring as it was read.
@@ -61,13 +44,13 @@ def ring_findings(
                 f"{place!s} has {plural(buckets[place], 'bucket')} and no binding: {percent(shares[place])} of all "
                 "keys go there, and are lost if it does not exist any more"
             )
-            found.append(RingFinding("ghost-bucket", place, shares[place], says))
+            found.append(Finding("ghost-bucket", says, destination=place, share=shares[place]))
     for destination, bound in weights.items():
         found += _of_destination(destination, bound, buckets[destination], shares.get(destination, 0.0))
     return found
 
 
-def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -> Iterator[RingFinding]:
+def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -> Iterator[Finding]:
     if not ring.bucket_count:
         why = (
             f"the ring has no buckets, though the broker lists {plural(bindings, 'binding')}"
@@ -75,32 +58,32 @@ def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -
             else "nothing is bound"
         )
         lost = "is unroutable" if alternate is None else f"goes to the alternate exchange {alternate!r}"
-        yield RingFinding("hole", None, 1.0, f"{why}: every message {lost}")
+        yield Finding("hole", f"{why}: every message {lost}", share=1.0)
     elif share:
         where = "nowhere" if alternate is None else f"to the alternate exchange {alternate!r}"
         holes = f"{ring.buckets.count(None):,} of {plural(len(ring.buckets), 'bucket')} without a destination"
-        yield RingFinding("hole", None, share, f"{holes}: {percent(share)} of all keys go {where}")
+        yield Finding("hole", f"{holes}: {percent(share)} of all keys go {where}", share=share)
 
 
 def _of_destination(
     destination: Destination, bound: Sequence[int], buckets: int, share: float
-) -> Iterator[RingFinding]:
+) -> Iterator[Finding]:
     weights = " and ".join(f"{weight:,}" for weight in bound)
     if not buckets:
         says = f"{destination!s} is bound with weight {weights} and has no bucket: no message comes to it"
-        yield RingFinding("silent-binding", destination, 0.0, says)
+        yield Finding("silent-binding", says, destination=destination, share=0.0)
     elif not share:
         says = (
             f"{destination!s} is bound and has {plural(buckets, 'bucket')}, but behind those that the broker counts: "
             "no message comes to it"
         )
-        yield RingFinding("silent-binding", destination, 0.0, says)
+        yield Finding("silent-binding", says, destination=destination, share=0.0)
     if len(bound) > 1:
         says = (
             f"{destination!s} is bound {len(bound)} times, with weights {weights}, and has {plural(buckets, 'bucket')}: "
             "the first unbind takes them all"
         )
-        yield RingFinding("second-binding", destination, share, says)
+        yield Finding("second-binding", says, destination=destination, share=share)
     elif buckets not in (0, bound[0]):
         says = f"{destination!s} is bound with weight {weights} and has {plural(buckets, 'bucket')}"
-        yield RingFinding("different", destination, share, says)
+        yield Finding("different", says, destination=destination, share=share)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["percent", "plural"]
+from collections.abc import Sequence
+from typing import Literal
+
+__all__ = ["listed", "percent", "plural"]
 
 _LEAST_SHOWN = 0.000005
 
@@ -24,3 +27,16 @@ def plural(count: int, what: str) -> str:
         what: the noun in the singular; its plural ends in s.
     """
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def listed(texts: Sequence[str], most: int, separator: Literal[",", ";"] = ",") -> str:
+    """Return the first of some texts, and how many more there are, such as ``a, b and 3 more``.
+
+    Args:
+        texts: the texts.
+        most: how many of them to show.
+        separator: what stands between them; texts with commas of their own take a semicolon, before ``and`` too.
+    """
+    more = len(texts) - most
+    rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""
+    return f"{separator} ".join(texts[:most]) + rest

@@ -11,7 +11,8 @@ from rabbit_chx.cli.notation import plural
 from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming import GroupFinding, GroupStatus
+    from rabbit_chx.analysis import Finding
+    from rabbit_chx.consuming import GroupStatus
     from rabbit_chx.routing import Release
 
 __all__ = ["GroupReport"]
@@ -38,7 +39,7 @@ class GroupReport:
     vhost: str
     release: Release
     status: GroupStatus
-    findings: tuple[GroupFinding, ...]
+    findings: tuple[Finding, ...]
     switches: Mapping[str, float]
     parked: int | None = None
 
@@ -103,7 +104,7 @@ class GroupReport:
             ],
             "parked": self.parked,
             "findings": [
-                {"kind": one.kind, "queues": list(one.queues), "says": one.says, "cure": one.cure}
+                {"kind": one.kind, "queues": list(one.names), "says": one.says, "cure": one.cure}
                 for one in self.findings
             ],
         }

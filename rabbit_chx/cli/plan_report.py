@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.change_rows import changes_table, ranged
 from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn
@@ -170,9 +171,7 @@ def _members(ring: Sequence[RingMember]) -> list[str]:
 
 def _listed(names: Sequence[str], *, whole: bool = False) -> str:
     """Return names for a sentence; of many, the first."""
-    if whole or len(names) <= _MOST_NAMES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES:,} more"
+    return listed(names, len(names) if whole else _MOST_NAMES)
 
 
 def _unmanaged(plan: Plan, *, whole: bool) -> list[tuple[str, str]]:

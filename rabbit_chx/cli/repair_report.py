@@ -14,8 +14,9 @@ from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.topology.plan_output import counted_changes
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis import Finding
     from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology import CheckFinding, Plan, PlannedChange, PlanRefusal
+    from rabbit_chx.topology import Plan, PlannedChange, PlanRefusal
     from rabbit_chx.topology.repair import MemberGap
 
 __all__ = ["RepairReport", "RepairState"]
@@ -54,7 +55,7 @@ class RepairReport:
     changes: Sequence[PlannedChange] = ()
     ring: HashRing | None = None
     gap_s: float | None = None
-    left: Sequence[CheckFinding] = ()
+    left: Sequence[Finding] = ()
     says: str | None = None
 
     @property

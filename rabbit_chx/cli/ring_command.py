@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.analysis import RingFinding, ring_findings
+from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_ring, read_slots
@@ -151,7 +151,7 @@ def _with_slots(management: Management, live: LiveExchange, ring: HashRing) -> K
         return ring
 
 
-def _say_findings(exchange: str, findings: Iterable[RingFinding]) -> None:
+def _say_findings(exchange: str, findings: Iterable[Finding]) -> None:
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.says}")
 

@@ -92,7 +92,7 @@ class ShardsReport:
             ],
             "missing": self.exchange.missing,
             "findings": [
-                {"kind": one.kind, "shards": one.shards, "says": one.says, "cure": one.cure}
+                {"kind": one.kind, "shards": one.names, "says": one.says, "cure": one.cure}
                 for one in self.exchange.findings
             ],
         }

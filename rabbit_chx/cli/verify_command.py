@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pika
 
-from rabbit_chx.analysis import Hashing, Place, Refused, RingFinding, ring_findings
+from rabbit_chx.analysis import Finding, Hashing, Place, Refused, ring_findings
 from rabbit_chx.analysis.traffic import compare_traffic
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_reach, read_ring
@@ -106,7 +106,7 @@ def _scratch(
     ring: HashRing,
     sample: AskedSample,
     *,
-    findings: Sequence[RingFinding],
+    findings: Sequence[Finding],
 ) -> ScratchReport:
     if not ring.bucket_count:
         return ScratchReport(live, ring, findings, {}, {}, [])

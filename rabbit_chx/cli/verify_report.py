@@ -21,7 +21,7 @@ from rabbit_chx.cli.outcome import DIFFERENCE, DONE, PARTLY
 from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis import Place, Refused, RingFinding
+    from rabbit_chx.analysis import Finding, Place, Refused
     from rabbit_chx.analysis.traffic import InferredRing, Misrouted
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.routing import HashRing
@@ -62,7 +62,7 @@ class ScratchReport:
 
     exchange: LiveExchange
     ring: HashRing
-    findings: Sequence[RingFinding]
+    findings: Sequence[Finding]
     found: Mapping[Place, int]
     predicted: Mapping[Place, int]
     differences: Sequence[Difference]
@@ -143,7 +143,7 @@ class PassiveReport:
 
     exchange: LiveExchange
     ring: HashRing
-    findings: Sequence[RingFinding]
+    findings: Sequence[Finding]
     compared: int
     misrouted: Sequence[Misrouted]
     inferred: InferredRing
@@ -259,12 +259,12 @@ def _doubt(what: str, guess: str | None) -> list[tuple[str, str]]:
     return [] if guess is None else [("proven", f"{what}, which is a guess: {guess}")]
 
 
-def _finding_facts(findings: Sequence[RingFinding]) -> list[tuple[str, str]]:
+def _finding_facts(findings: Sequence[Finding]) -> list[tuple[str, str]]:
     return [("finding", f"{one.kind}: {one.says}") for one in findings]
 
 
 def _document(
-    way: str, exchange: LiveExchange, ring: HashRing, findings: Sequence[RingFinding], compared: int
+    way: str, exchange: LiveExchange, ring: HashRing, findings: Sequence[Finding], compared: int
 ) -> dict[str, Any]:
     return {
         "format": "rabbit-chx/verify",

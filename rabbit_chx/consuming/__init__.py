@@ -7,7 +7,7 @@ from rabbit_chx.consuming.deduplication import DeduplicationReport, Deduplicator
 from rabbit_chx.consuming.group_message import GroupMessage
 from rabbit_chx.consuming.group_pace import GroupPace
 from rabbit_chx.consuming.group_status import GroupStatus, MemberStatus, QueueConsumer, QueueStatus
-from rabbit_chx.consuming.group_warnings import GroupFinding, group_findings
+from rabbit_chx.consuming.group_warnings import group_findings
 from rabbit_chx.consuming.journal_entry import JOURNAL, JournalEntry
 from rabbit_chx.consuming.pseudo_queue_consumer import PseudoQueueConsumer
 from rabbit_chx.consuming.roster import QueueClaim, Roster, RosterMember
@@ -20,7 +20,6 @@ __all__ = [
     "ConsumerGroup",
     "DeduplicationReport",
     "Deduplicator",
-    "GroupFinding",
     "GroupMessage",
     "GroupPace",
     "GroupStatus",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.topology.applying import member_of
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.group_status import GroupStatus, QueueStatus
     from rabbit_chx.routing import Release
 
-__all__ = ["GROUP_KINDS", "GroupFinding", "group_findings"]
+__all__ = ["GROUP_KINDS", "group_findings"]
 
 #: The kinds of findings, the gravest first.
 GROUP_KINDS = (
@@ -29,26 +30,9 @@ _PRIORITIES_SINCE = (4, 0, 0)
 _SHOWN = 5
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFinding:
-    """Something that is wrong with a group.
-
-    Attributes:
-        kind: one of `GROUP_KINDS`.
-        queues: the queues that it concerns; empty where it is about the members.
-        says: what is wrong, and what that does.
-        cure: what to do.
-    """
-
-    kind: str
-    queues: tuple[str, ...]
-    says: str
-    cure: str
-
-
 def group_findings(
     status: GroupStatus, release: Release, weights: Mapping[str, float] | None = None
-) -> tuple[GroupFinding, ...]:
+) -> tuple[Finding, ...]:
     """Return what is wrong with a group, the gravest first.
 
     Args:
@@ -60,7 +44,7 @@ def group_findings(
     return tuple(sorted(found, key=lambda one: GROUP_KINDS.index(one.kind)))
 
 
-def _of_queues(status: GroupStatus) -> Iterator[GroupFinding]:
+def _of_queues(status: GroupStatus) -> Iterator[Finding]:
     there = [one for one in status.queues if one.type is not None]
     missing = [one for one in status.queues if one.type is None]
     if missing:
@@ -108,12 +92,12 @@ def _of_queues(status: GroupStatus) -> Iterator[GroupFinding]:
         yield _finding(
             "other-consumer",
             foreign,
-            f"{{}} a consumer that is no member of a group ({_some(tags)}): it knows nothing of hand-overs, and may take the queue",
+            f"{{}} a consumer that is no member of a group ({listed(tags, _SHOWN)}): it knows nothing of hand-overs, and may take the queue",
             "stop it, or run its handler in a ConsumerGroup",
         )
 
 
-def _priorities(status: GroupStatus, release: Release) -> Iterator[GroupFinding]:
+def _priorities(status: GroupStatus, release: Release) -> Iterator[Finding]:
     ignoring = [
         one
         for one in status.queues
@@ -131,7 +115,7 @@ def _priorities(status: GroupStatus, release: Release) -> Iterator[GroupFinding]
         )
 
 
-def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[GroupFinding]:
+def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Finding]:
     """Find members with two queues more than their share and more than half as many again, and members with none."""
     shared = [one for one in status.queues if one.single_active and len(one.consumers) > 1]
     total = sum(weights.get(member.name, 1.0) for member in status.members)
@@ -147,23 +131,15 @@ def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Grou
         told = ", ".join(
             f"{name} has {active[name]} (its share is {share[name]:.1f})" for name in [*heavy, *idle][:_SHOWN]
         )
-        yield GroupFinding(
+        yield Finding(
             "unbalanced",
-            (),
             f"{len(shared)} queues are shared unevenly: {told}",
             "a member takes its share some seconds after it has started; look again. If this stays, look for priority-ignored, or "
             "for members of different weight",
         )
 
 
-def _finding(
-    kind: str, queues: list[QueueStatus] | tuple[QueueStatus, ...], says: str, cure: str
-) -> GroupFinding:
-    names = tuple(one.name for one in queues)
+def _finding(kind: str, queues: Sequence[QueueStatus], says: str, cure: str) -> Finding:
+    names = tuple(queue.name for queue in queues)
     verb = {"missing-queue": ("is", "are")}.get(kind, ("has", "have"))[len(names) > 1]
-    return GroupFinding(kind, names, says.format(f"{_some(names)} {verb}"), cure)
-
-
-def _some(names: list[str] | tuple[str, ...]) -> str:
-    rest = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {rest:,} more" if rest > 0 else "")
+    return Finding(kind, says.format(f"{listed(names, _SHOWN)} {verb}"), cure, names=names)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import MismatchError
 
 if TYPE_CHECKING:
@@ -121,11 +122,8 @@ def queue_warnings(
         and "x-dead-letter-exchange" not in arguments
     ]
     if limited and release >= _LIMIT_SINCE:
-        names = ", ".join(limited[:_SHOWN]) + (
-            f" and {len(limited) - _SHOWN:,} more" if limited[_SHOWN:] else ""
-        )
         yield (
-            f"{names}: no argument x-delivery-limit. Unless a policy sets one, the broker drops a message that was returned 20 times, "
+            f"{listed(limited, _SHOWN)}: no argument x-delivery-limit. Unless a policy sets one, the broker drops a message that was returned 20 times, "
             "and each change of hands returns those that were delivered ahead: declare the queues with x-delivery-limit = -1, or set a "
             "policy with delivery-limit, which can be done at any time"
         )

@@ -84,6 +84,7 @@ def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> st
         rows: how many rows went to each destination.
     """
     from rabbit_chx.analysis.matrix import movement_matrix
+    from rabbit_chx.analysis.wording import listed
 
     matrix = movement_matrix(before, now)
     had = matrix.before_totals()
@@ -92,10 +93,9 @@ def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> st
         f"and {rows.get(source, 0):,} rows went to {source}"
         for source, target, amount in matrix.moves()
     ]
-    more = [f"and {len(moves) - _SHOWN_MOVES} more"] if len(moves) > _SHOWN_MOVES else []
     return (
         f"the ring has changed during the write, and {matrix.moved:.1%} of all keys have another queue now. Rows with such keys "
-        f"may have gone to the old queue: {'; '.join([*moves[:_SHOWN_MOVES], *more])}. Compare destination_for of the rings "
+        f"may have gone to the old queue: {listed(moves, _SHOWN_MOVES, ';')}. Compare destination_for of the rings "
         "before and after for each key, and publish those rows again"
     )
 

@@ -6,7 +6,6 @@ from rabbit_chx.topology.applying import Applied
 from rabbit_chx.topology.balance import LoadObstacle, LoadTarget, QueueLoad, SlotBalance, SlotMove, balance
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.check import TopologyCheck, check
-from rabbit_chx.topology.findings import CheckFinding
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     ArgumentTable,
@@ -22,13 +21,12 @@ from rabbit_chx.topology.proposals import RingProposal
 from rabbit_chx.topology.refusals import PlanRefusal
 from rabbit_chx.topology.repair import repair_target
 from rabbit_chx.topology.ring_plan import RingPlan
-from rabbit_chx.topology.shards import Shard, ShardedExchange, ShardFinding
+from rabbit_chx.topology.shards import Shard, ShardedExchange
 
 __all__ = [
     "Applied",
     "ArgumentTable",
     "BindingDefinition",
-    "CheckFinding",
     "ExchangeDefinition",
     "FieldChange",
     "LoadObstacle",
@@ -44,7 +42,6 @@ __all__ = [
     "RingPlan",
     "RingProposal",
     "Shard",
-    "ShardFinding",
     "ShardedExchange",
     "SlotBalance",
     "SlotMove",

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.topology.check_objects import object_findings
 from rabbit_chx.topology.check_rings import LiveRingCheck, SlottedRingCheck, WantedRingCheck, numbered_order
 from rabbit_chx.topology.check_slots import SlotCheck
-from rabbit_chx.topology.findings import CheckFinding, Cures
+from rabbit_chx.topology.findings import Cures
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, live_slots
 from rabbit_chx.topology.reach import Ways, transient_destinations
 from rabbit_chx.topology.shards import is_sharded
@@ -36,7 +37,7 @@ class TopologyCheck:
         parked: how many messages wait for want of a queue of their slot, by exchange; without exchanges that have no park.
     """
 
-    findings: tuple[CheckFinding, ...]
+    findings: tuple[Finding, ...]
     exchanges: tuple[str, ...]
     unroutable: Mapping[str, float] = field(default_factory=dict)
     misplaced: Mapping[str, float] = field(default_factory=dict)
@@ -71,7 +72,7 @@ def check(
         MismatchError: the exchange is of another type.
     """
     rings = _Rings(live, wanted, file)
-    findings: list[CheckFinding] = [] if wanted is None else list(_cluster(wanted, live))
+    findings: list[Finding] = [] if wanted is None else list(_cluster(wanted, live))
     names = rings.named() if exchange is None else [live_hash_exchange(live, exchange).name]
     for name in names:
         findings += rings.findings(name)
@@ -122,7 +123,7 @@ class _Rings:
         wanted = {one.name for one in self._wanted.exchanges if one.type == HASH_EXCHANGE}
         return [name for name in there if name in wanted]
 
-    def findings(self, name: str) -> Iterator[CheckFinding]:
+    def findings(self, name: str) -> Iterator[Finding]:
         there = live_hash_exchange(self._live, name)
         ours = None if self._wanted is None else self._wanted.exchange(name)
         ring = self._read_ring(name)
@@ -154,9 +155,7 @@ class _Rings:
             if is_sharded(there, self._live):
                 return  # the plugin makes its ring
             says = "the topology does not say its ring, so its order is not checked"
-            yield CheckFinding(
-                "different", name, None, None, says, "write its members as `ring` in the topology"
-            )
+            yield Finding("different", says, "write its members as `ring` in the topology", exchange=name)
             return
         against = WantedRingCheck(name, ring, there.ring or (), ours.ring, cures, slots.sole_owners)
         yield from against.findings()
@@ -190,10 +189,8 @@ def _without(topology: Topology, names: frozenset[str]) -> Topology:
     )
 
 
-def _cluster(wanted: Topology, live: Topology) -> Iterator[CheckFinding]:
+def _cluster(wanted: Topology, live: Topology) -> Iterator[Finding]:
     if wanted.cluster is not None and wanted.cluster != live.cluster:
         there = "a cluster whose name is not known" if live.cluster is None else live.cluster
         says = f"the topology is for the cluster {wanted.cluster}, and this is {there}"
-        yield CheckFinding(
-            "different", None, None, None, says, f"connect to {wanted.cluster}, or correct `cluster`"
-        )
+        yield Finding("different", says, f"connect to {wanted.cluster}, or correct `cluster`")

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.routing import NEWEST, Place
 from rabbit_chx.topology.changes import FieldChange, PlannedChange, fields_between, kind_of
 from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name, object_differences, owned_binding
-from rabbit_chx.topology.findings import CheckFinding, CheckKind, Cures
+from rabbit_chx.topology.findings import Cures
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
 from rabbit_chx.topology.plan import policy_in_the_way
 from rabbit_chx.topology.shards import shard_binding
@@ -28,7 +29,7 @@ _DOES = {
 }
 
 
-def object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[CheckFinding]:
+def object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Finding]:
     """Yield what differs between the objects of a topology and those that are there. Rings are checked elsewhere.
 
     Args:
@@ -81,7 +82,7 @@ def differing_fields(fields: Iterable[FieldChange]) -> str:
 
 def _bindings(
     wanted: Topology, live: Topology, file: str | None, shards: frozenset[str]
-) -> Iterator[CheckFinding]:
+) -> Iterator[Finding]:
     theirs = {binding_identity(one) for one in live.bindings}
     ours = {binding_identity(one) for one in wanted.bindings}
     hashing = {one.name for one in wanted.exchanges if one.type == HASH_EXCHANGE}
@@ -89,25 +90,23 @@ def _bindings(
         if binding_identity(one) not in theirs:
             cures = Cures(file, external=one.owner == "external")
             says = f"the binding {_name(one)} is not there: its messages do not come to {one.destination!s}"
-            yield CheckFinding("missing", one.source, one.destination, None, says, cures.applied())
+            yield Finding("missing", says, cures.applied(), exchange=one.source, destination=one.destination)
     for one in live.bindings:
         expected = binding_identity(one) in ours or one.source in hashing or shard_binding(one, shards)
         if not expected and owned_binding(wanted, one):
             says = f"the binding {_name(one)} is owned and not in the topology: {one.destination!s} gets its messages"
             cure = f"add it to the topology, or {Cures(file).applied()} --allow-delete"
-            yield CheckFinding("unexpected", one.source, one.destination, None, says, cure)
+            yield Finding("unexpected", says, cure, exchange=one.source, destination=one.destination)
 
 
 def _name(binding: BindingDefinition) -> str:
     return PlannedChange("bind", None, binding).name
 
 
-def _about(
-    one: NamedObject, kind: CheckKind, says: str, cure: str, share: float | None = None
-) -> CheckFinding:
+def _about(one: NamedObject, kind: str, says: str, cure: str, share: float | None = None) -> Finding:
     exchange = one.name if isinstance(one, ExchangeDefinition) else None
     destination: Place = one.name if isinstance(one, QueueDefinition) else None
-    return CheckFinding(kind, exchange, destination, share, says, cure)
+    return Finding(kind, says, cure, exchange=exchange, destination=destination, share=share)
 
 
 def _text(value: object) -> str:

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.soundness import RingFinding, ring_findings
+from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
-from rabbit_chx.topology.findings import CheckFinding, CheckKind, Cures
 from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, RingMember, SlotNames
 from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import wanted_ring_of
 
 if TYPE_CHECKING:
+    from rabbit_chx.topology.findings import Cures
     from rabbit_chx.topology.reach import UnroutableKeys, Ways
     from rabbit_chx.topology.slots import SlotLayout
 
@@ -47,7 +47,7 @@ class LiveRingCheck:
     cures: Cures
     slotted: bool = False
 
-    def findings(self, unroutable: UnroutableKeys) -> Iterator[CheckFinding]:
+    def findings(self, unroutable: UnroutableKeys) -> Iterator[Finding]:
         """Yield what is wrong.
 
         Args:
@@ -62,7 +62,7 @@ class LiveRingCheck:
         if self.exchange.durable:
             yield from self._transient()
 
-    def _of_ring(self, found: RingFinding, alternate: str | None, *, bound: bool) -> CheckFinding:
+    def _of_ring(self, found: Finding, alternate: str | None, *, bound: bool) -> Finding:
         name = self.exchange.name
         says, place = found.says, found.destination
         if found.kind == "ghost-bucket" and place is not None:
@@ -75,13 +75,13 @@ class LiveRingCheck:
             )
             if alternate is not None and not self.ways.exists(place):
                 ends += f", and the alternate exchange {alternate!r} does not get them"
-            says = f"{place!s} has {buckets} and no binding: {percent(found.share)} of all keys {ends}"
+            says = f"{place!s} has {buckets} and no binding: {percent(found.share or 0.0)} of all keys {ends}"
         cure = self.cures.repaired(name)
         if found.kind == "hole" and not bound:
             cure = f"bind a queue to {name}: {self.cures.applied()}"
-        return CheckFinding(found.kind, name, place, found.share, says, cure)
+        return Finding(found.kind, says, cure, exchange=name, destination=place, share=found.share)
 
-    def _unroutable(self, unroutable: UnroutableKeys) -> CheckFinding:
+    def _unroutable(self, unroutable: UnroutableKeys) -> Finding:
         places = sorted(unroutable.by_place.items(), key=lambda one: -one[1])
         parts = [f"{percent(share)} {self._why(place)}" for place, share in places[:_MOST_PLACES]]
         if len(places) > _MOST_PLACES:
@@ -100,7 +100,7 @@ class LiveRingCheck:
             if self.exchange.ring
             else f"bind a queue to {self.exchange.name}: {self.cures.applied()}"
         )
-        return CheckFinding("unroutable-share", self.exchange.name, None, unroutable.share, says, cure)
+        return Finding("unroutable-share", says, cure, exchange=self.exchange.name, share=unroutable.share)
 
     def _why(self, place: Place) -> str:
         if place is None:
@@ -109,7 +109,7 @@ class LiveRingCheck:
             return without if alternate is None else f"{without}, and {alternate} leads to no queue"
         return f"at {place!s}, which {'leads to no queue' if self.ways.exists(place) else 'does not exist'}"
 
-    def _transient(self) -> Iterator[CheckFinding]:
+    def _transient(self) -> Iterator[Finding]:
         transient = [place for place in self.ring.destinations if place in self.transient]
         left = {
             place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in transient
@@ -124,7 +124,14 @@ class LiveRingCheck:
                 lost = self.ring.shares()[place]
                 says += f", and after a restart of the broker its buckets stay, so that {percent(lost)} are unroutable"
             cure = f"let a durable queue take the place of {place!s}, in a ring of durable queues"
-            yield CheckFinding("transient-destination", self.exchange.name, place, share, says, cure)
+            yield Finding(
+                "transient-destination",
+                says,
+                cure,
+                exchange=self.exchange.name,
+                destination=place,
+                share=share,
+            )
 
     @property
     def _leaves_ghosts(self) -> bool:
@@ -168,7 +175,7 @@ class WantedRingCheck:
             return 0.0
         return share_between(_by_queue(self.ring, self.owners), _by_queue(wanted, self.owners))
 
-    def findings(self) -> Iterator[CheckFinding]:
+    def findings(self) -> Iterator[Finding]:
         """Yield how the ring differs."""
         try:
             wanted = self._wanted()
@@ -178,14 +185,14 @@ class WantedRingCheck:
         yield from self._order(wanted)
         yield from self._members(wanted)
 
-    def order(self) -> Iterator[CheckFinding]:
+    def order(self) -> Iterator[Finding]:
         """Yield whether the ring has the members in another order."""
         yield from self._order(self._wanted())
 
     def _wanted(self) -> HashRing:
         return wanted_ring_of(self.members, self.ring.release)
 
-    def _order(self, wanted: HashRing) -> Iterator[CheckFinding]:
+    def _order(self, wanted: HashRing) -> Iterator[Finding]:
         if wanted.buckets == self.ring.buckets:
             return
         share = self._misplaced(wanted)
@@ -206,7 +213,7 @@ class WantedRingCheck:
             )
             yield self._found("different", None, share, says)
 
-    def _members(self, wanted: HashRing) -> Iterator[CheckFinding]:
+    def _members(self, wanted: HashRing) -> Iterator[Finding]:
         ours, theirs = _by_destination(self.members), _by_destination(self.bound)
         to_be = wanted.shares() if ours.keys() - theirs.keys() else {}
         shares = self.ring.shares()
@@ -225,12 +232,10 @@ class WantedRingCheck:
             says = f"{place!s} is bound and not in the topology: {percent(share)} of all keys go there"
             yield self._found("unexpected", place, share, says)
 
-    def _found(
-        self, kind: CheckKind, place: Destination | None, share: float | None, says: str
-    ) -> CheckFinding:
+    def _found(self, kind: str, place: Destination | None, share: float | None, says: str) -> Finding:
         repair = self.cures.repaired(self.exchange)
         cure = repair if self.cure is None or kind == "order" else self.cure
-        return CheckFinding(kind, self.exchange, place, share, says, cure)
+        return Finding(kind, says, cure, exchange=self.exchange, destination=place, share=share)
 
 
 def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> KeyMap:
@@ -280,7 +285,7 @@ class SlottedRingCheck:
         there = SlotTable(self.slots.ring, self.slots.sole_owners, self.slots.other_exchanges)
         return share_between(there, SlotTable(wanted, dict(queues)))
 
-    def findings(self) -> Iterator[CheckFinding]:
+    def findings(self) -> Iterator[Finding]:
         """Yield how the ring differs."""
         refs = self.layout.names.refs
         name, ring = self.slots.exchange, self.slots.ring
@@ -290,7 +295,7 @@ class SlottedRingCheck:
                 f"the ring has none of the {plural(len(refs), 'slot')} that the topology says, but "
                 f"{plural(len(ring.destinations), 'other destination')}: {percent(share)} of all keys have another queue than with slots"
             )
-            yield CheckFinding("different", name, None, share, says, self.cures.applied())
+            yield Finding("different", says, self.cures.applied(), exchange=name, share=share)
             return
         members = tuple(map(RingMember, refs))
         yield from WantedRingCheck(
@@ -298,7 +303,7 @@ class SlottedRingCheck:
         ).findings()
 
 
-def numbered_order(slots: LiveSlots, bound: Sequence[RingMember], cures: Cures) -> Iterator[CheckFinding]:
+def numbered_order(slots: LiveSlots, bound: Sequence[RingMember], cures: Cures) -> Iterator[Finding]:
     """Yield whether the slots of a ring are in another order than that of their numbers. No topology is needed for that.
 
     Args:

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import Destination, ExchangeRef, Place
 from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.check_objects import differing_fields
-from rabbit_chx.topology.findings import CheckFinding, CheckKind, Cures
 from rabbit_chx.topology.objects import LiveSlots, order_of_name
 from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout
 
 if TYPE_CHECKING:
+    from rabbit_chx.topology.findings import Cures
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.reach import Ways
 
@@ -45,7 +46,7 @@ class SlotCheck:
     cures: Cures
     layout: SlotLayout | None = None
 
-    def findings(self) -> Iterator[CheckFinding]:
+    def findings(self) -> Iterator[Finding]:
         """Yield what is wrong."""
         if self.layout is not None:
             yield from self._exchanges(self.layout)
@@ -80,7 +81,7 @@ class SlotCheck:
                 found.setdefault(park, []).append(slot)
         return found
 
-    def _exchanges(self, layout: SlotLayout) -> Iterator[CheckFinding]:
+    def _exchanges(self, layout: SlotLayout) -> Iterator[Finding]:
         """Yield which of the exchanges are missing or different, but for alternate exchanges."""
         there = {one.name: one for one in self.live.exchanges}
         wanted = [one for one in layout.exchanges() if one.name != self._exchange]
@@ -97,7 +98,7 @@ class SlotCheck:
                 )
                 yield self._found("different", [one.name], None, says, cure)
 
-    def _without_queue(self) -> Iterator[CheckFinding]:
+    def _without_queue(self) -> Iterator[Finding]:
         parked = {slot for slots in self._parks.values() for slot in slots}
         bare = [slot for slot, queues in self.slots.queues.items() if not queues and self.ways.exists(slot)]
         for waiting in (True, False):
@@ -113,7 +114,7 @@ class SlotCheck:
     def _park_of(self, slot: ExchangeRef) -> str:
         return next(park for park, slots in self._parks.items() if slot in slots)
 
-    def _with_several_queues(self) -> Iterator[CheckFinding]:
+    def _with_several_queues(self) -> Iterator[Finding]:
         for slot, queues in self.slots.queues.items():
             if len(queues) > 1:
                 share = self._share([slot])
@@ -124,7 +125,7 @@ class SlotCheck:
                 cure = self.cures.of_slots(f"unbind all but one of them from {slot.name}")
                 yield self._found("second-binding", [slot.name], share, says, cure)
 
-    def _with_other_queues(self, layout: SlotLayout) -> Iterator[CheckFinding]:
+    def _with_other_queues(self, layout: SlotLayout) -> Iterator[Finding]:
         """Yield which slots have another queue than the topology gives them."""
         has = self.slots.sole_owners
         other = [slot for slot, queue in has.items() if layout.owners.get(slot.name, queue) != queue]
@@ -142,7 +143,7 @@ class SlotCheck:
         says = f"{len(other):,} {verb} than the topology says ({_sentences(counts or each)}): {percent(share)} of all keys are elsewhere"
         yield self._found("different", [slot.name for slot in other], share, says, self.cures.applied())
 
-    def _without_alternate(self) -> Iterator[CheckFinding]:
+    def _without_alternate(self) -> Iterator[Finding]:
         with_one = {slot for slots in self._parks.values() for slot in slots}
         bare = [
             slot
@@ -166,7 +167,7 @@ class SlotCheck:
         )
         yield self._found("different", [slot.name for slot in bare], share, says, cure)
 
-    def _without_park(self) -> Iterator[CheckFinding]:
+    def _without_park(self) -> Iterator[Finding]:
         for park, slots in self._parks.items():
             if self.ways.leads_nowhere(park):
                 says = (
@@ -191,7 +192,7 @@ class SlotCheck:
         )
         return {queue: self.live.messages.get(queue, 0) for queue in queues}
 
-    def _parked(self) -> Iterator[CheckFinding]:
+    def _parked(self) -> Iterator[Finding]:
         for queue, count in self.parked.items():
             if count:
                 wait = "message waits" if count == 1 else "messages wait"
@@ -199,9 +200,9 @@ class SlotCheck:
                 cure = self.cures.of_slots(
                     "write the exchange with `slots` in a topology file, and run: rabbit-chx topology apply FILE"
                 )
-                yield CheckFinding("unexpected", self._exchange, queue, None, says, cure)
+                yield Finding("unexpected", says, cure, exchange=self._exchange, destination=queue)
 
-    def _transient(self) -> Iterator[CheckFinding]:
+    def _transient(self) -> Iterator[Finding]:
         of_queue: dict[str, list[ExchangeRef]] = {}
         for slot, queues in self.slots.queues.items():
             for queue in queues:
@@ -214,13 +215,18 @@ class SlotCheck:
                     f"{'is' if len(slots) == 1 else 'are'} without a queue then"
                 )
                 cure = f"let a durable queue take the place of {queue}"
-                yield CheckFinding("transient-destination", self._exchange, queue, share, says, cure)
+                yield Finding(
+                    "transient-destination",
+                    says,
+                    cure,
+                    exchange=self._exchange,
+                    destination=queue,
+                    share=share,
+                )
 
-    def _found(
-        self, kind: CheckKind, slots: Sequence[str], share: float | None, says: str, cure: str
-    ) -> CheckFinding:
+    def _found(self, kind: str, slots: Sequence[str], share: float | None, says: str, cure: str) -> Finding:
         place = ExchangeRef(slots[0]) if len(slots) == 1 else None
-        return CheckFinding(kind, self._exchange, place, share, says, cure)
+        return Finding(kind, says, cure, exchange=self._exchange, destination=place, share=share)
 
 
 def _slots(slots: Sequence[ExchangeRef]) -> str:

@@ -5,10 +5,12 @@ No file has to say the shards, and no plan takes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import listed, plural
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.routing.sharding import ShardName, shard_names
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Shard",
-    "ShardFinding",
     "ShardedExchange",
     "is_sharded",
     "kept_shards",
@@ -30,8 +31,6 @@ __all__ = [
 
 _MODULUS = "x-modulus-hash"
 _MOST_NAMED = 3
-
-ShardFindingKind: TypeAlias = Literal["missing", "node-away", "surplus", "unbound", "unconsumed", "unordered"]
 
 
 def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
@@ -106,7 +105,7 @@ def without_shards(topology: Topology) -> Topology:
         left_out=(
             *topology.left_out,
             *(
-                f"{count} shard{'' if count == 1 else 's'} of {exchange}: the plugin rabbitmq_sharding makes them"
+                f"{plural(count, 'shard')} of {exchange}: the plugin rabbitmq_sharding makes them"
                 for exchange, count in counts.items()
             ),
         ),
@@ -146,25 +145,6 @@ class Shard:
     keys: tuple[str, ...] = ()
     messages: int | None = None
     consumers: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShardFinding:
-    """Something about the shards of an exchange.
-
-    Attributes:
-        kind: ``missing`` (the policy asks for them, and they are not there), ``node-away`` (their node does not run),
-            ``surplus`` (the policy does not ask for them, and they get messages), ``unbound`` (they get none),
-            ``unconsumed`` (they have no consumer), ``unordered`` (nobody can know their order, nor where a key goes).
-        shards: the names of the shards.
-        says: the finding, and what it does to messages.
-        cure: what to do.
-    """
-
-    kind: ShardFindingKind
-    shards: tuple[str, ...]
-    says: str
-    cure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,75 +205,65 @@ class ShardedExchange:
         return tuple(shard for shard in self.shards if shard.node == node)
 
     @property
-    def findings(self) -> tuple[ShardFinding, ...]:
-        """What a user has to know or to do, since the plugin does not."""
-        find = (_missing, _node_away, _surplus, _unbound, _unconsumed, _unordered)
-        return tuple(finding for one in find if (finding := one(self)) is not None)
+    def findings(self) -> tuple[Finding, ...]:
+        """What a user has to know or to do, since the plugin does not.
+
+        The kinds are ``missing`` (the policy asks for shards that are not there), ``node-away`` (their node does not run),
+        ``surplus`` (the policy does not ask for them, and they get messages), ``unbound`` (they get none), ``unconsumed`` (they
+        have no consumer), ``unordered`` (nobody can know their order, nor where a key goes). `names` are the shards.
+        """
+        return tuple(_findings(self))
 
 
-def _missing(exchange: ShardedExchange) -> ShardFinding | None:
-    names = exchange.missing
-    if not names:
-        return None
-    cure = "set the policy with one shard fewer, and then again as it is: a change makes the plugin look"
-    return ShardFinding("missing", names, f"the policy asks for them: {_named(names)}", cure)
+def _findings(exchange: ShardedExchange) -> Iterator[Finding]:
+    shards, nodes = exchange.shards, exchange.nodes
+    if names := exchange.missing:
+        yield Finding(
+            "missing",
+            f"the policy asks for them: {_listed(names)}",
+            "set the policy with one shard fewer, and then again as it is: a change makes the plugin look",
+            names=names,
+        )
+    if names := tuple(shard.name for shard in shards if nodes is not None and shard.node not in nodes):
+        yield Finding(
+            "node-away",
+            f"made for a node that does not run: {_listed(names)}",
+            "start the node; if it is gone for good, unbind them, consume what is left, and delete them",
+            names=names,
+        )
+    if names := tuple(shard.name for shard in exchange.surplus if shard.keys):
+        without_policy = exchange.policy is None
+        why = (
+            "no policy shards the exchange" if without_policy else "lowering shards-per-node removes nothing"
+        )
+        yield Finding(
+            "surplus",
+            f"{why}, so these still get messages: {_listed(names)}",
+            "go on consuming from them; or unbind them, which moves keys, consume what is left, and delete them",
+            names=names,
+        )
+    if names := tuple(shard.name for shard in shards if not shard.keys):
+        yield Finding(
+            "unbound",
+            f"not bound to the exchange, so they get no messages: {_listed(names)}",
+            "consume what is left, and delete them; or change the policy so that it asks for them",
+            names=names,
+        )
+    if names := tuple(shard.name for shard in shards if shard.consumers == 0):
+        yield Finding(
+            "unconsumed",
+            f"{len(names)} of {len(shards)} shards {'has' if len(names) == 1 else 'have'} no consumer: one of the exchange's "
+            "name gets one shard of its own node, and keeps it",
+            "consume from each shard by its own name, as rabbit_chx.consuming.ShardConsumer does",
+            names=names,
+        )
+    if exchange.type == _MODULUS and len(shards) > 1 and exchange.release.follows(MODULUS_UNORDERED):
+        yield Finding(
+            "unordered",
+            f"on RabbitMQ {exchange.release} {MODULUS_UNORDERED.says}",
+            "expect that keys change their shards when a node restarts, or upgrade to 4.3",
+        )
 
 
-def _node_away(exchange: ShardedExchange) -> ShardFinding | None:
-    if exchange.nodes is None:
-        return None
-    names = [shard.name for shard in exchange.shards if shard.node not in exchange.nodes]
-    if not names:
-        return None
-    says = f"made for a node that does not run: {_named(names)}"
-    cure = "start the node; if it is gone for good, unbind them, consume what is left, and delete them"
-    return ShardFinding("node-away", tuple(names), says, cure)
-
-
-def _surplus(exchange: ShardedExchange) -> ShardFinding | None:
-    names = [shard.name for shard in exchange.surplus if shard.keys]
-    if not names:
-        return None
-    why = (
-        "no policy shards the exchange"
-        if exchange.policy is None
-        else "lowering shards-per-node removes nothing"
-    )
-    cure = (
-        "go on consuming from them; or unbind them, which moves keys, consume what is left, and delete them"
-    )
-    return ShardFinding("surplus", tuple(names), f"{why}, so these still get messages: {_named(names)}", cure)
-
-
-def _unbound(exchange: ShardedExchange) -> ShardFinding | None:
-    names = [shard.name for shard in exchange.shards if not shard.keys]
-    if not names:
-        return None
-    says = f"not bound to the exchange, so they get no messages: {_named(names)}"
-    cure = "consume what is left, and delete them; or change the policy so that it asks for them"
-    return ShardFinding("unbound", tuple(names), says, cure)
-
-
-def _unconsumed(exchange: ShardedExchange) -> ShardFinding | None:
-    names = [shard.name for shard in exchange.shards if shard.consumers == 0]
-    if not names:
-        return None
-    of_all = f"{len(names)} of {len(exchange.shards)} shards {'has' if len(names) == 1 else 'have'}"
-    says = f"{of_all} no consumer: one of the exchange's name gets one shard of its own node, and keeps it"
-    cure = "consume from each shard by its own name, as rabbit_chx.consuming.ShardConsumer does"
-    return ShardFinding("unconsumed", tuple(names), says, cure)
-
-
-def _unordered(exchange: ShardedExchange) -> ShardFinding | None:
-    several = exchange.type == _MODULUS and len(exchange.shards) > 1
-    if not several or not exchange.release.follows(MODULUS_UNORDERED):
-        return None
-    says = f"on RabbitMQ {exchange.release} {MODULUS_UNORDERED.says}"
-    cure = "expect that keys change their shards when a node restarts, or upgrade to 4.3"
-    return ShardFinding("unordered", (), says, cure)
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = "; ".join(names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f"{shown}; and {more} more" if more > 0 else shown
+def _listed(names: tuple[str, ...]) -> str:
+    return listed(names, _MOST_NAMED, ";")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, Destination, HashedOn, Release, rules
@@ -16,7 +17,6 @@ from rabbit_chx.topology.reach import transient_destinations
 from rabbit_chx.topology.upgrade_exchange import (
     ExchangeUpgrade,
     SampledMessage,
-    UpgradeFinding,
     hash_upgrade,
     heavy_bindings,
     merged_ring,
@@ -170,7 +170,7 @@ def findings_of(
     transient: Mapping[Destination, str],
     releases: tuple[Release, Release],
     cures: Cures,
-) -> Iterator[UpgradeFinding]:
+) -> Iterator[Finding]:
     """Yield what an upgrade does to an exchange beside the movement of its keys.
 
     Args:
@@ -188,7 +188,7 @@ def findings_of(
         yield from _of_hashing(upgrade, before, after)
         yield from _of_refusals(before, after)
     if upgrade.rings is not None and not upgrade.rings.as_bound:
-        yield UpgradeFinding(
+        yield Finding(
             "ring-differs",
             "the ring that was read is not what its bindings make: it has buckets without a binding, holes or bindings "
             "without a bucket. Brokers of a rehearsal have the bindings only",
@@ -197,7 +197,7 @@ def findings_of(
     yield from _of_second_bindings(upgrade, bindings, before, after)
     if upgrade.rings is not None and upgrade.rings.order == "lost":
         rings = upgrade.rings
-        yield UpgradeFinding(
+        yield Finding(
             "order",
             f"an upgrade restarts the broker, and on RabbitMQ {rings.decided_by} after a {rings.restart.about} "
             f"{rings.restart.says}; an import of definitions loses the order too. So repair the ring after the upgrade, "
@@ -206,7 +206,7 @@ def findings_of(
         )
     if heavy := heavy_bindings(bindings, after):
         named = ", ".join(f"{destination!s} (key {key})" for destination, key in heavy[:3])
-        yield UpgradeFinding(
+        yield Finding(
             "weight",
             f"RabbitMQ {after.version} takes weights up to 10,000: {named} stays bound by an upgrade in place, and cannot be "
             "bound again, neither by a repair nor by an import of definitions",
@@ -226,7 +226,7 @@ def _repaired(name: str, cures: Cures) -> str:
     )
 
 
-def _of_hashing(upgrade: ExchangeUpgrade, before: Release, after: Release) -> Iterator[UpgradeFinding]:
+def _of_hashing(upgrade: ExchangeUpgrade, before: Release, after: Release) -> Iterator[Finding]:
     if upgrade.expected is None or upgrade.sample is None:
         return
     bare = "bare, and takes an integer as the seed itself"
@@ -240,17 +240,17 @@ def _of_hashing(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
             f"of an array the first element is hashed, with its wire type. {upgrade.kept_in_array:,} of "
             f"{len(upgrade.sample.messages):,} sampled keys then stay."
         )
-    yield UpgradeFinding(
+    yield Finding(
         "hashed-differently",
         f"RabbitMQ {before.version} hashes the value of the header {one}; {after.version} hashes it {other}",
         cure,
     )
 
 
-def _of_refusals(before: Release, after: Release) -> Iterator[UpgradeFinding]:
+def _of_refusals(before: Release, after: Release) -> Iterator[Finding]:
     for rule in (rules.MISSING_HEADER_CRASHES, rules.EMPTY_LIST_CRASHES):
         if after.follows(rule) and not before.follows(rule):
-            yield UpgradeFinding(
+            yield Finding(
                 "refused-message",
                 f"{rule.about}: {rule.says}",
                 "let publishers send no such message"
@@ -259,10 +259,10 @@ def _of_refusals(before: Release, after: Release) -> Iterator[UpgradeFinding]:
             )
 
 
-def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> Iterator[UpgradeFinding]:
+def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> Iterator[Finding]:
     if upgrade.verdict == "unknown":
         release = before if before.follows(rules.MODULUS_UNORDERED) else after
-        yield UpgradeFinding(
+        yield Finding(
             "modulus-order",
             f"on RabbitMQ {release} {rules.MODULUS_UNORDERED.says}",
             f"take it that most keys move. {_DRAIN.format(name=upgrade.name)}. Or use x-consistent-hash instead.",
@@ -276,7 +276,7 @@ def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
             )
             for release in (before, after)
         )
-        yield UpgradeFinding(
+        yield Finding(
             "modulus-order",
             f"on RabbitMQ {before.version} {one.says}; on {after.version} {other.says}",
             "binding keys cannot bring the old order back, because they do not count any more. "
@@ -286,7 +286,7 @@ def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
 
 def _of_second_bindings(
     upgrade: ExchangeUpgrade, bindings: Sequence[Binding], before: Release, after: Release
-) -> Iterator[UpgradeFinding]:
+) -> Iterator[Finding]:
     distinct = set(bindings)
     twice = sorted({str(place) for place, key in distinct if sum(one == place for one, _ in distinct) > 1})
     if not twice or upgrade.rings is None:
@@ -296,7 +296,7 @@ def _of_second_bindings(
         rings = upgrade.rings
         merged = merged_ring(rings.before)
         moved = rings.before.share_moved(merged)
-        yield UpgradeFinding(
+        yield Finding(
             "second-binding",
             f"{named} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
             "for one of them",
@@ -305,7 +305,7 @@ def _of_second_bindings(
             f"{percent(rings.before.share_moved(rings.after))}",
         )
         return
-    yield UpgradeFinding(
+    yield Finding(
         "second-binding",
         f"{named} is bound more than once: which binding has the buckets after a restart depends on the order in which the "
         "bindings come back",
@@ -315,7 +315,7 @@ def _of_second_bindings(
 
 def _of_transients(
     upgrade: ExchangeUpgrade, transient: Mapping[Destination, str], after: Release
-) -> Iterator[UpgradeFinding]:
+) -> Iterator[Finding]:
     assert upgrade.rings is not None  # noqa: S101  # an x-consistent-hash exchange has one
     shares = upgrade.rings.after.shares()
     for destination in upgrade.rings.after.destinations:
@@ -328,7 +328,7 @@ def _of_transients(
             if ghosts
             else f"its buckets go with it, so that its {share} of the keys and others move"
         )
-        yield UpgradeFinding(
+        yield Finding(
             "transient-destination",
             f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it comes back at the end of the ring",
             f"after the upgrade, run: rabbit-chx ring check {shlex.quote(upgrade.name)}",

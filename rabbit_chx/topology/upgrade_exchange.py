@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import HeaderTable, table_for
-from rabbit_chx.analysis import Hashing, MovementMatrix, Refused, movement_matrix
+from rabbit_chx.analysis import Finding, Hashing, MovementMatrix, Refused, movement_matrix
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing import (
     Binding,
@@ -41,7 +41,6 @@ __all__ = [
     "ExchangeUpgrade",
     "SampleMovement",
     "SampledMessage",
-    "UpgradeFinding",
     "hash_arguments",
     "hash_upgrade",
     "hashed_alike",
@@ -76,10 +75,6 @@ _OF_RINGS = (
     rules.RESTART_EMPTIES, rules.RESTART_SORTS, rules.RESTART_KEEPS,
 )  # fmt: skip
 _OF_MODULUS = (rules.MODULUS_BY_BINDING_KEY, rules.MODULUS_UNORDERED, rules.MODULUS_BY_NAME)
-UpgradeKind: TypeAlias = Literal[
-    "order", "hashed-differently", "refused-message", "modulus-order", "second-binding", "weight", "transient-destination",
-    "ring-differs",
-]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -97,7 +92,12 @@ class ExchangeUpgrade:
             hashes that know nothing of each other give.
         kept_in_array: how many messages of the sample stay if their header is sent in an array of one element after the
             upgrade; None where that is of no use.
-        findings: what else an upgrade does to the exchange.
+        findings: what else an upgrade does to the exchange: ``order`` (the ring may come back in another order),
+            ``hashed-differently`` (the same header value has another hash), ``refused-message`` (the broker closes the
+            connection on some messages), ``modulus-order`` (bindings are counted in another order), ``second-binding`` (a
+            destination that is bound twice has other buckets), ``weight`` (a binding cannot be made again),
+            ``transient-destination`` (a member does not survive the restart), ``ring-differs`` (the ring that was read is not
+            what its bindings make).
     """
 
     name: str
@@ -107,7 +107,7 @@ class ExchangeUpgrade:
     exact: MovementMatrix | None = None
     expected: float | None = None
     kept_in_array: int | None = None
-    findings: tuple[UpgradeFinding, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def hashes(self) -> str:
@@ -495,22 +495,3 @@ def same_rules(one: Release, other: Release) -> bool:
 
 def _differing(asked: tuple[Rule, ...], before: Release, after: Release) -> list[Rule]:
     return [rule for rule in asked if before.follows(rule) != after.follows(rule)]
-
-
-@dataclass(frozen=True, slots=True)
-class UpgradeFinding:
-    """Something that an upgrade does to an exchange.
-
-    Attributes:
-        kind: ``order`` (the ring may come back in another order), ``hashed-differently`` (the same header value has another
-            hash), ``refused-message`` (the broker closes the connection on some messages), ``modulus-order``
-            (bindings are counted in another order), ``second-binding`` (a destination that is bound twice has other
-            buckets), ``weight`` (a binding cannot be made again), ``transient-destination`` (a member does not survive the
-            restart), ``ring-differs`` (the ring that was read is not what its bindings make).
-        says: what happens.
-        cure: what can be done about it.
-    """
-
-    kind: UpgradeKind
-    says: str
-    cure: str

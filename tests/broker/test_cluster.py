@@ -226,7 +226,7 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await asyncio.to_thread(control, joining, "stop_app")
             await until(lambda: len(consumer.queues) == 6)
             found = await broker.sharding("images")
-            assert {one.kind: one.shards for one in found.findings} == {
+            assert {one.kind: one.names for one in found.findings} == {
                 "node-away": shard_names("images", [node], 3)
             }
             await asyncio.to_thread(control, joining, "start_app")

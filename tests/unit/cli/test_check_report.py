@@ -7,21 +7,22 @@ from collections.abc import Sequence
 
 from exposition import Family, parsed_exposition
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.check_report import CheckedBroker, CheckReport, FailedCheckReport
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology import CheckFinding, TopologyCheck
+from rabbit_chx.topology import TopologyCheck
 from rabbit_chx.topology.findings import CHECK_KINDS
 
 NAME = 'or"ders\\\n'
 ABOUT = CheckedBroker("rabbit:5672", "/", None, 1_700_000_000.1234)
-GHOST = CheckFinding("ghost-bucket", "orders", "q9", 0.25, "q9 has 1 bucket", "cure it")
-SHARE = CheckFinding("unroutable-share", "orders", None, 0.25, "25% of all keys", "cure it")
-QUEUE = CheckFinding("missing", None, "q1", None, "queue q1 is not there", "apply it")
-AUDIT = CheckFinding("unexpected", "audit", ExchangeRef("x"), None, "a binding", "apply it")
+GHOST = Finding("ghost-bucket", "q9 has 1 bucket", "cure it", exchange="orders", destination="q9", share=0.25)
+SHARE = Finding("unroutable-share", "25% of all keys", "cure it", exchange="orders", share=0.25)
+QUEUE = Finding("missing", "queue q1 is not there", "apply it", destination="q1")
+AUDIT = Finding("unexpected", "a binding", "apply it", exchange="audit", destination=ExchangeRef("x"))
 
 
-def report(findings: Sequence[CheckFinding] = (), file: str | None = "f.toml") -> CheckReport:
+def report(findings: Sequence[Finding] = (), file: str | None = "f.toml") -> CheckReport:
     names = ("orders", NAME)
     check = TopologyCheck(tuple(findings), names, {"orders": 0.25, NAME: 0.0}, {"orders": 0.5, NAME: 0.0})
     return CheckReport(ABOUT, check, file)
@@ -56,7 +57,9 @@ def test_people_read_each_finding_with_its_cure() -> None:
 
 def test_a_long_list_is_cut_and_counted() -> None:
     many = [
-        CheckFinding("silent-binding", "orders", f"q{n}", 0.0, f"q{n} is silent", "cure it")
+        Finding(
+            "silent-binding", f"q{n} is silent", "cure it", exchange="orders", destination=f"q{n}", share=0.0
+        )
         for n in range(60)
     ]
     shown = text(report(many))

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.repair_report import RepairReport, RepairState
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import CheckFinding, Topology, plan, repair_target
+from rabbit_chx.topology import Topology, plan, repair_target
 from rabbit_chx.topology.repair import MemberGaps
 
 WANTED = Topology.from_toml(
@@ -52,7 +53,9 @@ def test_what_was_done_is_told_with_the_time_without_a_bucket() -> None:
     shown = text(report("applied", changes=PLAN.changes, ring=RING, gap_s=0.0123))
     assert "gap       no member was without a bucket for more than 12.3 ms" in shown
     assert "check     sound" in shown
-    left = CheckFinding("transient-destination", "orders", "q1", 0.3, "q1 is exclusive", "")
+    left = Finding(
+        "transient-destination", "q1 is exclusive", "", exchange="orders", destination="q1", share=0.3
+    )
     assert "check     transient-destination: q1 is exclusive" in text(report("applied", left=[left]))
     assert "nothing to do" in text(report("unchanged"))
     assert "0 of " in text(report("partly"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from rabbit_chx.analysis import Place, RingFinding
+from rabbit_chx.analysis import Finding, Place
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, Observation
 from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.cli.verify_report import Difference, PassiveReport, ScratchReport
@@ -17,13 +17,13 @@ RELEASE = Release("4.3.6")
 EXCHANGE = LiveExchange("/", "orders", {}, (("q1", "1"), ("q2", "1")), None, RELEASE)
 READ = HashRing.from_buckets(["q1", "q2"], RELEASE)
 ASSUMED = HashRing.from_bindings([("q1", 1), ("q2", 1)], RELEASE, "assumed")
-GHOST = RingFinding("ghost-bucket", "q9", 0.25, "q9 has 1 bucket and no binding")
+GHOST = Finding("ghost-bucket", "q9 has 1 bucket and no binding", destination="q9", share=0.25)
 ELSEWHERE = Difference("k", "q1", "q2")
 
 
 def scratch(
     ring: HashRing,
-    findings: Sequence[RingFinding] = (),
+    findings: Sequence[Finding] = (),
     differences: Sequence[Difference] = (),
     found: int = 5,
 ) -> ScratchReport:
@@ -33,7 +33,7 @@ def scratch(
 
 def passive(
     ring: HashRing,
-    findings: Sequence[RingFinding] = (),
+    findings: Sequence[Finding] = (),
     misrouted: Sequence[Misrouted] = (),
     compared: int = 5,
     buckets: Sequence[str | None] = ("q1", "q2"),

@@ -60,7 +60,7 @@ def test_the_members_and_their_queues() -> None:
 
 def test_a_queue_that_nobody_serves() -> None:
     (finding,) = group_findings(status_of({"q1": ("a",), "q2": ()}, queue("q2", messages_ready=1_200)), NEW)
-    assert (finding.kind, finding.queues) == ("no-consumer", ("q2",))
+    assert (finding.kind, finding.names) == ("no-consumer", ("q2",))
     assert finding.says == "q2 has no consumer, and 1,200 messages wait"
 
 
@@ -80,7 +80,7 @@ def test_queues_without_a_single_active_consumer() -> None:
 
 def test_a_consumer_of_something_else() -> None:
     (finding,) = group_findings(status_of({"q1": ("a", "Other")}), NEW)
-    assert (finding.kind, finding.queues) == ("other-consumer", ("q1",))
+    assert (finding.kind, finding.names) == ("other-consumer", ("q1",))
     assert "(Other)" in finding.says
 
 
@@ -123,4 +123,4 @@ def test_an_uneven_group(counts: tuple[int, ...], weights: dict[str, float], *, 
 def test_many_queues_are_not_all_named() -> None:
     (finding,) = group_findings(status_of({f"q{n}": () for n in range(9)}), NEW)
     assert finding.says == "q0, q1, q2, q3, q4 and 4 more have no consumer, and 0 messages wait"
-    assert len(finding.queues) == 9
+    assert len(finding.names) == 9

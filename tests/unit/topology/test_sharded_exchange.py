@@ -23,7 +23,7 @@ SOUND = ShardedExchange(
 
 
 def kinds(exchange: ShardedExchange) -> dict[str, tuple[str, ...]]:
-    return {one.kind: one.shards for one in exchange.findings}
+    return {one.kind: one.names for one in exchange.findings}
 
 
 def test_nothing_is_said_of_what_is_sound() -> None:

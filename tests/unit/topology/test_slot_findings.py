@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
 from rabbit_chx.topology import (
     BindingDefinition,
-    CheckFinding,
     ExchangeDefinition,
     Topology,
     check,
@@ -50,7 +50,7 @@ def other_exchanges(change: Callable[[ExchangeDefinition], Sequence[ExchangeDefi
     return live(replace(PLAIN, exchanges=tuple(new for one in PLAIN.exchanges for new in change(one))))
 
 
-def found(there: Topology, wanted: Topology | None = WANTED) -> tuple[CheckFinding, ...]:
+def found(there: Topology, wanted: Topology | None = WANTED) -> tuple[Finding, ...]:
     return check(there, wanted, file=None if wanted is None else "t.toml").findings
 
 

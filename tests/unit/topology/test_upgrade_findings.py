@@ -7,11 +7,10 @@ from dataclasses import replace
 from upgrade_topologies import keys
 
 from rabbit_chx import Topology
-from rabbit_chx.analysis import Hashing
+from rabbit_chx.analysis import Finding, Hashing
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.upgrade import predict_upgrade
-from rabbit_chx.topology.upgrade_exchange import UpgradeFinding
 
 NEW = Release("4.3.6")
 
@@ -22,7 +21,7 @@ def found(
     after: Release = NEW,
     queues: tuple[QueueDefinition, ...] = (),
     **arguments: str,
-) -> dict[str, UpgradeFinding]:
+) -> dict[str, Finding]:
     """Return the findings about one exchange, by kind."""
     ring = tuple(RingMember(*member) for member in members)
     named = {name.replace("_", "-"): value for name, value in arguments.items()}
