@@ -5,15 +5,17 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from pamqp import body, commands, frame, header
 from pamqp.base import Frame as Method
-from simulated_broker import Broker, Copy
 from simulated_faults import Fault
 from simulated_line import Line, Server
 
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
+
+if TYPE_CHECKING:  # which imports this
+    from simulated_broker import Broker, Copy
 
 __all__ = ["Answer", "Conversation"]
 

@@ -10,14 +10,16 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from importlib import import_module
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
 from rabbit_chx.amqp import Amqp10Value
 from rabbit_chx.amqp.amqp10_values import id_for, named_values
 from rabbit_chx.testing import skip_unless_ci
-from routes.scenario import Message
+
+if TYPE_CHECKING:  # which imports this
+    from routes.scenario import Message
 
 __all__ = ["consume", "on_the_wire", "publish"]
 
