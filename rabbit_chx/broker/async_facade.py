@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
+from rabbit_chx.drive import drive_async
 from rabbit_chx.errors import MissingExtraError
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
-from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest, carried_out_async
+from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -305,7 +306,7 @@ class AsyncBroker(BrokerBase):
                 return await asyncio.to_thread(self._asked, step)
             return await connection.perform(step)
 
-        return await carried_out_async(sequence, do)
+        return await drive_async(sequence, do)
 
 
 async def _opened(settings: ConnectionSettings) -> AioPikaConnection:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
 from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.drive import drive
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
-from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest, carried_out
+from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
@@ -298,4 +299,4 @@ class Broker(BrokerBase):
                 return self._asked(step)
             return connection.perform(step)
 
-        return carried_out(sequence, do)
+        return drive(sequence, do)

@@ -18,6 +18,7 @@ from rabbit_chx.amqp import Secret
 from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.connection.failures import refused_certificate
 from rabbit_chx.connection.tls import server_name, tls_context
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -25,12 +26,12 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
-from rabbit_chx.topology.steps import ApiRequest, ApiSequence, carried_out
 
 if TYPE_CHECKING:
     import socket
     import ssl
 
+    from rabbit_chx.topology.steps import ApiRequest, ApiSequence
 
 __all__ = ["Management"]
 
@@ -157,7 +158,7 @@ class Management:
         Raises:
             RabbitChxError: what the sequence raises.
         """
-        return carried_out(sequence, self.answer)
+        return drive(sequence, self.answer)
 
     def answer(self, request: ApiRequest) -> Any:  # noqa: ANN401  # JSON
         """Make the request of a sequence and return the decoded answer.

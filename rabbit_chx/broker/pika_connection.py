@@ -18,6 +18,7 @@ from pika.adapters.utils import connection_workflow
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S, opening_error, pika_parameters, said_by
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -37,7 +38,7 @@ from rabbit_chx.topology.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.steps import OperationSequence, Pipeline, SendingCheck, carried_out
+from rabbit_chx.topology.steps import OperationSequence, Pipeline, SendingCheck
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
@@ -97,7 +98,7 @@ class PikaConnection:
             ConnectionLostError: the connection ended.
             BrokerTimeoutError: an answer did not come in time; the connection is closed.
         """
-        return carried_out(sequence, self.perform)
+        return drive(sequence, self.perform)
 
     def perform(self, step: Operation | Pipeline | SendingCheck) -> QueueCounts | Refusal | None:
         """Perform an operation, or a pipeline of them, and return the answer. What is only to be checked is not sent.

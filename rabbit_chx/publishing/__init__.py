@@ -1,4 +1,4 @@
-"""Publish rows, and send each until the broker has confirmed it: decisions without I/O, and two drivers that carry them out."""
+"""Publish rows, and send each until the broker has confirmed it: decisions without I/O, and two publishers that carry them out."""
 
 from __future__ import annotations
 

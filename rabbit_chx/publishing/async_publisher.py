@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterable, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from rabbit_chx.connection.asyncio_connection import AsyncConnection
+from rabbit_chx.drive import drive_async
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, Columns
-from rabbit_chx.publishing.drivers import AsyncDriver
+from rabbit_chx.publishing.delivery import Close, Open, Step, Steps, Turn
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
@@ -78,13 +80,14 @@ class AsyncPublisher(PublisherBase):
     """
 
     def _start(self) -> None:
-        self._driver = AsyncDriver()
+        self._connection: AsyncConnection | None = None  # the present one, or the last one
+        self._lock = asyncio.Lock()  # tasks take turns
         self._reading = asyncio.Lock()  # the first task reads the ring, for all
 
     async def __aenter__(self) -> Self:
         try:
             await self._take_ring()
-            await self._driver.run(self._delivery.opening())
+            await self._run(self._delivery.opening())
         except BaseException:
             await self.close()
             raise
@@ -172,12 +175,12 @@ class AsyncPublisher(PublisherBase):
             coming = columns.async_batches(self._defaults, self._batch_rows, self._delivery.tally.rows)
             async with contextlib.aclosing(coming) as batches:
                 async for rows in batches:
-                    await self._driver.run(self._delivery.handing_over(rows))
+                    await self._run(self._delivery.handing_over(rows))
                     if self._delivery.tally not in tallies[-1:]:
                         tallies.append(self._delivery.tally)
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
-                await self._driver.run(self._delivery.draining())
+                await self._run(self._delivery.draining())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
             raise self._error(cause) from cause
@@ -190,10 +193,10 @@ class AsyncPublisher(PublisherBase):
             PublishError: not every row is confirmed.
         """
         try:
-            await self._driver.run(self._delivery.draining(), then=self._compare_ring)
+            await self._run(self._delivery.draining(), then=self._compare_ring)
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return self._finished()
+        return self._finished(self._delivery.end())
 
     async def _compare_ring(self) -> None:
         if self._read_ring is not None and self.report.rows:
@@ -218,4 +221,37 @@ class AsyncPublisher(PublisherBase):
     async def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived."""
         self._delivery.close()
-        await self._driver.close()
+        await self._close_connection()
+
+    async def _run(self, steps: Steps, then: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Do every step of an operation. A task that is cancelled is never in the middle of a step's work.
+
+        Args:
+            steps: the operation.
+            then: is awaited behind it, before another task has its turn.
+
+        Raises:
+            RabbitChxError: the operation raises it, or `then`.
+        """
+        async with self._lock:
+            await drive_async(steps, self._do)
+            if then is not None:
+                await then()
+
+    async def _do(self, step: Step) -> AsyncConnection | None:
+        if isinstance(step, Turn):
+            assert self._connection is not None  # noqa: S101  # a delivery opens one first
+            await self._connection.turn(step.wait_s, step.until_open)
+        elif isinstance(step, Open):
+            await self._close_connection()
+            self._connection = await AsyncConnection.connect(step.settings)
+            return self._connection
+        elif isinstance(step, Close):
+            await self._close_connection()
+        else:
+            await asyncio.sleep(step.seconds)
+        return None
+
+    async def _close_connection(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()

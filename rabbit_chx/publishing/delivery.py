@@ -1,7 +1,7 @@
 """What becomes of rows over all connections: which are sent, which are sent again, and when to give up.
 
 How it works. There is no socket and no clock here. An operation (`opening`, `handing_over`, `draining`) is a generator of
-steps, which a driver does: so the blocking and the asyncio publisher make the same decisions.
+steps, which a publisher does: so the blocking and the asyncio one make the same decisions.
 
 *Window.* A batch is sent when it fits beside the rows that are open: sent and not answered, or refused and waiting.
 *Turn.* An operation that has to wait yields one turn of the connection after the other until it is done. `Patience` looks at
@@ -18,15 +18,14 @@ a message again, and bounds how long to try. An error that ends it is kept as `f
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.connection.failures import closed_connection, interruption
 from rabbit_chx.errors import RabbitChxError, UnreachableError
-from rabbit_chx.publishing.drivers import Close, Open, Sleep, Steps, Turn
 from rabbit_chx.publishing.outage import Outage
 from rabbit_chx.publishing.patience import Patience
 from rabbit_chx.publishing.refusals import Sent, WaitingBatches, refusal
@@ -40,12 +39,44 @@ if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.rows import Rows
 
-__all__ = ["Delivery"]
+__all__ = ["Close", "Delivery", "Open", "Sleep", "Step", "Steps", "Turn"]
 
 _log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 0.25
 _LONG_TURN_S = _PROGRESS_EVERY_S  # so that progress is told in time
+
+
+class Open(NamedTuple):
+    """Close the present connection, if any, and open one there; the answer is its `Link`."""
+
+    settings: ConnectionSettings
+
+
+class Close(NamedTuple):
+    """Close the present connection."""
+
+
+class Turn(NamedTuple):
+    """Send what is queued, and receive what comes.
+
+    Attributes:
+        wait_s: seconds to wait at most.
+        until_open: wait until no more messages than this are open or the broker refuses one; None for one round.
+    """
+
+    wait_s: float
+    until_open: int | None = None
+
+
+class Sleep(NamedTuple):
+    """Wait so many seconds, without a connection."""
+
+    seconds: float
+
+
+Step: TypeAlias = Open | Close | Turn | Sleep
+Steps: TypeAlias = Generator[Step, Any, None]
 
 
 class Delivery:
@@ -130,7 +161,9 @@ class Delivery:
         if tally.nacked:
             raise refusal(self.report)
         assert self._link is not None  # noqa: S101  # there is room on it
-        tally.begin(messages, self._clock())
+        tally.rows += messages
+        if tally.first_row_at is None:
+            tally.first_row_at = self._clock()
         self._link.publish(wire, messages, Sent(rows))
         try:
             yield Turn(0)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from rabbit_chx.connection.blocking_connection import Connection
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import BrokerRefusedError, InputError, RabbitChxError
 from rabbit_chx.publishing.batches import Column, Columns, PropertyColumns
-from rabbit_chx.publishing.drivers import Driver
+from rabbit_chx.publishing.delivery import Close, Open, Step, Steps, Turn
 from rabbit_chx.publishing.publisher_base import PublisherBase
 
 if TYPE_CHECKING:
@@ -88,8 +92,9 @@ class Publisher(PublisherBase):
     def _start(self) -> None:
         if self._read_ring is not None:
             self._take(self._read_ring())
-        self._driver = Driver(self._delivery.interrupted)
-        self._driver.run(self._delivery.opening())
+        self._connection: Connection | None = None  # the present one, or the last one
+        self._lock = threading.RLock()  # the connection's own thread waits for it
+        self._run(self._delivery.opening())
 
     def __enter__(self) -> Self:
         return self
@@ -154,10 +159,10 @@ class Publisher(PublisherBase):
         try:
             columns = Columns.of(keys, bodies, properties, exchanges)
             for rows in columns.batches(self._defaults, self._batch_rows, self._delivery.tally.rows):
-                self._driver.run(self._delivery.handing_over(rows))
+                self._run(self._delivery.handing_over(rows))
         except (InputError, BrokerRefusedError) as cause:
             with contextlib.suppress(RabbitChxError):  # learn what became of the rows before it
-                self._driver.run(self._delivery.draining())
+                self._run(self._delivery.draining())
             raise self._error(cause) from cause
         except RabbitChxError as cause:
             raise self._error(cause) from cause
@@ -169,14 +174,49 @@ class Publisher(PublisherBase):
             PublishError: not every row is confirmed.
         """
         try:
-            self._driver.run(self._delivery.draining())
+            self._run(self._delivery.draining())
             if self._read_ring is not None and self.report.rows:
                 self._compare(self._read_ring())
         except RabbitChxError as cause:
             raise self._error(cause) from cause
-        return self._finished()
+        return self._finished(self._delivery.end())
 
     def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived."""
         self._delivery.close()
-        self._driver.close()
+        self._close_connection()
+
+    def _run(self, steps: Steps) -> None:
+        """Do every step of an operation.
+
+        Raises:
+            RabbitChxError: the operation raises it.
+        """
+        with self._lock:
+            try:
+                drive(steps, self._do)
+            except RabbitChxError:
+                raise
+            except (
+                BaseException
+            ) as cause:  # Ctrl-C, or what another signal's handler raises, in the middle of a step
+                self._delivery.interrupted(cause)
+                raise
+
+    def _do(self, step: Step) -> Connection | None:
+        if isinstance(step, Turn):
+            assert self._connection is not None  # noqa: S101  # a delivery opens one first
+            self._connection.turn(step.wait_s, step.until_open)
+        elif isinstance(step, Open):
+            self._close_connection()
+            self._connection = Connection(step.settings, self._lock)
+            return self._connection
+        elif isinstance(step, Close):
+            self._close_connection()
+        else:
+            time.sleep(step.seconds)
+        return None
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()

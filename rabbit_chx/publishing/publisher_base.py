@@ -109,7 +109,7 @@ class PublisherBase:
         self._start()
 
     def _start(self) -> None:
-        """Make the driver, and connect where the constructor does; all arguments are checked."""
+        """Connect where the constructor does; all arguments are checked."""
 
     def _take(self, ring: object) -> None:
         """Route by this ring.
@@ -142,13 +142,12 @@ class PublisherBase:
         state = "closed" if self._delivery.failure else str(self.report)
         return f"<{type(self).__name__} exchange={self.exchange!r} at {self._delivery.where}: {state}>"
 
-    def _finished(self) -> PublishReport:
-        """Return the report of a flush, and begin a new one.
+    def _finished(self, tally: Tally) -> PublishReport:
+        """Return the report of a flush.
 
         Raises:
             PublishError: not every row is confirmed.
         """
-        tally = self._delivery.end()
         report = tally.final
         assert report is not None  # noqa: S101  # it is the end
         if report.nacked:

@@ -20,6 +20,7 @@ class Tally:
 
     Attributes:
         rows: rows that were handed over.
+        first_row_at: when the first of them was, in seconds of a clock that only goes forward; None before it.
         nacked: rows that were refused for good.
         retried: messages sent again after a refusal.
         republished: messages sent again over a new connection.
@@ -33,12 +34,12 @@ class Tally:
         self.final: PublishReport | None = None
         self.error: PublishError | None = None
         self.rows = 0
+        self.first_row_at: float | None = None
         self.nacked = 0
         self.retried = 0
         self.republished = 0
         self.reconnects = 0
         self.blocked_s = 0.0
-        self._first_row_at: float | None = None
         self._samples: list[Return] = []
         # Of the connections that are lost:
         self._confirmed = 0
@@ -48,17 +49,6 @@ class Tally:
         self._acked_before = 0
         self._returned_before = 0
         self._bytes_before = 0
-
-    def begin(self, rows: int, now: float) -> None:
-        """Count rows that are handed over now.
-
-        Args:
-            rows: how many.
-            now: the time, in seconds of a clock that only goes forward.
-        """
-        self.rows += rows
-        if self._first_row_at is None:
-            self._first_row_at = now
 
     def refuse(self, rows: Rows) -> None:
         """Count rows that the broker refused for good."""
@@ -107,7 +97,7 @@ class Tally:
             republished=self.republished,
             reconnects=self.reconnects,
             bytes_sent=self._bytes_sent + (link.bytes_sent - self._bytes_before if link else 0),
-            seconds=now - self._first_row_at if self._first_row_at is not None else 0.0,
+            seconds=now - self.first_row_at if self.first_row_at is not None else 0.0,
             blocked_seconds=self.blocked_s,
             samples=tuple(Returned.of(sample) for sample in self._samples),
         )

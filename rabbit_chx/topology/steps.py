@@ -1,7 +1,7 @@
 """What a sequence asks of its client: operations over AMQP, requests to the management API, rings, and messages to carry.
 
 A sequence is a generator without I/O. It yields a step and gets the answer to it, or the error. At the end it returns or
-raises. So the order of all operations is written once, and a blocking and an asyncio client run it.
+raises. `rabbit_chx.drive` carries it out.
 
 A second connection carries messages: parked ones, and the markers of a hand-over, which go through the queues of a slot while it
 changes hands and say up to where one queue is read. The one who moves the slot and the consumers of both queues know a marker by
@@ -10,11 +10,11 @@ its header. For anyone else it is an empty message.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
-from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.errors import InputError
 from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,
@@ -45,8 +45,6 @@ __all__ = [
     "Sequence",
     "SequenceStep",
     "asked",
-    "carried_out",
-    "carried_out_async",
     "check_exchange",
     "look_at",
     "performed",
@@ -211,57 +209,6 @@ OperationSequence: TypeAlias = Generator[Operation, Any, _T]
 #: A sequence that needs no more than the management API.
 ApiSequence: TypeAlias = Generator[ApiRequest, Any, _T]
 Sequence: TypeAlias = Generator[SequenceStep, Any, _T]
-
-
-def carried_out(sequence: Generator[Any, Any, _T], do: Callable[[Any], Any]) -> _T:
-    """Carry a sequence out.
-
-    Args:
-        sequence: the sequence.
-        do: does a step and returns the answer. An error of ours that it raises is given to the sequence.
-
-    Returns:
-        What the sequence returns.
-
-    Raises:
-        RabbitChxError: what the sequence raises.
-    """
-    try:
-        step = next(sequence)
-        while True:
-            try:
-                answer = do(step)
-            except RabbitChxError as error:
-                step = sequence.throw(error)
-            else:
-                step = sequence.send(answer)
-    except StopIteration as done:
-        result: _T = done.value
-        return result
-
-
-async def carried_out_async(sequence: Generator[Any, Any, _T], do: Callable[[Any], Awaitable[Any]]) -> _T:
-    """Carry a sequence out, as `carried_out` does.
-
-    Args:
-        sequence: the sequence.
-        do: does a step and returns the answer. An error of ours that it raises is given to the sequence.
-
-    Raises:
-        RabbitChxError: what the sequence raises.
-    """
-    try:
-        step = next(sequence)
-        while True:
-            try:
-                answer = await do(step)
-            except RabbitChxError as error:
-                step = sequence.throw(error)
-            else:
-                step = sequence.send(answer)
-    except StopIteration as done:
-        result: _T = done.value
-        return result
 
 
 def asked(where: str, operation: Operation) -> OperationSequence[QueueCounts | None]:

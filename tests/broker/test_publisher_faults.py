@@ -38,7 +38,7 @@ def test_an_interruption_is_no_confirm(
     """Ctrl-C at a given moment: scripted, since real signals hit where they like."""
     channel.exchange_declare("unbound", CHX)
     with Publisher(vhost_url, "unbound") as publisher:
-        connection: Any = publisher._driver.connection
+        connection: Any = publisher._connection
         transport = connection._transport
         original = getattr(transport, method)
         calls = itertools.count()

@@ -139,7 +139,7 @@ def test_close_during_a_reconnect_leaves_no_connection(
 
     with Publisher(through(vhost_url, way.port), "x", backoff_s=0) as publisher:
         publisher.publish_many(["k"], ["before"])
-        monkeypatch.setattr("rabbit_chx.publishing.drivers.Connection", open_and_close)
+        monkeypatch.setattr("rabbit_chx.publishing.publisher.Connection", open_and_close)
         way.cut()
         with pytest.raises(PublishError, match="the connection is closed"):
             publisher.publish_many(["k"], ["after"])

@@ -19,8 +19,8 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.connection.ledger import Ledger
 from rabbit_chx.connection.link import Link
 from rabbit_chx.connection.session import Session
-from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.drivers import AsyncDriver, Turn
+from rabbit_chx.publishing import AsyncPublisher
+from rabbit_chx.publishing.delivery import Delivery, Turn
 from rabbit_chx.publishing.patience import Patience
 
 _SEEDS = 200
@@ -52,10 +52,10 @@ def reuse_a_tag(adopt: Any, delivery: Delivery, link: Link) -> None:
     link.sent = 0
 
 
-async def swallow_a_cancel(do: Any, driver: AsyncDriver, step: Any) -> Any:
+async def swallow_a_cancel(do: Any, publisher: AsyncPublisher, step: Any) -> Any:
     """Wait on where the task is cancelled."""
     try:
-        return await do(driver, step)
+        return await do(publisher, step)
     except asyncio.CancelledError:
         if isinstance(step, Turn):
             return None
@@ -126,7 +126,7 @@ BUGS = [
     bug(off_by_one_in_multiple, Ledger, "_answer_through", "lost"),
     bug(drop_a_return, Session, "_on_return", "lost"),
     bug(reuse_a_tag, Delivery, "_adopt", "count"),
-    bug(swallow_a_cancel, AsyncDriver, "_do", "swallowed"),
+    bug(swallow_a_cancel, AsyncPublisher, "_do", "swallowed"),
     bug(ignore_blocked, Session, "_on_blocked", "gave up"),
     bug(resend_without_counting, Delivery, "_adopt", "uncounted"),
     # Beyond the publisher's classic bugs: each other invariant can fail, too.

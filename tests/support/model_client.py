@@ -8,6 +8,7 @@ from typing import Any
 from model_broker import ModelBroker
 
 from rabbit_chx.broker import Buckets
+from rabbit_chx.drive import drive
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.objects import plain
@@ -23,7 +24,7 @@ from rabbit_chx.topology.operations import (
     QueueUnbind,
 )
 from rabbit_chx.topology.reading import APPLY_LOCK
-from rabbit_chx.topology.steps import ApiRequest, Pipeline, RingRequest, SendingCheck, carried_out
+from rabbit_chx.topology.steps import ApiRequest, Pipeline, RingRequest, SendingCheck
 
 __all__ = ["ClientKilledError", "ModelClient"]
 
@@ -49,7 +50,7 @@ class ModelClient:
         Raises:
             ClientKilledError: it died on the way.
         """
-        return carried_out(sequence, self._do)
+        return drive(sequence, self._do)
 
     def _do(self, step: Any) -> Any:
         if isinstance(step, ApiRequest):

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.link import Link
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
-from rabbit_chx.publishing.delivery import Delivery
-from rabbit_chx.publishing.drivers import Close, Open, Sleep, Step, Steps, Turn, run
+from rabbit_chx.publishing.delivery import Close, Delivery, Open, Sleep, Step, Steps, Turn
 from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.rows import Rows
@@ -89,7 +89,7 @@ class Broker:
 
     def run(self, steps: Steps) -> None:
         """Do every step of an operation."""
-        run(steps, self.do)
+        drive(steps, self.do)
 
     def do(self, step: Step) -> ScriptedLink | None:
         """Do one step, as the script says."""

@@ -23,7 +23,7 @@ from simulated_world import EndlessRunError, World
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection import asyncio_connection, blocking_connection
 from rabbit_chx.connection.failures import lost_connection, unreachable
-from rabbit_chx.publishing import drivers, publisher_base
+from rabbit_chx.publishing import publisher, publisher_base
 
 __all__ = ["Network", "SimulatedLoop", "simulated"]
 
@@ -379,7 +379,7 @@ def simulated(network: Network) -> Iterator[None]:
         (blocking_connection, "Transport", lambda *given: SimulatedTransport(network, *given)),
         (asyncio_connection, "time", world),
         (asyncio_connection, "bytes_not_taken", lambda pipe: pipe.untaken),
-        (drivers, "time", network),
+        (publisher, "time", network),
         (publisher_base, "time", world),
         (publisher_base, "random", world.chance),
     ]

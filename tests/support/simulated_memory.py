@@ -42,7 +42,7 @@ class Memory:
         if self.publisher is None or self.excess:
             return
         delivery = self.publisher._delivery
-        connection = self.publisher._driver.connection
+        connection = self.publisher._connection
         if connection is None:
             return
         waiting = delivery._refused

@@ -15,7 +15,7 @@ from simulated_world import EndlessRunError
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import AsyncPublisher, Publisher
-from rabbit_chx.publishing.drivers import Steps
+from rabbit_chx.publishing.delivery import Steps
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.rows import Rows
 from rabbit_chx.publishing.tally import Tally

@@ -25,6 +25,7 @@ from scripted_delivery import (
     unblocked,
 )
 
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerRefusedError,
@@ -34,7 +35,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.publishing.drivers import Open, Sleep, Step, run
+from rabbit_chx.publishing.delivery import Open, Sleep, Step
 from rabbit_chx.publishing.limits import Limits
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.publishing.rows import Rows
@@ -287,7 +288,7 @@ def test_an_operation_that_is_given_up_is_taken_up_by_the_next() -> None:
     broker = Broker(iter([ack(1), lost(), ack()]))
     broker.run(broker.delivery.handing_over(Rows([b"k"] * 3, [b"a", b"b", b"c"])))
     with pytest.raises(CancelledError):
-        run(broker.delivery.draining(), up_to_the_backoff)
+        drive(broker.delivery.draining(), up_to_the_backoff)
     assert broker.delivery.report.unknown == 2
     broker.run(broker.delivery.draining())
     assert broker.links[1].bodies == ["b", "c"]
@@ -305,7 +306,7 @@ def test_a_publisher_that_is_closed_while_it_connects_leaves_no_connection() -> 
 
     broker = Broker([])
     with pytest.raises(InputError, match="the connection is closed: open a new one"):
-        run(broker.delivery.opening(), and_close)
+        drive(broker.delivery.opening(), and_close)
     assert (len(broker.opened), broker.closed) == (1, 1)
 
 
@@ -346,3 +347,15 @@ def test_the_counts_always_add_up(script: list[Event], rows: int) -> None:
         assert report.unknown == 0
     assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows <= rows
     assert min(report.confirmed, report.returned, report.nacked, report.unknown) >= 0
+
+
+def test_the_seconds_of_a_report_run_from_its_first_row() -> None:
+    broker = Broker([ack(), ack()])
+    broker.delivery.end()
+    broker.now = 100.0
+    assert broker.delivery.report.seconds == 0
+    broker.hand_over("a")
+    broker.now = 107.0
+    broker.hand_over("b")
+    broker.now = 110.0
+    assert broker.delivery.report.seconds == 10

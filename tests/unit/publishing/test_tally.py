@@ -27,7 +27,7 @@ def counts(tally: Tally, link: ScriptedLink | None) -> tuple[int, int, int, int]
 def test_rows_are_unknown_until_they_are_answered() -> None:
     tally, link = Tally(), ScriptedLink(A)
     tally.take_up(link)
-    tally.begin(3, now=0)
+    tally.rows = 3
     link.publish(b"wire", 3)
     assert counts(tally, link) == (0, 0, 0, 3)
     ack(2)(link)
@@ -37,7 +37,7 @@ def test_rows_are_unknown_until_they_are_answered() -> None:
 def test_a_returned_row_is_acked_and_not_confirmed() -> None:
     tally, link = Tally(), ScriptedLink(A)
     tally.take_up(link)
-    tally.begin(3, now=0)
+    tally.rows = 3
     link.publish(b"wire", 3)
     all_of(returned(1), ack())(link)
     assert counts(tally, link) == (2, 1, 0, 0)
@@ -50,7 +50,7 @@ def test_what_came_before_on_the_same_connection_belongs_to_the_report_before() 
     tally.take_up(link)
     assert counts(tally, link) == (0, 0, 0, 0)
     assert tally.report(link, now=0).bytes_sent == 0
-    tally.begin(1, now=0)
+    tally.rows = 1
     link.publish(b"wire", 1)
     ack()(link)
     link.bytes_sent += 100
@@ -64,7 +64,7 @@ def test_a_new_connection_counts_from_nothing() -> None:
     all_of(returned(4), ack())(first)
     tally = Tally()
     tally.take_up(first)
-    tally.begin(5, now=0)
+    tally.rows = 5
     first.publish(b"wire", 5)
     first.bytes_sent += 50
     ack(11)(first)
@@ -86,7 +86,7 @@ def test_of_a_lost_connection_no_row_is_taken_for_confirmed_that_came_back(
 ) -> None:
     tally, link = Tally(), link_with(0)
     tally.take_up(link)
-    tally.begin(5, now=0)
+    tally.rows = 5
     link.publish(b"wire", 5)
     returned(returns)(link)
     if acks:
@@ -98,20 +98,12 @@ def test_of_a_lost_connection_no_row_is_taken_for_confirmed_that_came_back(
 def test_rows_refused_for_good_are_not_unknown() -> None:
     tally, link = Tally(), ScriptedLink(A)
     tally.take_up(link)
-    tally.begin(3, now=0)
+    tally.rows = 3
     link.publish(b"wire", 3)
     all_of(nack(2), ack())(link)
     assert counts(tally, link) == (2, 0, 0, 1)
     tally.nacked += 1
     assert counts(tally, link) == (2, 0, 1, 0)
-
-
-def test_time_runs_from_the_first_row() -> None:
-    tally = Tally()
-    assert tally.report(None, now=99).seconds == 0
-    tally.begin(1, now=100)
-    tally.begin(1, now=107)
-    assert tally.report(None, now=110).seconds == 10
 
 
 def test_samples_of_all_connections_are_in_the_report_and_only_its_own() -> None:

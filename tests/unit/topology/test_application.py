@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx import Release
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import (
     AccessRefusedError,
     ApplyError,
@@ -34,7 +35,6 @@ from rabbit_chx.topology.steps import (
     Pipeline,
     RingRequest,
     SendingCheck,
-    carried_out,
 )
 
 ACCESS = Access("amqp://guest:***@host:5672/%2F", "/", has_management=True, has_source=True)
@@ -99,7 +99,7 @@ class Script:
 
     def apply(self, made: Plan, permission: Permission = Permission()) -> Applied:  # noqa: B008
         """Apply a plan."""
-        return carried_out(plan_applied(made, ACCESS, permission, lambda _done, _all: None), self.do)
+        return drive(plan_applied(made, ACCESS, permission, lambda _done, _all: None), self.do)
 
     def live(self) -> Topology:
         """Return what is there."""
@@ -230,7 +230,7 @@ def test_a_deletion_has_to_be_allowed() -> None:
 def test_only_a_plan_is_applied() -> None:
     script = Script()
     with pytest.raises(InputError, match=r"a Topology is no plan: make one with rabbit_chx\.topology\.plan"):
-        carried_out(plan_applied(WANTED, ACCESS, Permission(), lambda *_: None), script.do)  # type: ignore[arg-type]
+        drive(plan_applied(WANTED, ACCESS, Permission(), lambda *_: None), script.do)  # type: ignore[arg-type]
     assert script.steps == []
 
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition
 from rabbit_chx.topology.applying import binding_removed
-from rabbit_chx.topology.steps import Access, ApiRequest, carried_out
+from rabbit_chx.topology.steps import Access, ApiRequest
 
 ACCESS = Access("amqp://host", "shop", has_management=True)
 TO_QUEUE = BindingDefinition("x", "q", "k", {"n": 5})
@@ -32,7 +33,7 @@ def asked(binding: BindingDefinition, listed: list[Any], access: Access = ACCESS
         requests.append(request)
         return listed if request.method == "GET" else None
 
-    carried_out(binding_removed(binding, access), do)
+    drive(binding_removed(binding, access), do)
     return requests
 
 
@@ -64,4 +65,4 @@ def test_what_went_meanwhile_is_gone() -> None:
     def do(_: ApiRequest) -> Any:
         raise NotFoundError("no queue")
 
-    carried_out(binding_removed(TO_QUEUE, ACCESS), do)
+    drive(binding_removed(TO_QUEUE, ACCESS), do)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.topology.operations import (
     ExchangeBind,
@@ -16,7 +17,7 @@ from rabbit_chx.topology.operations import (
     QueueDeclare,
     Refusal,
 )
-from rabbit_chx.topology.steps import OperationSequence, carried_out, look_at, performed
+from rabbit_chx.topology.steps import OperationSequence, look_at, performed
 
 X = ExchangeDeclare("x")
 Q2, Q1 = QueueDeclare("q2"), QueueDeclare("q1")
@@ -42,7 +43,7 @@ def play(steps: OperationSequence[None], answer: Callable[[Operation], Refusal |
         done.append(operation)
         return answer(operation)
 
-    carried_out(steps, do)
+    drive(steps, do)
     return done
 
 

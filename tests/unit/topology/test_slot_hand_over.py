@@ -13,6 +13,7 @@ from model_client import ClientKilledError, ModelClient
 from slot_files import NEWEST, slotted
 
 from rabbit_chx import ExchangeRef, Topology
+from rabbit_chx.drive import drive
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
 from rabbit_chx.topology.applying import Applied, Permission, plan_applied, tag_of
@@ -36,7 +37,6 @@ from rabbit_chx.topology.steps import (
     MessageTransfer,
     Pause,
     Pipeline,
-    carried_out,
 )
 
 #: How many movers die before each operation; twenty by `make hand-over`.
@@ -92,7 +92,7 @@ class Mover(ModelClient):
 
     def run(self, sequence: Generator[Any, Any, Any]) -> Any:
         """Carry out a sequence."""
-        return carried_out(sequence, self._step)
+        return drive(sequence, self._step)
 
     def _step(self, step: Any) -> Any:
         if isinstance(step, MessageTransfer):
