@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rabbit_chx.routing import Destination, KeyMap, Place, check_key_map
+from rabbit_chx.routing.seed_tables import SEEDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,8 +87,6 @@ def movement_matrix(before: KeyMap, after: KeyMap) -> MovementMatrix:
     Returns:
         Shares: floats k/2^21.
     """
-    from rabbit_chx.routing.seed_tables import SEEDS
-
     check_key_map(before, after)
     counted = _counted(before, before.indices_of_all_seeds(), after, after.indices_of_all_seeds())
     return matrix_of({pair: count / SEEDS for pair, count in counted.items()}, before, after)

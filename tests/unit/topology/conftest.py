@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
+from few_seeds import few_seeds
 
 from rabbit_chx.routing import seed_tables
 
@@ -13,3 +15,10 @@ from rabbit_chx.routing import seed_tables
 def _seed_tables_are_forgotten() -> Iterator[None]:
     yield
     seed_tables.opened.clear()
+
+
+@pytest.fixture(autouse=True)
+def _few_seeds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Plans are counted on a few seeds, but where a test is marked `all_seeds`."""
+    with nullcontext() if request.node.get_closest_marker("all_seeds") else few_seeds():
+        yield

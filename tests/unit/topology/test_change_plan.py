@@ -74,6 +74,7 @@ def test_a_plan_that_moves_too_much_at_its_worst_moment_is_refused() -> None:
     )
 
 
+@pytest.mark.all_seeds
 def test_a_lifted_refusal_is_gone() -> None:
     planned = plan(_hashing("b", max_share_moved=0.1), _read(_hashing("a", "b"), "a", "b"))
 

@@ -23,9 +23,7 @@ from rabbit_chx.topology.toml_file import read_document, toml_value
 
 # To JSON Schema 1.0 is an integer. To TOML, to AMQP and to the parser it is a float.
 _TYPES = Draft7Validator.TYPE_CHECKER.redefine("integer", lambda _, value: type(value) is int)
-VALIDATOR: Any = extend(Draft7Validator, type_checker=_TYPES)(  # type: ignore[no-untyped-call]
-    json.loads(topology_schema())
-)
+VALIDATOR: Any = extend(Draft7Validator, type_checker=_TYPES)(json.loads(topology_schema()))
 
 
 def agreed(document: dict[str, Any]) -> bool:

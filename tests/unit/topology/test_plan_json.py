@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from slot_files import live_of, slotted
 
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
 
 
+@pytest.mark.all_seeds
 def test_the_format() -> None:
     queues = (QueueDefinition("a"), QueueDefinition("b"))
     wanted = Topology(

@@ -21,6 +21,7 @@ name = "q{1..3}"
 WANTED = Topology.from_toml(FILE)
 
 
+@pytest.mark.all_seeds
 def test_a_plan_in_a_few_lines() -> None:
     there = live_of(WANTED)
     fewer = Topology.from_toml(FILE.replace("{1..3}", "{2..3}"))

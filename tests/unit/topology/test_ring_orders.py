@@ -140,7 +140,7 @@ def test_large_rings_of_one_weight_reach_the_best_assignment_of_places(seed: int
         if there[source].destination in number:
             stays[number[there[source].destination], place] += count
     rows, columns = linear_sum_assignment(-stays)
-    least = 1 - stays[rows, columns].sum() / 2**21
+    least = 1 - stays[rows, columns].sum() / len(before)
     assert least <= found <= least + 0.002
 
 

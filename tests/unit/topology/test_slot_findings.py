@@ -71,6 +71,7 @@ def test_slots_as_a_file_says_them_are_sound() -> None:
     assert check(live(), exchange="events").sound
 
 
+@pytest.mark.all_seeds
 def test_a_slot_without_a_queue_parks_its_messages() -> None:
     there = rebound(lambda one: [] if one.source == "events.slot.03" else [one])
     (one,) = found(there)
@@ -91,6 +92,7 @@ def test_a_slot_without_a_queue_parks_its_messages() -> None:
     assert (one.destination, one.share) == (None, share(REFS[3], REFS[5]))
 
 
+@pytest.mark.all_seeds
 def test_a_slot_with_two_queues_doubles_its_messages() -> None:
     second = BindingDefinition("events.slot.00", "events.2")
     there = rebound(lambda one: [one, second] if one.source == "events.slot.00" else [one])
@@ -265,6 +267,7 @@ def test_a_repair_puts_slots_in_the_order_of_their_numbers() -> None:
         assert tuple(member.destination for member in exchange.ring or ()) == REFS
 
 
+@pytest.mark.all_seeds
 def test_a_queue_of_slots_that_goes_by_itself() -> None:
     there = live(
         replace(

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from plan_scenarios import SCENARIOS, stored_texts
 
+pytestmark = pytest.mark.all_seeds
+
 _FOLDER = Path(__file__).parent / "plans"
 
 

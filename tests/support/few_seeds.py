@@ -1,0 +1,29 @@
+"""A world with fewer seeds, in which a plan is counted in a moment.
+
+A key has one of 2^21 seeds. What the figures of a plan promise holds for any number of them, and a law that is tried on many topologies
+needs no more than some thousand. The stored plans and `test_ring_figures.py` count all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rabbit_chx.analysis import matrix
+from rabbit_chx.routing.arrays import seeds
+from rabbit_chx.topology import ring_figures
+
+__all__ = ["few_seeds"]
+
+_FEW = 1 << 15
+
+
+@contextmanager
+def few_seeds() -> Iterator[None]:
+    """Count a few seeds instead of all."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (seeds, matrix, ring_figures):
+            patch.setattr(module, "SEEDS", _FEW)
+        yield
