@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rabbit_chx.routing import rule_rows
-from rabbit_chx.topology.toml_fields import FILE, EntryField, EntryType
+from rabbit_chx.topology.fields import EntryType, FileField
+from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.options.write_options import OPTIONS
 from spark_connector.writing.columns import COLUMNS
@@ -56,14 +57,14 @@ def _fields(entry: EntryType) -> str:
     return table(("field", "type", "default", ""), rows)
 
 
-def _kind(field: EntryField) -> str:
+def _kind(field: FileField) -> str:
     return "list of tables" if isinstance(field.kind, EntryType) else field.kind.label
 
 
-def _default(field: EntryField) -> str:
+def _default(field: FileField) -> str:
     if field.required:
         return "required"
-    return "" if field.default in (None, [], {}) else f"`{toml_value(field.default)}`"
+    return "" if field.default in (None, (), {}) else f"`{toml_value(field.default)}`"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any
 
-from rabbit_chx.topology.toml_fields import FILE, EntryField, EntryType
+from rabbit_chx.topology.fields import EntryType, FileField
+from rabbit_chx.topology.objects import FILE
 
 __all__ = ["topology_schema"]
 
@@ -48,9 +49,9 @@ def _entry(type_: EntryType) -> dict[str, Any]:
     return schema
 
 
-def _field(field: EntryField) -> dict[str, Any]:
+def _field(field: FileField) -> dict[str, Any]:
     said: dict[str, Any] = {"description": re.sub(r"`([^`]*)`", r"\1", field.meaning)}
-    if field.default not in (None, [], {}):
+    if field.default not in (None, (), {}):
         said["default"] = field.default
     if isinstance(field.kind, EntryType):
         return {**said, "type": "array", "items": _entry(field.kind)}

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from rabbit_chx.rendering import Table, TableColumn
 from rabbit_chx.topology import BindingDefinition, FieldChange, PlannedChange
-from rabbit_chx.topology.objects import plain
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.ranges import expanded, folded
 from rabbit_chx.topology.toml_file import toml_value
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rabbit_chx.topology.applying import Applied
+from rabbit_chx.topology.arguments import ArgumentTable
 from rabbit_chx.topology.balance import LoadObstacle, LoadTarget, QueueLoad, SlotBalance, SlotMove, balance
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.check import TopologyCheck, check
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
-    ArgumentTable,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,

@@ -28,6 +28,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
+from rabbit_chx.topology.arguments import ArgumentTable
 from rabbit_chx.topology.hand_over import (
     HandOver,
     HandOverLevel,
@@ -38,7 +39,7 @@ from rabbit_chx.topology.hand_over import (
     parts_of,
     steps_of,
 )
-from rabbit_chx.topology.objects import ArgumentTable, BindingDefinition, QueueDefinition
+from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition
 from rabbit_chx.topology.operations import (
     Operation,
     QueueCounts,

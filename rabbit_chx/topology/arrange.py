@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rabbit_chx.topology.toml_file import FileEntry, member_texts, members_text, read_document
+from rabbit_chx.topology.fields import FileEntry, read_document
+from rabbit_chx.topology.objects import FILE
+from rabbit_chx.topology.toml_file import member_texts, members_text
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.objects import RingMember
@@ -81,7 +83,7 @@ def rearranged(text: str, orders: Mapping[str, Order]) -> RingText:
     """
     spans = value_spans(text)
     entries: dict[int, list[FileEntry]] = {}
-    for entry in read_document(tomllib.loads(text.removeprefix("\ufeff"))).exchanges:
+    for entry in read_document(tomllib.loads(text.removeprefix("\ufeff")), FILE).exchanges:
         found = _EXCHANGE_PATH.fullmatch(entry.path)
         if found is not None and entry.value.ring is not None:
             entries.setdefault(int(found[1]), []).append(entry)

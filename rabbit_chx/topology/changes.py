@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 from rabbit_chx.topology.objects import (
-    ArgumentTable,
-    ArgumentValue,
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,

@@ -17,6 +17,7 @@ from typing import Any
 
 from rabbit_chx.errors import InputError, TopologyError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -26,7 +27,6 @@ from rabbit_chx.topology.objects import (
     PolicyDefinition,
     QueueDefinition,
     RingMember,
-    plain,
 )
 from rabbit_chx.topology.problems import Problem, shown_value
 

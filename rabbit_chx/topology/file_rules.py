@@ -17,9 +17,11 @@ from rabbit_chx.amqp.names import too_long
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
+    QUEUE_TYPES,
     BindingDefinition,
     ExchangeDefinition,
     ObjectSet,
@@ -27,20 +29,18 @@ from rabbit_chx.topology.objects import (
     QueueDefinition,
     RingMember,
     SlotNames,
-    plain,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.problems import Problem, shown_value, similar
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.toml_file import FileEntry, FileObjects
+    from rabbit_chx.topology.fields import FileEntry, FileObjects
 
 __all__ = ["misspellings", "problems_of"]
 
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]
 
-_QUEUE_TYPES = ("classic", "quorum", "stream")
 _HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
 _MATCHES = ("all", "any", "all-with-x", "any-with-x")
 _OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
@@ -260,8 +260,8 @@ def _queue_type(entry: FileEntry) -> Iterator[_Finding]:
         return
     said = queue.arguments.get(QUEUE_TYPE, queue.type)
     field = f"arguments.{QUEUE_TYPE}"
-    if said not in _QUEUE_TYPES:
-        meant = similar(said, _QUEUE_TYPES) if isinstance(said, str) else None
+    if said not in QUEUE_TYPES:
+        meant = similar(said, QUEUE_TYPES) if isinstance(said, str) else None
         remedy = f'write type = "{meant}" instead' if meant else "write `type` instead, with one of them"
         yield field, said, "a queue's type is classic, quorum or stream", remedy
     elif entry.written.get("type", queue.type) != said or said != queue.type:

@@ -19,12 +19,12 @@ from uuid import uuid4
 
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
-    plain,
 )
 from rabbit_chx.topology.operations import (
     ExchangeBind,

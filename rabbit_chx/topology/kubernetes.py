@@ -10,13 +10,16 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.definitions import hash_exchanges, listed_bindings, unwritable
-from rabbit_chx.topology.objects import BindingDefinition, ObjectSet, plain
 from rabbit_chx.topology.problems import Problem
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.objects import BindingDefinition, ObjectSet
 
 __all__ = ["manifests"]
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology.definitions import definitions_content, definitions_text
+from rabbit_chx.topology.fields import read_document
 from rabbit_chx.topology.file_rules import misspellings, problems_of
 from rabbit_chx.topology.kubernetes import manifests
-from rabbit_chx.topology.objects import ExchangeDefinition, ObjectSet, order_of_name
-from rabbit_chx.topology.toml_file import line_of, parsed, read_document, toml_text
+from rabbit_chx.topology.objects import FILE, OBJECT_LISTS, ExchangeDefinition, ObjectSet, order_of_name
+from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing, Release
@@ -24,15 +25,11 @@ __all__ = ["Topology"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Topology(ObjectSet):
-    """The exchanges, queues, bindings and policies of a vhost. A value.
+    """The exchanges, queues, bindings and policies of a vhost, sorted as people sort names. A value.
 
     Two topologies are equal if they say the same, in any order. Rings, the release and what was left out do not count.
 
     Attributes:
-        cluster: the cluster's name; None where it is not said.
-        max_share_moved: the largest share of keys that a plan may move in a hash exchange, 0 to 1; None where it is
-            not said.
-        owns: name patterns, such as ``orders.*``, of what a plan may delete.
         rings: of a live topology, the ring of each ``x-consistent-hash`` exchange, by its name.
         release: of a live topology, the broker's release.
         messages: of a live topology, how many messages each queue has, by its name: a parking queue now, and any other one as
@@ -41,9 +38,6 @@ class Topology(ObjectSet):
         sources_left_out: the exchanges whose bindings to queues that the broker named are left out.
     """
 
-    cluster: str | None = None
-    max_share_moved: float | None = None
-    owns: tuple[str, ...] = ()
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
     messages: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -53,7 +47,6 @@ class Topology(ObjectSet):
     def __post_init__(self) -> None:
         # With slots=True dataclass makes another class, of which super() without arguments knows nothing.
         super(Topology, self).__post_init__()
-        object.__setattr__(self, "owns", tuple(self.owns))
         object.__setattr__(self, "left_out", tuple(self.left_out))
 
     @classmethod
@@ -69,15 +62,14 @@ class Topology(ObjectSet):
         """
         text = text.removeprefix("\ufeff")  # as some editors of Windows begin a file
         document = parsed(text, file)
-        objects = read_document(document)
+        objects = read_document(document, FILE)
         problems = [*objects.problems, *objects.range_problems, *problems_of(objects)]
         if problems:
             raise TopologyError(_with_lines(problems, text, document), file=file)
-        exchanges, queues, bindings, policies = (
-            tuple(entry.value for entry in entries)
-            for entries in (objects.exchanges, objects.queues, objects.bindings, objects.policies)
-        )
-        return cls(exchanges, queues, bindings, policies, **objects.settings)
+        lists: dict[str, Any] = {
+            name: tuple(entry.value for entry in getattr(objects, name)) for name in OBJECT_LISTS
+        }
+        return cls(**lists, **objects.settings)
 
     def to_toml(self) -> str:
         """Return the text of a file that says this topology; `from_toml` reads it back to an equal one.
@@ -87,7 +79,7 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: an argument is None, which TOML cannot write.
         """
-        return toml_text(self, {name: getattr(self, name) for name in ("cluster", "max_share_moved", "owns")})
+        return toml_text(self)
 
     @classmethod
     def from_definitions(cls, text: str | bytes, vhost: str = "/") -> Topology:
@@ -175,7 +167,7 @@ class Topology(ObjectSet):
         """
         return replace(
             self,
-            exchanges=tuple(_in_order(one, rings.get(one.name)) for one in self.exchanges),
+            exchanges=tuple(_in_order(exchange, rings.get(exchange.name)) for exchange in self.exchanges),
             rings={**self.rings, **rings},
         )
 
@@ -198,4 +190,6 @@ def _with_lines(problems: Iterable[Problem], text: str, document: Mapping[str, A
     """Return the problems with the numbers of their lines, in the order of the file."""
     lines = text.split("\n")
     placed = [replace(problem, line=line_of(problem.path, lines, document)) for problem in problems]
-    return sorted(placed, key=lambda one: (one.line is None, one.line or 0, order_of_name(one.path)))
+    return sorted(
+        placed, key=lambda problem: (problem.line is None, problem.line or 0, order_of_name(problem.path))
+    )

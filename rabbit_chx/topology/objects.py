@@ -1,4 +1,6 @@
-"""What a topology is made of: exchanges, queues, bindings and policies, and their arguments, as plain values.
+"""What a topology is made of: exchanges, queues, bindings and policies, as plain values.
+
+The metadata of a field says what a topology file may hold there.
 
 A slot is an internal fanout exchange that leads to queues alone. Any other exchange in a ring is none: its messages go where
 it sends them.
@@ -6,23 +8,41 @@ it sends them.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, Union
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.amqp.fields import INTEGER_RANGES
-from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.errors import MismatchError
 from rabbit_chx.routing import Binding, Destination, ExchangeRef, HashRing, KeyMap, SlotTable
 from rabbit_chx.routing.bindings import binding_key, check_destination
+from rabbit_chx.topology.arguments import NO_ARGUMENTS, ArgumentTable
+from rabbit_chx.topology.fields import (
+    FLAG,
+    NAME,
+    NAMES,
+    SHARE,
+    TABLE,
+    TEXT,
+    WEIGHT,
+    Entry,
+    EntryRule,
+    EntryType,
+    Fault,
+    FileField,
+    choice,
+    fields_of,
+    spec,
+    whole_number,
+    whole_numbers,
+)
 
 __all__ = [
+    "FILE",
     "HASH_EXCHANGE",
     "OBJECT_LISTS",
     "QUEUE_TYPE",
-    "ArgumentTable",
-    "ArgumentValue",
+    "QUEUE_TYPES",
     "BindingDefinition",
     "ExchangeDefinition",
     "LiveSlots",
@@ -37,119 +57,42 @@ __all__ = [
     "natural_order",
     "order_of_name",
     "order_of_place",
-    "plain",
 ]
 
-ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", ...], "ArgumentTable", None]
-
-_LONG = INTEGER_RANGES["long"]
 #: Who declares an object: this topology, or someone else. What is external is checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 HASH_EXCHANGE = "x-consistent-hash"
 QUEUE_TYPE = "x-queue-type"
+QUEUE_TYPES = ("classic", "quorum", "stream")
 
 _NUMBER = re.compile(r"([0-9]+)")
 OBJECT_LISTS = ("exchanges", "queues", "bindings", "policies")
+_INT_32 = 1 << 31
+_MAX_SLOTS = 16_384
 _NAMED_AS_SLOT = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
 _LEAST_WIDTH = 2
 
 
-class ArgumentTable(Mapping[str, ArgumentValue]):
-    """A table of arguments. A value: it cannot be changed, and it has a hash.
-
-    Two tables are equal if they have the same names with the same values of the same types, in any order. So 1, 1.0
-    and true differ, as they do for the broker. A table also equals a dict with the same contents.
-
-    Args:
-        arguments: names and values: text, whole numbers, floats, booleans, None, lists and tables of these.
-
-    Raises:
-        InputError: a name is not text, or a value has a type that is not listed above.
-    """
-
-    __slots__ = ("_values",)
-
-    def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
-        given = arguments or {}
-        for name in given:
-            if not isinstance(name, str):
-                raise InputError(f"the argument name {name!r:.60} is not text: give a str")
-        self._values: dict[str, ArgumentValue] = {name: _frozen(name, given[name]) for name in sorted(given)}
-
-    def __getitem__(self, name: str) -> ArgumentValue:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, ArgumentTable):
-            return bool(_identity(self) == _identity(other))
-        if isinstance(other, Mapping):
-            try:
-                return self == ArgumentTable(other)
-            except InputError:
-                return False
-        return NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(_identity(self))
-
-    def __repr__(self) -> str:
-        return f"ArgumentTable({self.plain()!r})"
-
-    def plain(self) -> dict[str, Any]:
-        """Return the same as dicts and lists, as `json` writes them."""
-        return {name: _plain(value) for name, value in self._values.items()}
+_OWNER = spec(
+    choice("an owner", "ours", "external"),
+    "`external`: someone else declares it. It is checked, and never declared or deleted.",
+)
+_ARGUMENTS = spec(TABLE, "Arguments of the declaration. A text in it may hold a range.", ranges=True)
+_DURABLE = spec(FLAG, "Whether it survives a restart of the broker.")
 
 
-def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments as dicts and lists, as `json` writes them."""
-    return ArgumentTable(arguments).plain()
+def _one_destination(entry: Entry) -> tuple[str, Fault] | None:
+    if ("queue" in entry) != ("exchange" in entry):
+        return None
+    rule = "the destination is either a queue or an exchange"
+    if "queue" in entry:
+        return "exchange", (rule, "write only one of `queue` and `exchange`")
+    return "queue", (rule, "write `queue` or `exchange`")
 
 
-def _frozen(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401
-    if value is None or isinstance(value, (str, bool, ArgumentTable)):
-        return value
-    if isinstance(value, int):
-        if value not in _LONG:
-            raise InputError(f"the argument {name!r} is a number of more than 64 bits: AMQP carries none")
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise InputError(f"the argument {name!r} is {value}: RabbitMQ reads finite numbers only")
-        return value
-    if isinstance(value, (list, tuple)):
-        return tuple(_frozen(name, item) for item in value)
-    if isinstance(value, Mapping):
-        return ArgumentTable(value)
-    raise InputError(
-        f"the argument {name!r} is {value!r:.60} ({type(value).__name__}): give text, a number, true or false, "
-        "a list or a table"
-    )
-
-
-def _plain(value: ArgumentValue) -> Any:  # noqa: ANN401
-    if isinstance(value, ArgumentTable):
-        return value.plain()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _identity(value: ArgumentValue) -> Any:  # noqa: ANN401
-    """Return what tells values apart that Python calls equal, and the broker does not: 1, 1.0 and True."""
-    if isinstance(value, ArgumentTable):
-        return "table", tuple((name, _identity(item)) for name, item in value.items())
-    if isinstance(value, tuple):
-        return "list", tuple(map(_identity, value))
-    return type(value).__name__, value
-
-
-NO_ARGUMENTS = ArgumentTable()
+_DESTINATION = EntryRule(
+    ("queue", "exchange"), _one_destination, {"oneOf": [{"required": ["queue"]}, {"required": ["exchange"]}]}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +110,25 @@ class RingMember:
         InputError: the destination is none, or the key is neither int nor text.
     """
 
-    destination: Destination
-    key: str = "1"
-    arguments: Mapping[str, Any] = NO_ARGUMENTS
+    destination: Destination = field(
+        metadata=spec(
+            NAME, "The queue that is bound. Write `queue` or `exchange`.", name="queue", ranges=True
+        )
+        | spec(NAME, "The exchange that is bound.", name="exchange", ranges=True)
+    )
+    key: str = field(
+        default="1",
+        metadata=spec(
+            WEIGHT,
+            'How many buckets it has. A text is the binding key as it is: `"007"` is another binding than 7.',
+            name="weight",
+            default=1,
+        ),
+    )
+    arguments: Mapping[str, Any] = field(
+        default=NO_ARGUMENTS,
+        metadata=spec(TABLE, "Arguments of the binding. They change nothing in the ring.", ranges=True),
+    )
     slots: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
@@ -185,37 +144,78 @@ class RingMember:
         return self.destination, self.key
 
 
+_MEMBER = EntryType(
+    "a member", RingMember, fields_of(RingMember), (_DESTINATION,), '{ queue = "...", weight = 1 }'
+)
+
+
+def _weight_or_slots(entry: Entry) -> tuple[str, Fault] | None:
+    if "weight" in entry and "slots" in entry:
+        rule = "a member has a weight, or a list of its slots"
+        return "slots", (rule, "write only one of `weight` and `slots`")
+    return None
+
+
+#: A member of an exchange with slots is a queue, and shares the slots by its weight or has those that it lists.
+_SHARER = EntryType(
+    "a member",
+    RingMember,
+    (
+        FileField("queue", NAME, "The queue.", required=True, ranges=True),
+        FileField("weight", WEIGHT, "Its part of the slots, relative to the other members.", 1),
+        FileField(
+            "slots",
+            whole_numbers("a slot", 0, _MAX_SLOTS - 1),
+            "Instead of `weight`: the slots that it has, counted from 0. Then all members list theirs.",
+        ),
+    ),
+    (EntryRule(("weight", "slots"), _weight_or_slots, {"not": {"required": ["weight", "slots"]}}),),
+    '{ queue = "...", weight = 1 }',
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ExchangeDefinition:
-    """An exchange.
+    """An exchange. Each field says what it is."""
 
-    Attributes:
-        name: its name.
-        type: ``direct``, ``fanout``, ``topic``, ``headers``, ``x-consistent-hash`` or a plugin's.
-        durable: whether it survives a restart of the broker.
-        auto_delete: whether it goes with its last binding.
-        internal: whether only other exchanges may publish to it.
-        arguments: its arguments, such as ``hash-header`` or ``alternate-exchange``.
-        ring: what is bound to an ``x-consistent-hash`` exchange, in bind order; None where that is not said, and for
-            any other type.
-        slots: the number of slot exchanges that make its ring; None for a ring without slots.
-        members: the queues that share the slots, all with their weights or all with the slots that they have; None without
-            slots.
-        max_share_moved: the largest share of keys that a plan may move, 0 to 1; None: what the topology says.
-        owner: ``ours`` or ``external``.
-    """
-
-    name: str
-    type: str = "direct"
-    durable: bool = True
-    auto_delete: bool = False
-    internal: bool = False
-    arguments: Mapping[str, Any] = NO_ARGUMENTS
-    ring: tuple[RingMember, ...] | None = None
-    slots: int | None = None
-    members: tuple[RingMember, ...] | None = None
-    max_share_moved: float | None = None
-    owner: Owner = "ours"
+    name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
+    type: str = field(
+        default="direct",
+        metadata=spec(
+            NAME,
+            f"`direct`, `fanout`, `topic`, `headers`, `{HASH_EXCHANGE}`, or any other type that the broker knows.",
+        ),
+    )
+    durable: bool = field(default=True, metadata=_DURABLE)
+    auto_delete: bool = field(default=False, metadata=spec(FLAG, "Whether it goes with its last binding."))
+    internal: bool = field(
+        default=False, metadata=spec(FLAG, "Whether only other exchanges may publish to it.")
+    )
+    arguments: Mapping[str, Any] = field(default=NO_ARGUMENTS, metadata=_ARGUMENTS)
+    ring: tuple[RingMember, ...] | None = field(
+        default=None,
+        metadata=spec(
+            _MEMBER, f"The members of an `{HASH_EXCHANGE}` exchange, in bind order: the order of the buckets."
+        ),
+    )
+    slots: int | None = field(
+        default=None,
+        metadata=spec(
+            whole_number("the number of slots", 1, _MAX_SLOTS),
+            "Instead of `ring`: how many slot exchanges make the ring.",
+        ),
+    )
+    members: tuple[RingMember, ...] | None = field(
+        default=None, metadata=spec(_SHARER, "With `slots`: the queues that share them.")
+    )
+    max_share_moved: float | None = field(
+        default=None,
+        metadata=spec(
+            SHARE,
+            "The largest share of keys that a plan may move in this exchange. Default: that of the file.",
+        ),
+    )
+    owner: Owner = field(default="ours", metadata=_OWNER)
 
     def __post_init__(self) -> None:
         _freeze(self, "arguments")
@@ -224,34 +224,85 @@ class ExchangeDefinition:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
 
 
+def _ring_where_none_is(entry: Entry) -> tuple[str, Fault] | None:
+    type_ = entry.get("type", "direct")
+    written = next((name for name in _OF_RINGS if name in entry), None)
+    if written is None or type_ == HASH_EXCHANGE:
+        return None
+    rule = f"only an exchange of type {HASH_EXCHANGE} has a ring, and this is of type {type_}"
+    if written == "max_share_moved":
+        return written, (rule, "leave `max_share_moved` out")
+    return written, (rule, f'write type = "{HASH_EXCHANGE}", or [[bindings]] instead of `{written}`')
+
+
+def _ring_or_slots(entry: Entry) -> tuple[str, Fault] | None:
+    written = [name for name in ("ring", "slots", "members") if name in entry]
+    if entry.get("type") != HASH_EXCHANGE or written in ([], ["ring"], ["slots", "members"]):
+        return None
+    if "ring" in written:
+        rule = "slots make the ring, so an exchange has either"
+        return written[1], (rule, "leave out `ring`, or `slots` and `members`")
+    rule = "`slots` is the number of slots, and `members` share them"
+    if written == ["slots"]:
+        return "members", (rule, "write `members` too")
+    return "slots", (rule, "write `slots` too, or `ring` instead of `members`")
+
+
+_OF_RINGS = ("ring", "slots", "members", "max_share_moved")
+_IS_HASH_EXCHANGE = {"properties": {"type": {"const": HASH_EXCHANGE}}, "required": ["type"]}
+_HAS_SLOTS = {"anyOf": [{"required": ["slots"]}, {"required": ["members"]}]}
+_NO_RING = EntryRule(
+    ("type", *_OF_RINGS),
+    _ring_where_none_is,
+    {
+        "if": {"not": _IS_HASH_EXCHANGE},
+        "then": {"not": {"anyOf": [{"required": [name]} for name in _OF_RINGS]}},
+    },
+)
+_RING = EntryRule(
+    ("type", "ring", "slots", "members"),
+    _ring_or_slots,
+    {
+        "if": _IS_HASH_EXCHANGE,
+        "then": {
+            "oneOf": [
+                {"required": ["ring"], "not": _HAS_SLOTS},
+                {"required": ["slots", "members"], "not": {"required": ["ring"]}},
+                {"not": {"anyOf": [{"required": ["ring"]}, _HAS_SLOTS]}},
+            ]
+        },
+    },
+)
+EXCHANGE = EntryType("an exchange", ExchangeDefinition, fields_of(ExchangeDefinition), (_NO_RING, _RING))
+
+
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """A queue.
+    """A queue. Each field says what it is.
 
-    Attributes:
-        name: its name.
-        type: ``classic``, ``quorum`` or ``stream``.
-        durable: whether it survives a restart of the broker.
-        exclusive: whether it belongs to the connection that declared it, and goes with that.
-        auto_delete: whether it goes with its last consumer.
-        arguments: its arguments. ``x-queue-type`` among them becomes the type and is taken out. For the broker a queue that
-            was declared without it equals one that was declared with ``classic`` (tried on 3.8.9 to 4.3.6).
-        owner: ``ours`` or ``external``.
+    ``x-queue-type`` among the arguments becomes the type and is taken out. For the broker a queue that was declared
+    without it equals one that was declared with ``classic`` (tried on 3.8.9 to 4.3.6).
     """
 
-    name: str
-    type: str = "classic"
-    durable: bool = True
-    exclusive: bool = False
-    auto_delete: bool = False
-    arguments: Mapping[str, Any] = NO_ARGUMENTS
-    owner: Owner = "ours"
+    name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
+    type: str = field(
+        default="classic",
+        metadata=spec(choice("a queue's type", *QUEUE_TYPES), f"Its type, `{QUEUE_TYPE}`."),
+    )
+    durable: bool = field(default=True, metadata=_DURABLE)
+    exclusive: bool = field(
+        default=False,
+        metadata=spec(FLAG, "Whether it belongs to the connection that declared it, and goes with that."),
+    )
+    auto_delete: bool = field(default=False, metadata=spec(FLAG, "Whether it goes with its last consumer."))
+    arguments: Mapping[str, Any] = field(default=NO_ARGUMENTS, metadata=_ARGUMENTS)
+    owner: Owner = field(default="ours", metadata=_OWNER)
 
     def __post_init__(self) -> None:
         _freeze(self, "arguments")
-        said = self.arguments.get(QUEUE_TYPE)
-        if isinstance(said, str) and self.type in ("classic", said):
-            object.__setattr__(self, "type", said)
+        type_ = self.arguments.get(QUEUE_TYPE)
+        if isinstance(type_, str) and self.type in ("classic", type_):
+            object.__setattr__(self, "type", type_)
             rest = {name: value for name, value in self.arguments.items() if name != QUEUE_TYPE}
             object.__setattr__(self, "arguments", ArgumentTable(rest))
 
@@ -261,54 +312,78 @@ class QueueDefinition:
         return ArgumentTable({**self.arguments, QUEUE_TYPE: self.type})
 
 
+QUEUE = EntryType("a queue", QueueDefinition, fields_of(QueueDefinition))
+
+
 @dataclass(frozen=True, slots=True)
 class BindingDefinition:
-    """A binding of any exchange but an ``x-consistent-hash`` one.
+    """A binding of any exchange but an ``x-consistent-hash`` one. Each field says what it is.
 
-    Attributes:
-        source: the exchange that messages come from.
-        destination: a queue's name, or an ExchangeRef.
-        routing_key: the binding key.
-        arguments: its arguments, such as ``x-match``.
-        owner: ``ours`` or ``external``.
+    The destination is a queue's name, or an ExchangeRef.
 
     Raises:
         InputError: the destination is none.
     """
 
-    source: str
-    destination: Destination
-    routing_key: str = ""
-    arguments: Mapping[str, Any] = NO_ARGUMENTS
-    owner: Owner = "ours"
+    source: str = field(metadata=spec(NAME, "The exchange that messages come from.", ranges=True))
+    destination: Destination = field(
+        metadata=spec(
+            NAME, "The queue that they go to. Write `queue` or `exchange`.", name="queue", ranges=True
+        )
+        | spec(NAME, "The exchange that they go to.", name="exchange", ranges=True)
+    )
+    routing_key: str = field(default="", metadata=spec(TEXT, "The binding key.", ranges=True))
+    arguments: Mapping[str, Any] = field(
+        default=NO_ARGUMENTS,
+        metadata=spec(
+            TABLE,
+            "Arguments, such as those of a `headers` exchange. A text in it may hold a range.",
+            ranges=True,
+        ),
+    )
+    owner: Owner = field(default="ours", metadata=_OWNER)
 
     def __post_init__(self) -> None:
         check_destination(self.destination)
         _freeze(self, "arguments")
 
 
+BINDING = EntryType("a binding", BindingDefinition, fields_of(BindingDefinition), (_DESTINATION,))
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyDefinition:
-    """A policy.
+    """A policy. Each field says what it is."""
 
-    Attributes:
-        name: its name.
-        pattern: the regular expression that names match.
-        apply_to: ``all``, ``exchanges``, ``queues``, ``classic_queues``, ``quorum_queues`` or ``streams``.
-        definition: what it sets.
-        priority: of two policies that match, the one with the larger number applies.
-        owner: ``ours`` or ``external``.
-    """
-
-    name: str
-    pattern: str
-    apply_to: str = "all"
-    definition: Mapping[str, Any] = NO_ARGUMENTS
-    priority: int = 0
-    owner: Owner = "ours"
+    name: str = field(metadata=spec(NAME, "Its name."))
+    pattern: str = field(metadata=spec(TEXT, "The regular expression that names match."))
+    apply_to: str = field(
+        default="all",
+        metadata=spec(
+            choice(
+                "what a policy applies to",
+                "all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams",
+            ),
+            "What it applies to.",
+        ),
+    )  # fmt: skip
+    definition: Mapping[str, Any] = field(
+        default=NO_ARGUMENTS, metadata=spec(TABLE, "What it sets.", required=True)
+    )
+    priority: int = field(
+        default=0,
+        metadata=spec(
+            whole_number("a priority", -_INT_32, _INT_32 - 1),
+            "Of two policies that match, the one with the larger number applies.",
+        ),
+    )
+    owner: Owner = field(default="ours", metadata=_OWNER)
 
     def __post_init__(self) -> None:
         _freeze(self, "definition")
+
+
+POLICY = EntryType("a policy", PolicyDefinition, fields_of(PolicyDefinition))
 
 
 def order_of_name(name: str) -> tuple[object, ...]:
@@ -326,59 +401,77 @@ def order_of_place(place: Destination) -> tuple[object, ...]:
 
 
 def natural_order(
-    one: ExchangeDefinition | QueueDefinition | BindingDefinition | PolicyDefinition,
+    definition: ExchangeDefinition | QueueDefinition | BindingDefinition | PolicyDefinition,
 ) -> tuple[object, ...]:
     """Return a key that sorts objects of one kind: by name, bindings by source, destination and key."""
-    if not isinstance(one, BindingDefinition):
-        return order_of_name(one.name)
+    if not isinstance(definition, BindingDefinition):
+        return order_of_name(definition.name)
     return (
-        order_of_name(one.source),
-        *order_of_place(one.destination),
-        order_of_name(one.routing_key),
-        repr(one.arguments),
-        one.owner,
+        order_of_name(definition.source),
+        *order_of_place(definition.destination),
+        order_of_name(definition.routing_key),
+        repr(definition.arguments),
+        definition.owner,
     )
 
 
-def _freeze(one: object, field: str) -> None:
+def _freeze(definition: object, field: str) -> None:
     """Make an ArgumentTable of a mapping. dataclass(frozen=True) leaves no other way to set an attribute."""
-    value = getattr(one, field)
+    value = getattr(definition, field)
     if isinstance(value, Mapping) and not isinstance(value, ArgumentTable):
-        object.__setattr__(one, field, ArgumentTable(value))
+        object.__setattr__(definition, field, ArgumentTable(value))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
-    """Exchanges, queues, bindings and policies of a vhost. A value: equal to another with the same, in any order.
+    """What a file says: the objects of a vhost, and what holds for a plan. Equal to another with the same, in any order.
 
-    Attributes:
-        exchanges: the exchanges, sorted by name.
-        queues: the queues, sorted by name.
-        bindings: the bindings of all exchanges but ``x-consistent-hash`` ones, sorted by source, destination and key.
-        policies: the policies, sorted by name.
+    The objects are sorted as people sort names. Each field says what it is.
     """
 
-    exchanges: tuple[ExchangeDefinition, ...] = ()
-    queues: tuple[QueueDefinition, ...] = ()
-    bindings: tuple[BindingDefinition, ...] = ()
-    policies: tuple[PolicyDefinition, ...] = ()
+    exchanges: tuple[ExchangeDefinition, ...] = field(default=(), metadata=spec(EXCHANGE, "The exchanges."))
+    queues: tuple[QueueDefinition, ...] = field(default=(), metadata=spec(QUEUE, "The queues."))
+    bindings: tuple[BindingDefinition, ...] = field(
+        default=(), metadata=spec(BINDING, f"The bindings of all exchanges but `{HASH_EXCHANGE}` ones.")
+    )
+    policies: tuple[PolicyDefinition, ...] = field(default=(), metadata=spec(POLICY, "The policies."))
+    cluster: str | None = field(
+        default=None,
+        metadata=spec(NAME, "The name of the cluster. A plan for another one is refused."),
+    )
+    max_share_moved: float | None = field(
+        default=None,
+        metadata=spec(
+            SHARE,
+            "The largest share of keys that a plan may move in a hash exchange, unless the exchange says otherwise.",
+        ),
+    )
+    owns: tuple[str, ...] = field(
+        default=(),
+        metadata=spec(
+            NAMES,
+            "Names that belong to this file, as `orders.*`: a plan may delete exchanges and queues of such names that the "
+            "file does not list.",
+        ),
+    )
 
     def __post_init__(self) -> None:
         for name in OBJECT_LISTS:
             # dataclass(frozen=True) leaves no other way to set an attribute.
             object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=natural_order)))
+        object.__setattr__(self, "owns", tuple(self.owns))
 
     def __repr__(self) -> str:
         counts = (f"{len(getattr(self, name))} {name}" for name in OBJECT_LISTS)
         return f"<{type(self).__name__} {', '.join(counts)}>"
 
     def exchange(self, name: str) -> ExchangeDefinition | None:
-        """Return the exchange of a name; None if there is none."""
-        return next((one for one in self.exchanges if one.name == name), None)
+        """Return the exchange whose name is `name`; None if there is none."""
+        return next((exchange for exchange in self.exchanges if exchange.name == name), None)
 
     def queue(self, name: str) -> QueueDefinition | None:
-        """Return the queue of a name; None if there is none."""
-        return next((one for one in self.queues if one.name == name), None)
+        """Return the queue whose name is `name`; None if there is none."""
+        return next((queue for queue in self.queues if queue.name == name), None)
 
     @property
     def unlisted(self) -> tuple[Destination, ...]:
@@ -386,22 +479,30 @@ class ObjectSet:
 
         Someone else declares them. They have to exist before the bindings are made.
         """
-        exchanges = {one.name for one in self.exchanges}
-        queues = {one.name for one in self.queues}
+        exchanges = {exchange.name for exchange in self.exchanges}
+        queues = {queue.name for queue in self.queues}
         used: set[Destination] = {ExchangeRef(binding.source) for binding in self.bindings}
         used.update(binding.destination for binding in self.bindings)
         for exchange in self.exchanges:
             used.update(member.destination for member in exchange.ring or exchange.members or ())
         missing = {
-            one
-            for one in used
+            place
+            for place in used
             if (
-                one.name not in exchanges and not one.name.startswith("amq.")
-                if isinstance(one, ExchangeRef)
-                else one not in queues
+                place.name not in exchanges and not place.name.startswith("amq.")
+                if isinstance(place, ExchangeRef)
+                else place not in queues
             )
         }
-        return tuple(sorted(missing, key=lambda one: (isinstance(one, str), order_of_name(str(one)))))
+        return tuple(sorted(missing, key=lambda place: (isinstance(place, str), order_of_name(str(place)))))
+
+
+#: A file has its own fields before the lists of its objects, as TOML wants it.
+FILE = EntryType(
+    "the file",
+    ObjectSet,
+    tuple(sorted(fields_of(ObjectSet), key=lambda known: isinstance(known.kind, EntryType))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,28 +557,21 @@ def live_slots(
     exchanges: Iterable[ExchangeDefinition],
     bindings: Iterable[BindingDefinition],
 ) -> LiveSlots:
-    """Return the slots of an exchange.
-
-    Args:
-        exchange: its name.
-        ring: its ring.
-        exchanges: what exchanges there are.
-        bindings: what is bound to them.
-    """
-    there = {one.name: one for one in exchanges}
-    wanted = {one for one in ring.destinations if isinstance(one, ExchangeRef)}
+    """Return the slots of an exchange, with its ring, from what exchanges and bindings there are."""
+    listed = {definition.name: definition for definition in exchanges}
+    in_ring = {place for place in ring.destinations if isinstance(place, ExchangeRef)}
     bound: dict[ExchangeRef, list[BindingDefinition]] = {}
     for binding in bindings:
-        if (source := ExchangeRef(binding.source)) in wanted:
+        if (source := ExchangeRef(binding.source)) in in_ring:
             bound.setdefault(source, []).append(binding)
     queues, others = {}, set()
     for place in ring.destinations:
         if not isinstance(place, ExchangeRef):
             continue
         behind = bound.get(place, ())
-        if is_slot(place, there.get(place.name), behind):
+        if is_slot(place, listed.get(place.name), behind):
             queues[place] = tuple(
-                sorted({one.destination for one in behind if isinstance(one.destination, str)})
+                sorted({binding.destination for binding in behind if isinstance(binding.destination, str)})
             )
         else:
             others.add(place)
@@ -487,20 +581,15 @@ def live_slots(
 def is_slot(
     place: ExchangeRef, there: ExchangeDefinition | None, behind: Sequence[BindingDefinition]
 ) -> bool:
-    """Return whether an exchange in a ring is a slot.
+    """Return whether an exchange in a ring is a slot; `there` is the exchange as it is listed, `behind` are its bindings.
 
     Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So one that is not listed is a
     slot by its name, or if it is bound as slots are: with an empty key.
-
-    Args:
-        place: the exchange.
-        there: the exchange as it is listed; None if it is not.
-        behind: its bindings.
     """
-    if any(isinstance(one.destination, ExchangeRef) for one in behind):
+    if any(isinstance(binding.destination, ExchangeRef) for binding in behind):
         return False
     if there is None:
-        bound_alike = bool(behind) and all(not one.routing_key for one in behind)
+        bound_alike = bool(behind) and all(not binding.routing_key for binding in behind)
         return bound_alike or _NAMED_AS_SLOT.fullmatch(place.name) is not None
     return there.internal and there.type == "fanout"
 

@@ -33,9 +33,10 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import PlannedChange, TopologyObject, fields_between, kind_of
 from rabbit_chx.topology.diff import by_name
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember, plain
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology

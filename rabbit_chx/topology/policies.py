@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.topology.objects import ArgumentValue, ExchangeDefinition, PolicyDefinition, QueueDefinition
+from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.arguments import ArgumentValue
 
 __all__ = ["SHARDS_PER_NODE", "applying_policy", "policy_matches", "setting_of"]
 

@@ -7,14 +7,9 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import FieldChange, TopologyObject, fields_between, kind_of
-from rabbit_chx.topology.objects import (
-    HASH_EXCHANGE,
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-    plain,
-)
+from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing

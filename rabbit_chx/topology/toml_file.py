@@ -6,41 +6,29 @@ it, so it is found by the headings. Written, runs of names become ranges, and wh
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import Destination, ExchangeRef
-from rabbit_chx.topology.objects import (
-    BindingDefinition,
-    ExchangeDefinition,
-    ObjectSet,
-    PolicyDefinition,
-    QueueDefinition,
-    RingMember,
-    plain,
-)
-from rabbit_chx.topology.problems import Problem, shown_value, similar
-from rabbit_chx.topology.ranges import RangeError, expanded, folded
-from rabbit_chx.topology.toml_fields import BINDING, EXCHANGE, FILE, MEMBER, POLICY, QUEUE, EntryType
+from rabbit_chx.errors import TopologyError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.fields import EntryType, FileField
+from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember
+from rabbit_chx.topology.problems import Problem
+from rabbit_chx.topology.ranges import folded
 
 __all__ = [
-    "FileEntry",
-    "FileObjects",
     "line_of",
     "member_texts",
     "members_text",
     "parsed",
-    "read_document",
     "toml_text",
     "toml_value",
 ]
-
-Entry = Mapping[str, Any]
 
 _MOST_LEVELS = 100
 _TOO_DEEP = Problem("the text", "", "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
@@ -49,48 +37,8 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _HEADING = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
 _KEY = re.compile(r"""\s*(?:\[\s*\w+\s*\.\s*)?["']?([\w-]+)["']?\s*(?:=|\.|\])""")
 _PATH = re.compile(r"(\w+)(?:\[(\d+)\])?(?:\.([\w-]+))?(?:\[(\d+)\])?")
+_PLAIN_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _WIDTH = 110
-
-
-@dataclass(frozen=True, slots=True)
-class FileEntry:
-    """An object, and where the file says it.
-
-    Attributes:
-        path: the entry's place in the file.
-        written: the entry as it is written.
-        bad: the fields that are wrong by themselves; the object has their defaults.
-        value: the object.
-        members: the entry of each ring member.
-    """
-
-    path: str
-    written: Entry
-    bad: frozenset[str]
-    value: Any
-    members: tuple[FileEntry, ...] = ()
-
-
-class FileObjects(NamedTuple):
-    """What a file says, in its order.
-
-    Attributes:
-        settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
-        exchanges: the exchanges.
-        queues: the queues.
-        bindings: the bindings.
-        policies: the policies.
-        problems: what is wrong with single fields, and with fields that belong together.
-        range_problems: what is wrong with ranges, and with names that come of them.
-    """
-
-    settings: dict[str, Any]
-    exchanges: list[FileEntry]
-    queues: list[FileEntry]
-    bindings: list[FileEntry]
-    policies: list[FileEntry]
-    problems: list[Problem]
-    range_problems: list[Problem]
 
 
 def parsed(text: str, file: str | None = None) -> dict[str, Any]:
@@ -133,149 +81,11 @@ def _deeper_than(value: object, levels: int) -> bool:
     for _ in range(levels):
         level = [
             inner
-            for one in level
-            if isinstance(one, (dict, list))
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
     return bool(level)
-
-
-def read_document(document: Entry) -> FileObjects:
-    """Return what the tables of a file say."""
-    reader = _Reader()
-    settings, _ = reader.fields(document, "", FILE)
-    lists = {name: list(reader.objects(settings.pop(name), type_, _MAKERS[name])) for name, type_ in _lists()}
-    return FileObjects(settings, **lists, problems=reader.problems, range_problems=reader.range_problems)
-
-
-def _lists() -> Iterator[tuple[str, EntryType]]:
-    for known in FILE.fields:
-        if isinstance(known.kind, EntryType):
-            yield known.name, known.kind
-
-
-@dataclass(slots=True)
-class _Reader:
-    problems: list[Problem] = field(default_factory=list)
-    range_problems: list[Problem] = field(default_factory=list)
-
-    def objects(
-        self, entries: list[tuple[str, Entry]], type_: EntryType, make: Callable[[Entry], Any]
-    ) -> Iterator[FileEntry]:
-        """Yield the objects of a list of entries, with ranges expanded."""
-        for path, written in entries:
-            values, bad = self.fields(written, path, type_)
-            members: tuple[FileEntry, ...] = ()
-            for known in type_.fields:
-                if isinstance(known.kind, EntryType) and values[known.name] is not None:
-                    members = tuple(self.objects(values[known.name], known.kind, _member))
-                    values[known.name] = tuple(member.value for member in members)
-            if bad.intersection(type_.identity):
-                continue
-            try:
-                for entry in expanded(values, type_.ranged):
-                    yield FileEntry(path, written, bad, make(entry), members)
-            except RangeError as error:
-                at = f"{path}.{error.field}"
-                self.range_problems.append(Problem(at, shown_value(error.text), error.rule, error.remedy))
-            except InputError as error:  # a destination that AMQP cannot carry
-                at = f"{path}.{'exchange' if values['queue'] is None else 'queue'}"
-                self.range_problems.append(Problem(at, "", str(error), "write another name"))
-
-    def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
-        """Return the value of each field, a default where there is none or a wrong one, and the names of the wrong ones."""
-        known = {one.name: one for one in type_.fields}
-        values = type_.defaults
-        bad = self.unknown(written, path, type_)
-        for name, one in known.items():
-            at = _joined(path, name)
-            if name not in written:
-                if one.required and name not in bad:
-                    bad.add(name)
-                    meaning = one.meaning[0].lower() + one.meaning[1:].rstrip(".")
-                    self.add(at, None, f"{type_.noun} needs `{name}`", f"write it: {meaning}")
-            elif isinstance(one.kind, EntryType):
-                values[name] = self.entries(written[name], at, one.kind)
-            elif fault := one.kind.fault(written[name]):
-                bad.add(name)
-                self.add(at, written[name], *fault)
-            else:
-                values[name] = written[name]
-        for rule in type_.rules:
-            found = None if bad.intersection(rule.fields) else rule.fault(written)
-            if found:
-                name, fault = found
-                bad.add(name)
-                self.add(_joined(path, name), written.get(name), *fault)
-        return values, frozenset(bad)
-
-    def entries(self, given: Any, path: str, type_: EntryType) -> list[tuple[str, Entry]]:  # noqa: ANN401
-        """Return the entries of a list with the place of each."""
-        last = path.rpartition(".")[2]
-        if not isinstance(given, list):
-            remedy = (
-                f"write each one as {last} = [{{ ... }}]"
-                if "." in path
-                else f"begin each one with [[{last}]]"
-            )
-            self.add(path, given, f"`{last}` is a list of tables", remedy)
-            return []
-        places = [(f"{path}[{n}]", entry) for n, entry in enumerate(given)]
-        for at, entry in places:
-            if not isinstance(entry, dict):
-                self.add(at, entry, f"{type_.noun} is a table", f"write it as {type_.example}")
-        return [(at, entry) for at, entry in places if isinstance(entry, dict)]
-
-    def unknown(self, written: Entry, path: str, type_: EntryType) -> set[str]:
-        """Add a problem for each field that an entry of the type does not have; return those that were probably meant."""
-        meant = set()
-        for name, value in written.items():
-            if all(name != known.name for known in type_.fields):
-                # A list that is there may have a second heading; any other field that is there was not meant.
-                candidates = [
-                    one.name
-                    for one in type_.fields
-                    if one.name not in written or isinstance(one.kind, EntryType)
-                ]
-                found = similar(name, candidates)
-                if found:
-                    meant.add(found)
-                remedy = f"did you mean `{found}`?" if found else f"its fields are {', '.join(candidates)}"
-                if name == "vhost":
-                    remedy = "leave it out: a file is for any vhost, and the URL names it"
-                self.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", remedy)
-        return meant - written.keys()
-
-    def add(self, path: str, value: Any, rule: str, remedy: str) -> None:  # noqa: ANN401
-        """Add a problem."""
-        self.problems.append(Problem(path, shown_value(value), rule, remedy))
-
-
-def _joined(path: str, name: str) -> str:
-    shown = name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-    return f"{path}.{shown}" if path else shown
-
-
-def _destination(entry: Entry) -> Destination:
-    return ExchangeRef(entry["exchange"]) if entry["queue"] is None else str(entry["queue"])
-
-
-def _member(entry: Entry) -> RingMember:
-    return RingMember(_destination(entry), entry["weight"], entry.get("arguments", {}), entry.get("slots"))
-
-
-def _binding(entry: Entry) -> BindingDefinition:
-    return BindingDefinition(
-        entry["source"], _destination(entry), entry["routing_key"], entry["arguments"], entry["owner"]
-    )
-
-
-_MAKERS: dict[str, Callable[[Entry], Any]] = {
-    "exchanges": lambda entry: ExchangeDefinition(**entry),
-    "queues": lambda entry: QueueDefinition(**entry),
-    "bindings": _binding,
-    "policies": lambda entry: PolicyDefinition(**entry),
-}
 
 
 def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | None:
@@ -327,99 +137,67 @@ def _item_line(item: int, lines: list[str], at: int, end: int, items: Any) -> in
     return own[item] if isinstance(items, list) and len(own) == len(items) else at
 
 
-def toml_text(topology: ObjectSet, settings: Mapping[str, Any]) -> str:
+def toml_text(topology: ObjectSet) -> str:
     """Return the text of a file that says the topology.
 
     Args:
-        topology: its objects.
-        settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
+        topology: what to write.
 
     Raises:
         TopologyError: an argument is None, which TOML cannot write.
     """
-    parts = ["\n".join(_fields({**settings, "owns": list(settings["owns"])}, FILE))]
-    for heading, type_, entries in (
-        ("exchanges", EXCHANGE, [_exchange(one) for one in topology.exchanges]),
-        ("queues", QUEUE, [_plain(one, QUEUE) for one in topology.queues]),
-        ("bindings", BINDING, [_written_binding(one) for one in topology.bindings]),
-        ("policies", POLICY, [_plain(one, POLICY) for one in topology.policies]),
-    ):
-        _refuse_none(heading, entries)
-        parts += [
-            "\n".join([f"[[{heading}]]", *_fields(entry, type_)]) for entry in folded(entries, type_.ranged)
-        ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _plain(one: object, type_: EntryType) -> dict[str, Any]:
-    """Return the fields of an object, in the order of the file."""
-    entry = {field.name: getattr(one, field.name) for field in type_.fields}
-    for name in ("arguments", "definition"):
-        if name in entry:
-            entry[name] = plain(entry[name])
-    return entry
-
-
-def _exchange(one: Any) -> dict[str, Any]:  # noqa: ANN401
-    entry = _plain(one, EXCHANGE)
-    for name in ("ring", "members"):
-        if entry[name] is not None:
-            entry[name] = folded([_written_member(member) for member in entry[name]], MEMBER.ranged)
-    return entry
-
-
-def _written_member(member: RingMember) -> dict[str, Any]:
-    if member.slots is not None:
-        return {**_written_destination(member.destination), "slots": list(member.slots)}
-    number = re.fullmatch(r"[1-9][0-9]{0,17}", member.key)
-    return {
-        **_written_destination(member.destination),
-        "weight": int(member.key) if number else member.key,
-        "arguments": plain(member.arguments),
-    }
-
-
-def _written_binding(one: Any) -> dict[str, Any]:  # noqa: ANN401
-    return {
-        "source": one.source,
-        **_written_destination(one.destination),
-        "routing_key": one.routing_key,
-        "arguments": plain(one.arguments),
-        "owner": one.owner,
-    }
-
-
-def _written_destination(destination: Destination) -> dict[str, str]:
-    if isinstance(destination, ExchangeRef):
-        return {"exchange": destination.name}
-    return {"queue": destination}
-
-
-def _fields(entry: Mapping[str, Any], type_: EntryType) -> Iterator[str]:
-    """Yield a line for each field that is not its default; members are written with their weight."""
-    for spec in type_.fields:
-        value = entry.get(spec.name)
-        if value is None or (value == spec.default and not spec.required):
+    settings, parts = {}, []
+    for field in FILE.fields:
+        value: Any = getattr(topology, field.name)
+        kind = field.kind
+        if not isinstance(kind, EntryType):
+            settings[field.name] = value
             continue
-        if isinstance(spec.kind, EntryType):
-            yield f"{spec.name} = {_members(value)}"
+        entries = [_entry_of(definition) for definition in value]
+        _refuse_none(field.name, entries)
+        parts += [
+            "\n".join([f"[[{field.name}]]", *_lines(entry, kind.fields)])
+            for entry in folded(entries, kind.ranged)
+        ]
+    head = list(_lines(settings, FILE.fields))
+    return "\n\n".join(["\n".join(head), *parts] if head else parts) + "\n"
+
+
+def _entry_of(definition: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the fields that say an object, in its order; destinations and keys as a file names them."""
+    entry: dict[str, Any] = {}
+    for attribute in dataclasses.fields(definition):
+        name, value = attribute.name, getattr(definition, attribute.name)
+        if name == "destination":
+            is_exchange = isinstance(value, ExchangeRef)
+            entry["exchange" if is_exchange else "queue"] = value.name if is_exchange else value
+        elif name == "key":
+            entry["weight"] = int(value) if _PLAIN_NUMBER.fullmatch(value) else value
         else:
-            yield f"{spec.name} = {toml_value(value)}"
+            entry[name] = plain(value) if isinstance(value, Mapping) else value
+    return entry
 
 
-def _members(members: Iterable[Mapping[str, Any]]) -> str:
-    return members_text([_member_text(one) for one in members])
-
-
-def _member_text(entry: Mapping[str, Any]) -> str:
-    return toml_value({name: item for name, item in entry.items() if item != {}})
+def _lines(entry: Mapping[str, Any], fields: Iterable[FileField]) -> Iterator[str]:
+    """Yield a line for each field that is not its default."""
+    for field in fields:
+        value = entry.get(field.name)
+        if value is None or (value == field.default and not field.required):
+            continue
+        if isinstance(field.kind, EntryType):
+            yield f"{field.name} = {members_text(member_texts(value))}"
+        else:
+            yield f"{field.name} = {toml_value(value)}"
 
 
 def member_texts(members: Iterable[RingMember]) -> list[str]:
-    """Return ring members as a file writes them, in their order, with ranges."""
-    return [
-        _member_text(one) for one in folded([_written_member(member) for member in members], MEMBER.ranged)
-    ]
+    """Return ring members as a file writes them, with their weights or slots, in their order, with ranges."""
+    entries = []
+    for member in members:
+        entry = _entry_of(member)
+        del entry["slots" if member.slots is None else "weight"]
+        entries.append({name: value for name, value in entry.items() if value != {}})
+    return [toml_value(entry) for entry in folded(entries, ("queue", "exchange", "arguments"))]
 
 
 def members_text(members: Sequence[str]) -> str:
@@ -435,7 +213,7 @@ def toml_value(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, Mapping):
         pairs = ", ".join(f"{_key(name)} = {toml_value(item)}" for name, item in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, float):
         return repr(value)

@@ -11,7 +11,7 @@ from rabbit_chx.broker import Buckets
 from rabbit_chx.drive import drive
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
-from rabbit_chx.topology.objects import plain
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,

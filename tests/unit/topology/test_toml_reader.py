@@ -14,7 +14,9 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.toml_file import parsed, read_document
+from rabbit_chx.topology.fields import read_document
+from rabbit_chx.topology.objects import FILE
+from rabbit_chx.topology.toml_file import parsed
 
 WHOLE = """
 cluster = "rabbit@prod"
@@ -202,7 +204,7 @@ def test_text_that_is_no_toml_says_where(text: str, says: str) -> None:
 
 
 def test_entries_know_their_place_and_their_wrong_fields() -> None:
-    objects = read_document(parsed('[[queues]]\nname = "q.{1..2}"\ndurable = 5'))
+    objects = read_document(parsed('[[queues]]\nname = "q.{1..2}"\ndurable = 5'), FILE)
     assert [(one.path, one.bad, one.value.name, one.value.durable) for one in objects.queues] == [
         ("queues[0]", frozenset({"durable"}), "q.1", True),
         ("queues[0]", frozenset({"durable"}), "q.2", True),

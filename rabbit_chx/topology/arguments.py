@@ -1,0 +1,114 @@
+"""The arguments of exchanges, queues, bindings and policies: a table that tells values apart as the broker does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias, Union
+
+from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.errors import InputError
+
+__all__ = ["NO_ARGUMENTS", "ArgumentTable", "ArgumentValue", "plain"]
+
+ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", ...], "ArgumentTable", None]
+
+_LONG = INTEGER_RANGES["long"]
+
+
+class ArgumentTable(Mapping[str, ArgumentValue]):
+    """A table of arguments. A value: it cannot be changed, and it has a hash.
+
+    Two tables are equal if they have the same names with the same values of the same types, in any order. So 1, 1.0
+    and true differ, as they do for the broker. A table also equals a dict with the same contents.
+
+    Args:
+        arguments: names and values: text, whole numbers, floats, booleans, None, lists and tables of these.
+
+    Raises:
+        InputError: a name is not text, or a value has a type that is not listed above.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
+        given = arguments or {}
+        for name in given:
+            if not isinstance(name, str):
+                raise InputError(f"the argument name {name!r:.60} is not text: give a str")
+        self._values: dict[str, ArgumentValue] = {name: _frozen(name, given[name]) for name in sorted(given)}
+
+    def __getitem__(self, name: str) -> ArgumentValue:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ArgumentTable):
+            return bool(_identity(self) == _identity(other))
+        if isinstance(other, Mapping):
+            try:
+                return self == ArgumentTable(other)
+            except InputError:
+                return False
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_identity(self))
+
+    def __repr__(self) -> str:
+        return f"ArgumentTable({self.plain()!r})"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the same as dicts and lists, as `json` writes them."""
+        return {name: _plain(value) for name, value in self._values.items()}
+
+
+def plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments as dicts and lists, as `json` writes them."""
+    return ArgumentTable(arguments).plain()
+
+
+def _frozen(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401
+    if value is None or isinstance(value, (str, bool, ArgumentTable)):
+        return value
+    if isinstance(value, int):
+        if value not in _LONG:
+            raise InputError(f"the argument {name!r} is a number of more than 64 bits: AMQP carries none")
+        return value
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise InputError(f"the argument {name!r} is {value}: RabbitMQ reads finite numbers only")
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(_frozen(name, item) for item in value)
+    if isinstance(value, Mapping):
+        return ArgumentTable(value)
+    raise InputError(
+        f"the argument {name!r} is {value!r:.60} ({type(value).__name__}): give text, a number, true or false, "
+        "a list or a table"
+    )
+
+
+def _plain(value: ArgumentValue) -> Any:  # noqa: ANN401
+    if isinstance(value, ArgumentTable):
+        return value.plain()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _identity(value: ArgumentValue) -> Any:  # noqa: ANN401
+    """Return what tells values apart that Python calls equal, and the broker does not: 1, 1.0 and True."""
+    if isinstance(value, ArgumentTable):
+        return "table", tuple((name, _identity(item)) for name, item in value.items())
+    if isinstance(value, tuple):
+        return "list", tuple(map(_identity, value))
+    return type(value).__name__, value
+
+
+NO_ARGUMENTS = ArgumentTable()

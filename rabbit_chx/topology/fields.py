@@ -1,0 +1,472 @@
+"""What a field of a topology file may hold, and how entries become objects by it.
+
+`objects` and `model` say each field once, on the dataclass: `spec` is the metadata of a dataclass field. The reader, the writer, the
+JSON Schema and the tables of docs/topology.md follow from that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing.ring_state import MAX_BUCKETS
+from rabbit_chx.topology.problems import Problem, shown_value, similar
+from rabbit_chx.topology.ranges import RangeError, expanded
+
+__all__ = [
+    "FLAG",
+    "NAME",
+    "NAMES",
+    "SHARE",
+    "TABLE",
+    "TEXT",
+    "WEIGHT",
+    "Entry",
+    "EntryRule",
+    "EntryType",
+    "Fault",
+    "FileEntry",
+    "FileField",
+    "FileObjects",
+    "Kind",
+    "choice",
+    "fields_of",
+    "is_whole",
+    "read_document",
+    "spec",
+    "whole_number",
+    "whole_numbers",
+]
+
+Entry = Mapping[str, Any]
+#: What is wrong with a value, and what to write instead.
+Fault = tuple[str, str]
+
+_LONG = INTEGER_RANGES["long"]
+_WEIGHT = r"^\+?0*[1-9][0-9]*$"
+_MAX_KEY = 255
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """Which values a field takes.
+
+    Attributes:
+        label: what the documents call the kind.
+        schema: the JSON Schema of such values.
+        fault: returns what is wrong with a value; None if nothing is.
+    """
+
+    label: str
+    schema: Mapping[str, Any]
+    fault: Callable[[Any], Fault | None]
+
+
+def choice(what: str, *words: str) -> Kind:
+    """Return the kind of a field that is one of a few words; `what` is the subject of the rule."""
+
+    def fault(value: Any) -> Fault | None:  # noqa: ANN401
+        if isinstance(value, str) and value in words:
+            return None
+        meant = similar(value, words) if isinstance(value, str) else None
+        remedy = f'write "{meant}"' if meant else "write one of them, in quotes"
+        return f"{what} is {', '.join(words[:-1])} or {words[-1]}", remedy
+
+    return Kind(" or ".join(f"`{word}`" for word in words), {"enum": list(words)}, fault)
+
+
+def whole_number(what: str, least: int, most: int) -> Kind:
+    """Return the kind of a field that is a whole number; `what` is the subject of the rule."""
+    return _simple_kind(
+        "whole number",
+        {"type": "integer", "minimum": least, "maximum": most},
+        lambda value: is_whole(value) and least <= value <= most,
+        f"{what} is a whole number from {least} to {most}",
+        "write such a number, without quotes",
+    )
+
+
+def whole_numbers(what: str, least: int, most: int) -> Kind:
+    """Return the kind of a field that is a list of different whole numbers; `what` is the subject of the rule."""
+
+    def fault(value: Any) -> Fault | None:  # noqa: ANN401
+        if not isinstance(value, list) or not value:
+            return f"this is a list of whole numbers from {least} to {most}", "write it as [0, 1, 2]"
+        if not all(is_whole(number) and least <= number <= most for number in value):
+            return f"{what} is a whole number from {least} to {most}", "write such numbers, without quotes"
+        if len(set(value)) < len(value):
+            return f"{what} is there twice", "write each number once"
+        return None
+
+    numbers = {"type": "integer", "minimum": least, "maximum": most}
+    schema = {"type": "array", "minItems": 1, "uniqueItems": True, "items": numbers}
+    return Kind("list of whole numbers", schema, fault)
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is a whole number, which true and false are not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _simple_kind(
+    label: str, schema: Mapping[str, Any], is_right: Callable[[Any], bool], rule: str, remedy: str
+) -> Kind:
+    return Kind(label, schema, lambda value: None if is_right(value) else (rule, remedy))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _name_fault(value: object) -> Fault | None:
+    if isinstance(value, list):
+        return "this is one name", 'write an entry for each, or a range, as in "orders.{1..4}"'
+    return None if _is_name(value) else ("a name is text that is not empty", "write the name in quotes")
+
+
+def _weight_fault(value: Any) -> Fault | None:  # noqa: ANN401
+    if is_whole(value) and 1 <= value <= MAX_BUCKETS:
+        return None
+    if isinstance(value, str) and len(value) <= _MAX_KEY and re.match(_WEIGHT, value) and value[-1] != "\n":
+        return None
+    rule = f"a weight is a whole number from 1 to {MAX_BUCKETS}"
+    if is_whole(value) and value > MAX_BUCKETS:
+        return rule, "divide all weights by the same number"
+    if value in (0, "0") and not isinstance(value, bool):
+        return rule, "leave the member out if it gets no messages"
+    return rule, "write such a number"
+
+
+def _table_fault(value: object) -> Fault | None:
+    if not isinstance(value, Mapping):
+        return "this is a table", "write it as { name = value, other = value }"
+    return _value_fault(value)
+
+
+def _value_fault(value: Any) -> Fault | None:  # noqa: ANN401
+    if isinstance(value, (Mapping, list)):
+        inner = value.values() if isinstance(value, Mapping) else value
+        return next(filter(None, map(_value_fault, inner)), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"RabbitMQ does not read the number {value}", "write a finite number"
+    if is_whole(value) and value not in _LONG:
+        return "AMQP carries whole numbers of 64 bits at most", "write a smaller number"
+    if isinstance(value, (str, bool, int, float)):
+        return None
+    return (
+        f"a value here is text, a number, true or false, a list or a table, not a {type(value).__name__}",
+        "write a date as text in quotes, or as the number of its seconds",
+    )
+
+
+NAME = Kind("name", {"type": "string", "minLength": 1}, _name_fault)
+TEXT = _simple_kind(
+    "text", {"type": "string"}, lambda value: isinstance(value, str), "this is text", "write it in quotes"
+)
+NAMES = _simple_kind(
+    "list of names",
+    {"type": "array", "items": {"type": "string", "minLength": 1}},
+    lambda value: isinstance(value, list) and all(map(_is_name, value)),
+    "this is a list of names",
+    'write it as ["orders.*"]',
+)
+FLAG = _simple_kind(
+    "`true` or `false`",
+    {"type": "boolean"},
+    lambda value: isinstance(value, bool),
+    "this is true or false",
+    "write one of them, without quotes",
+)
+SHARE = _simple_kind(
+    "number, 0 to 1",
+    {"type": "number", "minimum": 0, "maximum": 1},
+    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1,
+    "a share is a number from 0 to 1",
+    "write 5 % as 0.05",
+)
+WEIGHT = Kind(
+    "whole number from 1",
+    {
+        "anyOf": [
+            {"type": "integer", "minimum": 1, "maximum": MAX_BUCKETS},
+            {"type": "string", "pattern": _WEIGHT, "maxLength": _MAX_KEY},
+        ]
+    },
+    _weight_fault,
+)
+TABLE = Kind("table", {"$ref": "#/definitions/table"}, _table_fault)
+
+
+@dataclass(frozen=True, slots=True)
+class FileField:
+    """A field of an entry.
+
+    Attributes:
+        name: its name in the file.
+        kind: which values it takes, or the entries of which it holds a list.
+        meaning: what it is, for the documents.
+        default: its value where it is not written; None: it has none.
+        required: whether it has to be there.
+        ranges: whether ``{1..40}`` in it stands for forty.
+    """
+
+    name: str
+    kind: Kind | EntryType
+    meaning: str
+    default: Any = None
+    required: bool = False
+    ranges: bool = False
+
+
+def spec(
+    kind: Kind | EntryType,
+    meaning: str,
+    *,
+    name: str = "",
+    default: object = None,
+    required: bool = False,
+    ranges: bool = False,
+) -> dict[str, FileField]:
+    """Return the metadata of a dataclass field that a file says.
+
+    Args:
+        kind: which values it takes in the file.
+        meaning: what it is.
+        name: the field of the file that says it, where that has another name, and then its `default` too. Two
+            of them may say one attribute together.
+        default: the default of the field of the file.
+        required: whether a file has to say it, even though the attribute has a default.
+        ranges: whether ranges may be in it.
+    """
+    return {name: FileField(name, kind, meaning, default, required, ranges)}
+
+
+def fields_of(model: type) -> tuple[FileField, ...]:
+    """Return the fields of a file that say the attributes of a dataclass."""
+    fields = []
+    for attribute in dataclasses.fields(model):
+        for name, field in attribute.metadata.items():
+            if name:
+                fields.append(field)
+            elif field.required or attribute.default is dataclasses.MISSING:
+                fields.append(replace(field, name=attribute.name, required=True))
+            else:
+                fields.append(replace(field, name=attribute.name, default=attribute.default))
+    return tuple(fields)
+
+
+class EntryRule(NamedTuple):
+    """A rule that joins fields of an entry.
+
+    Attributes:
+        fields: the fields that it looks at.
+        fault: returns the field concerned, what is wrong and what to do, for the fields that are written; None if
+            nothing is wrong. It is not asked where one of `fields` is wrong by itself.
+        schema: the same as JSON Schema.
+    """
+
+    fields: tuple[str, ...]
+    fault: Callable[[Entry], tuple[str, Fault] | None]
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntryType:
+    """What an entry may hold.
+
+    Attributes:
+        noun: what an entry is, with its article.
+        model: the class of which it makes an object.
+        fields: its fields, in the order of the documents.
+        rules: what joins the fields.
+        example: an entry, as it is written in a list.
+    """
+
+    noun: str
+    model: type
+    fields: tuple[FileField, ...]
+    rules: tuple[EntryRule, ...] = ()
+    example: str = "{ name = value, ... }"
+
+    @property
+    def ranged(self) -> tuple[str, ...]:
+        """The names of the fields that may hold ranges."""
+        return tuple(field.name for field in self.fields if field.ranges)
+
+    def made(self, entry: Entry) -> Any:  # noqa: ANN401
+        """Return the object that an entry says, which has a value for each of the fields."""
+        values = dict(entry)
+        if "queue" in values:
+            queue, exchange = values.pop("queue"), values.pop("exchange", None)
+            values["destination"] = ExchangeRef(exchange) if queue is None else queue
+        if "weight" in values:
+            values["key"] = values.pop("weight")
+        return self.model(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """An object, and where the file says it.
+
+    Attributes:
+        path: the entry's place in the file.
+        written: the entry as it is written.
+        bad: the fields that are wrong by themselves; the object has their defaults.
+        value: the object.
+        members: the entry of each ring member.
+    """
+
+    path: str
+    written: Entry
+    bad: frozenset[str]
+    value: Any
+    members: tuple[FileEntry, ...] = ()
+
+
+class FileObjects(NamedTuple):
+    """What a file says, in its order.
+
+    Attributes:
+        settings: the fields of the file itself: ``cluster``, ``max_share_moved``, ``owns``.
+        exchanges: the exchanges.
+        queues: the queues.
+        bindings: the bindings.
+        policies: the policies.
+        problems: what is wrong with single fields, and with fields that belong together.
+        range_problems: what is wrong with ranges, and with names that come of them.
+    """
+
+    settings: dict[str, Any]
+    exchanges: list[FileEntry]
+    queues: list[FileEntry]
+    bindings: list[FileEntry]
+    policies: list[FileEntry]
+    problems: list[Problem]
+    range_problems: list[Problem]
+
+
+def read_document(document: Entry, file: EntryType) -> FileObjects:
+    """Return what the tables of a file say."""
+    reader = _Reader()
+    settings, _ = reader.fields(document, "", file)
+    lists = {
+        field.name: list(reader.objects(settings.pop(field.name), field.kind))
+        for field in file.fields
+        if isinstance(field.kind, EntryType)
+    }
+    return FileObjects(settings, **lists, problems=reader.problems, range_problems=reader.range_problems)
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.range_problems: list[Problem] = []
+
+    def objects(self, entries: list[tuple[str, Entry]], type_: EntryType) -> Iterator[FileEntry]:
+        """Yield the objects of a list of entries, with ranges expanded."""
+        for path, written in entries:
+            values, bad = self.fields(written, path, type_)
+            members: tuple[FileEntry, ...] = ()
+            for field in type_.fields:
+                if isinstance(field.kind, EntryType) and values[field.name] is not None:
+                    members = tuple(self.objects(values[field.name], field.kind))
+                    values[field.name] = tuple(member.value for member in members)
+            # Without these nobody knows which object the entry is.
+            if any(field.name in bad for field in type_.fields if field.required) or bad & {
+                "queue",
+                "exchange",
+            }:
+                continue
+            try:
+                for entry in expanded(values, type_.ranged):
+                    yield FileEntry(path, written, bad, type_.made(entry), members)
+            except RangeError as error:
+                at = f"{path}.{error.field}"
+                self.range_problems.append(Problem(at, shown_value(error.text), error.rule, error.remedy))
+            except InputError as error:  # a destination that AMQP cannot carry
+                at = f"{path}.{'exchange' if values['queue'] is None else 'queue'}"
+                self.range_problems.append(Problem(at, "", str(error), "write another name"))
+
+    def fields(self, written: Entry, path: str, type_: EntryType) -> tuple[dict[str, Any], frozenset[str]]:
+        """Return the value of each field, a default where there is none or a wrong one, and the names of the wrong ones."""
+        values = {field.name: field.default for field in type_.fields}
+        bad = self.unknown(written, path, type_)
+        for field in type_.fields:
+            name, kind, at = field.name, field.kind, _joined(path, field.name)
+            if name not in written:
+                if field.required and name not in bad:
+                    bad.add(name)
+                    meaning = field.meaning[0].lower() + field.meaning[1:].rstrip(".")
+                    self.add(at, None, f"{type_.noun} needs `{name}`", f"write it: {meaning}")
+            elif isinstance(kind, EntryType):
+                values[name] = self.entries(written[name], at, kind)
+            elif fault := kind.fault(written[name]):
+                bad.add(name)
+                self.add(at, written[name], *fault)
+            else:
+                values[name] = written[name]
+        for rule in type_.rules:
+            if not bad.intersection(rule.fields) and (broken := rule.fault(written)):
+                name, fault = broken
+                bad.add(name)
+                self.add(_joined(path, name), written.get(name), *fault)
+        return values, frozenset(bad)
+
+    def entries(self, value: object, path: str, type_: EntryType) -> list[tuple[str, Entry]]:
+        """Return the entries of a list with the place of each."""
+        if not isinstance(value, list):
+            name = path.rpartition(".")[2]
+            each = (
+                f"write each one as {name} = [{{ ... }}]"
+                if "." in path
+                else f"begin each one with [[{name}]]"
+            )
+            self.add(path, value, f"`{name}` is a list of tables", each)
+            return []
+        entries: list[tuple[str, Entry]] = []
+        for n, entry in enumerate(value):
+            if isinstance(entry, dict):
+                entries.append((f"{path}[{n}]", entry))
+            else:
+                self.add(f"{path}[{n}]", entry, f"{type_.noun} is a table", f"write it as {type_.example}")
+        return entries
+
+    def unknown(self, written: Entry, path: str, type_: EntryType) -> set[str]:
+        """Add a problem for each field that an entry of the type does not have; return those that were probably meant."""
+        known = {field.name for field in type_.fields}
+        # A list that is there may have a second heading; any other field that is there was not meant.
+        candidates = [
+            field.name
+            for field in type_.fields
+            if field.name not in written or isinstance(field.kind, EntryType)
+        ]
+        meant = set()
+        for name, value in written.items():
+            if name in known:
+                continue
+            remedy = f"its fields are {', '.join(candidates)}"
+            if close := similar(name, candidates):
+                meant.add(close)
+                remedy = f"did you mean `{close}`?"
+            if name == "vhost":
+                remedy = "leave it out: a file is for any vhost, and the URL names it"
+            self.add(_joined(path, name), value, f"{type_.noun} has no field `{name}`", remedy)
+        return meant - written.keys()
+
+    def add(self, path: str, value: object, rule: str, remedy: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(path, shown_value(value), rule, remedy))
+
+
+def _joined(path: str, name: str) -> str:
+    shown = name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    return f"{path}.{shown}" if path else shown
