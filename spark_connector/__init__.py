@@ -20,20 +20,19 @@ from rabbit_chx.lazy_names import lazy
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_connector.direct_write import batch_publisher, publish
-    from spark_connector.dry_runs import dry_run
+    from spark_connector.dry_runs import DryRun, dry_run
     from spark_connector.placing.placement import place
     from spark_connector.placing.prediction import queue_for
-    from spark_connector.reports.dry_run_report import DryRun
+    from spark_connector.publishing import batch_publisher, publish
     from spark_connector.reports.write_report import WriteReport
 
 _HOMES = {
-    "DryRun": "spark_connector.reports.dry_run_report",
+    "DryRun": "spark_connector.dry_runs",
     "WriteReport": "spark_connector.reports.write_report",
-    "batch_publisher": "spark_connector.direct_write",
+    "batch_publisher": "spark_connector.publishing",
     "dry_run": "spark_connector.dry_runs",
     "place": "spark_connector.placing.placement",
-    "publish": "spark_connector.direct_write",
+    "publish": "spark_connector.publishing",
     "queue_for": "spark_connector.placing.prediction",
 }
 
@@ -67,7 +66,7 @@ def register(spark: SparkSession) -> None:
 
     from pyspark.errors import AnalysisException
 
-    from spark_connector.writing.speculation import speculation_of
+    from spark_connector.writing.preflight import speculation_of
 
     try:
         spark.dataSource.register(data_source(speculation=speculation_of(spark)))

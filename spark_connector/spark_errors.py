@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import re
 import traceback
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from rabbit_chx import errors
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 
-__all__ = ["raised_in_task", "without_traceback"]
+__all__ = ["raised_in_task", "raising_without_traceback", "without_traceback"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _PLACES = 3
 _MOST_TEXT = 300
@@ -52,6 +57,21 @@ def without_traceback(cause: Exception, *, show_text: bool = True) -> RabbitChxE
     return RabbitChxError(f"unforeseen {type(cause).__name__}{text} (at {places}): please report it")
 
 
+def raising_without_traceback(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Return a function that raises its errors where no local variable holds its arguments, and so no password."""
+
+    @wraps(function)
+    def wrapped(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except Exception as cause:  # noqa: BLE001  # it is raised below
+            error = without_traceback(cause, show_text=isinstance(cause, ImportError))
+        del args, kwargs
+        raise error from None
+
+    return wrapped
+
+
 def raised_in_task(cause: BaseException) -> RabbitChxError | None:
     """Return the error that a task of ours raised, or None if another error ended the job.
 
@@ -61,23 +81,23 @@ def raised_in_task(cause: BaseException) -> RabbitChxError | None:
     Args:
         cause: the error that Spark raised on the driver.
     """
-    found = None
-    for found in _LINE.finditer(str(cause)):  # noqa: B007  # the last one: of the last attempt
-        pass
-    if found is None:
+    lines = list(_LINE.finditer(str(cause)))
+    if not lines:
         return None
-    kind = getattr(errors, found["name"], None)
+    name, message = lines[-1]["name"], lines[-1]["message"]  # of the last attempt
+    kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, RabbitChxError)):
         return None
     if issubclass(kind, PublishError):
-        return kind(found["message"], _report_in(found["message"]))
-    return kind(found["message"])
+        return kind(message, _report_in(message))
+    return kind(message)
 
 
 def _report_in(message: str) -> PublishReport:
     report = message.rpartition("; ")[2]
-    found = {name: pattern.search(report) for name, pattern in _COUNTS.items()}
     counts: dict[str, Any] = {
-        name: int(match[1].replace(",", "")) for name, match in found.items() if match is not None
+        name: int(match[1].replace(",", ""))
+        for name, pattern in _COUNTS.items()
+        if (match := pattern.search(report)) is not None
     }
     return PublishReport(**counts)

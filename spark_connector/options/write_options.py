@@ -379,19 +379,19 @@ def texts(options: Mapping[str, object], ring: KeyMap | str | None) -> Mapping[s
     Raises:
         InputError: the argument is not a ring, the ring is given twice, or a value is of another type.
     """
-    given = _Texts()
+    result = _Texts()
     for name, value in options.items():
         if isinstance(value, bool):
-            given[name] = str(value).lower()
+            result[name] = str(value).lower()
         elif isinstance(value, (str, int, float)):
-            given[name] = str(value)
+            result[name] = str(value)
         elif value is not None:
             # The value is not shown: it may hold a password.
             raise InputError(
                 f"option {name!r} is a {type(value).__name__}: give a text, a number or a boolean"
             )
     if ring is not None:
-        if any(name.lower() == "ring" for name in given):
+        if any(name.lower() == "ring" for name in result):
             raise InputError("the ring is given twice, as an argument and as an option: give it once")
-        given["ring"] = as_ring(ring).to_json()
-    return given
+        result["ring"] = as_ring(ring).to_json()
+    return result

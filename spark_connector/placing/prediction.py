@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import KeyMap, check_key_map, key_map_from_json
 from spark_connector.executor_functions import OnExecutor
-from spark_connector.placing.slices import NO_QUEUE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,9 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column
 
+__all__ = ["NO_QUEUE", "as_ring", "indices_or_hole", "kept_ring", "queue_for", "rows_by_queue", "vectorized"]
 
-__all__ = ["as_ring", "indices_or_hole", "kept_ring", "queue_for", "rows_by_queue", "vectorized"]
-
+#: What reports show instead of a queue for rows that have none.
+NO_QUEUE = "(no queue)"
 #: Rings that a Python worker keeps; each task brings its own again.
 _KEPT_RINGS = 8
 
@@ -28,8 +28,8 @@ _KEPT_RINGS = 8
 def queue_for(key_column: str | Column, ring: KeyMap | str) -> Column:
     """Return a string column with the queue that the ring predicts for each routing key.
 
-    The queue is null for a null key, for a key whose bucket is a hole, and for one whose slot has no queue. An exchange as a destination is
-    shown as ``exchange NAME``. The column is deterministic. It is an Arrow UDF on PySpark 4.1 and newer, and
+    The queue is null for a null key, for a key whose bucket is a hole, and for a key whose slot has no queue. An exchange as a
+    destination is shown as ``exchange NAME``. The column is deterministic. It is an Arrow UDF on PySpark 4.1 and newer, and
     a pandas UDF on older versions.
 
     Args:
@@ -81,11 +81,11 @@ def vectorized(function: Callable[..., Any], return_type: str, *arguments: objec
         if arrow
         else OnExecutor(_through_pandas, partial(function, *arguments))
     )
-    made: Callable[..., Column] = (functions.arrow_udf if arrow else functions.pandas_udf)(
+    column_of: Callable[..., Column] = (functions.arrow_udf if arrow else functions.pandas_udf)(
         lambda *columns: shipped(*columns),  # noqa: PLW0108  # without annotations, Spark takes it for a scalar UDF
         return_type,
     )
-    return made
+    return column_of
 
 
 def _through_pandas(function: Callable[..., Any], *columns: Any) -> Any:  # noqa: ANN401  # Series to Series

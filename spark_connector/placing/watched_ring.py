@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.client_routing import changed_ring
@@ -17,7 +18,10 @@ from rabbit_chx.routing import (
 )
 from spark_connector.placing.prediction import as_ring
 
-__all__ = ["GivenRing", "WatchedRing"]
+if TYPE_CHECKING:
+    from spark_connector.options.write_options import WriteOptions
+
+__all__ = ["GivenRing", "WatchedRing", "ring_reader"]
 
 #: A ring or a table of slots, its JSON, or a function that reads it. A function may return the exchange as well.
 GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap | ConsistentHashExchange]"
@@ -27,7 +31,7 @@ class WatchedRing:
     """A ring that can be read again, if the caller has given a function for it.
 
     Args:
-        given: a ring or a table of slots, its JSON, or a function that reads it; None for no ring.
+        source: a ring or a table of slots, its JSON, or a function that reads it; None for no ring.
 
     Attributes:
         ring: the ring or the table as it was read last; None if none was given.
@@ -36,9 +40,9 @@ class WatchedRing:
         InputError: the argument is not a ring, the ring has no buckets, or the exchange does not hash the routing key.
     """
 
-    def __init__(self, given: GivenRing | None) -> None:
-        self._read = given if callable(given) else None
-        self.ring = None if given is None else _ring_of(given() if callable(given) else given)
+    def __init__(self, source: GivenRing | None) -> None:
+        self._read = source if callable(source) else None
+        self.ring = None if source is None else _ring_of(source() if callable(source) else source)
 
     @classmethod
     def since(cls, ring: KeyMap | None, read: Callable[[], Any]) -> Self:
@@ -109,24 +113,46 @@ class WatchedRing:
                 "the ring could not be read again, so rows may have gone to a queue that has their keys no more: "
                 f"{cause}"
             )
-        if _same(before, now):
+        if before is not None and _same(before, now):
             return None
         if isinstance(before, HashRing) and isinstance(now, HashRing):
             return changed_ring(before, now, rows)
         return "the exchange has slots now, and rows may have gone to a queue that has their keys no more"
 
 
-def _ring_of(given: KeyMap | ConsistentHashExchange | str) -> KeyMap:
-    if isinstance(given, ConsistentHashExchange):
-        if given.hashed_on.kind != "routing-key":
+def ring_reader(options: WriteOptions) -> Callable[[], ConsistentHashExchange] | None:
+    """Return the function that reads the ring of a write on the driver; None without the option ``ringVia``.
+
+    It returns the exchange with its ring as it is now, and with what it hashes. It runs the broker's own command
+    line tool through the prefix of ``ringVia``, such as ``docker exec NAME``, without a shell.
+    """
+    if options.ring_via is None:
+        return None
+    return partial(_read, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)
+
+
+def _read(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:
+    from rabbit_chx.broker.ring_source import DiagnosticsRing  # only the driver loads it
+
+    buckets, arguments = DiagnosticsRing(prefix).read_exchange(vhost, exchange)
+    ring = HashRing.from_buckets(buckets, next_bucket=buckets.next_bucket)
+    return ConsistentHashExchange(exchange, ring, arguments)
+
+
+def _ring_of(source: KeyMap | ConsistentHashExchange | str) -> KeyMap:
+    if isinstance(source, ConsistentHashExchange):
+        if source.hashed_on.kind != "routing-key":
             raise InputError(
-                f"exchange {given.name!r} hashes {given.hashed_on}, and what is predicted here is by routing key: leave the "
+                f"exchange {source.name!r} hashes {source.hashed_on}, and what is predicted here is by routing key: leave the "
                 "ring out, and let the exchange route"
             )
-        given = given.ring if given.slots is None else given.slots
-    return as_ring(given)
+        source = source.ring if source.slots is None else source.slots
+    return as_ring(source)
 
 
-def _same(before: Any, now: Any) -> bool:  # noqa: ANN401  # rings or tables of slots
-    owners = [one.owners if isinstance(one, SlotTable) else None for one in (before, now)]
-    return ring_beneath(before).buckets == ring_beneath(now).buckets and owners[0] == owners[1]
+def _same(before: KeyMap, now: KeyMap) -> bool:
+    return ring_beneath(before).buckets == ring_beneath(now).buckets and _owners(before) == _owners(now)
+
+
+def _owners(ring: KeyMap) -> object:
+    return ring.owners if isinstance(ring, SlotTable) else None

@@ -1,21 +1,28 @@
-"""What became of the rows of a write, in all."""
+"""The report of a write: what became of its rows in all, its notes, and its file on the driver."""
 
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
+from spark_connector.placing.key_sample import SplitKeys
 from spark_connector.reports.task_report import MAX_SAMPLES, PublishedCounts, RowSample, TaskReport
 from spark_connector.reports.text_table import text_table_of
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import KeyMap
+    from spark_connector.options.write_options import WriteOptions
 
-__all__ = ["WriteReport"]
+__all__ = ["WriteReport", "check_report_path", "notes_on", "save_report"]
+
+_log = logging.getLogger(__name__)
 
 #: The sums over the tasks, in the order in which they are shown.
 _TOTALS = (
@@ -32,6 +39,11 @@ _TOTALS = (
     "bytes_sent",
 )
 
+#: What is appended to the name of an earlier report.
+_PREVIOUS = ".previous"
+#: How `WriteReport.to_json` begins.
+_START = b'{\n  "exchange": '
+
 
 @dataclass(frozen=True, slots=True)
 class WriteReport(PublishedCounts):
@@ -39,9 +51,9 @@ class WriteReport(PublishedCounts):
 
     Attributes:
         exchange: name of the exchange; empty if a column names it.
-        tasks: one report for each task that committed, in the order of their partitions.
+        tasks: one report for each task that committed; they are put into the order of their partitions.
         ring_provenance: how the ring behind `predicted` was obtained (read, replayed, assumed), or None.
-        write_id: id of the write, or of the streaming query.
+        write_id: id of the write, or of the streaming query; if it is not given, that of the tasks.
         batch_id: number of the micro-batch; None outside a stream.
         seconds: seconds from the planning of the write to its end, including what Spark computed before.
         notes: facts that a reader should know, such as an alternate exchange that takes what no queue takes.
@@ -65,50 +77,11 @@ class WriteReport(PublishedCounts):
     publish_report: PublishReport = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        total = sum((task.publish_report for task in self.tasks), PublishReport())
-        object.__setattr__(self, "publish_report", total)
-
-    @classmethod
-    def of(
-        cls,
-        exchange: str,
-        tasks: Iterable[TaskReport],
-        ring_provenance: str | None,
-        *,
-        write_id: str = "",
-        batch_id: int | None = None,
-        seconds: float = 0.0,
-        notes: Iterable[str] = (),
-        failed: bool = False,
-        unfinished: int | None = 0,
-    ) -> WriteReport:
-        """Return the report of a write, with its tasks in the order of their partitions.
-
-        Args:
-            exchange: the exchange that was written to.
-            tasks: the reports of the tasks that finished, in any order.
-            ring_provenance: where the ring of the predictions comes from; None without a ring.
-            write_id: the id of the write; if it is empty, that of the tasks.
-            batch_id: the micro-batch of a stream; None outside a stream.
-            seconds: from the planning of the write to its end.
-            notes: what the report says in words.
-            failed: whether the write failed.
-            unfinished: how many tasks did not finish; None where that is not known.
-        """
-        ordered = tuple(sorted(tasks, key=lambda task: task.partition))
-        if not write_id:
-            write_id = next((task.write_id for task in ordered if task.write_id), "")
-        return cls(
-            exchange,
-            ordered,
-            ring_provenance,
-            write_id,
-            batch_id,
-            seconds,
-            tuple(notes),
-            failed,
-            unfinished,
-        )
+        tasks = tuple(sorted(self.tasks, key=lambda task: task.partition))
+        write_id = self.write_id or next((task.write_id for task in tasks if task.write_id), "")
+        total = sum((task.publish_report for task in tasks), PublishReport())
+        for name, value in (("tasks", tasks), ("write_id", write_id), ("publish_report", total)):
+            object.__setattr__(self, name, value)
 
     @property
     def rows(self) -> int:
@@ -153,7 +126,7 @@ class WriteReport(PublishedCounts):
                     )
                 },
                 "changed_ring": self.changed_ring
-                and [json.loads(one.to_json()) for one in self.changed_ring],
+                and [json.loads(ring.to_json()) for ring in self.changed_ring],
                 "samples": [asdict(sample) for sample in self.samples],
                 "tasks": [task.to_dict() for task in self.tasks],
             },
@@ -195,3 +168,147 @@ def _row_of_task(task: TaskReport) -> tuple[object, ...]:
 def _row_of_sample(sample: RowSample) -> tuple[str, ...]:
     row = "" if sample.row is None else f"{sample.row}"
     return f"{sample.partition}", row, sample.key_hash or "", sample.reason
+
+
+def notes_on(
+    tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None = None
+) -> tuple[str, ...]:
+    """Return the notes of the tasks, each once, and the notes that only all tasks together give rise to.
+
+    Args:
+        tasks: the reports of one write.
+        options: how the rows were written.
+        ring_now: what `WatchedRing.look_again` returned after connections were lost.
+    """
+    own = dict.fromkeys(note for task in tasks for note in task.notes)
+    return (*own, *_on_attempts(tasks), *_on_losses(tasks, options, ring_now), *_on_keys(tasks, options))
+
+
+def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
+    again = sum(task.attempt > 0 for task in tasks)
+    if again:
+        yield (
+            f"Spark ran {again} of {len(tasks)} tasks more than once: rows of the earlier attempts may be in the "
+            "queues twice"
+        )
+    # Spark numbers task attempts as it starts them: those of one stage are consecutive if nothing else runs.
+    numbers = [task.task_id for task in tasks if task.task_id is not None]
+    between = max(numbers) - min(numbers) + 1 - len(numbers) if numbers else 0
+    others = between - sum(task.attempt for task in tasks)
+    if others > 0:
+        yield (
+            f"Spark ran {others} other tasks between those of this write: tasks of another job, copies of slow "
+            "tasks, or a stage that ran again because an executor or shuffle files were lost; after such a stage, "
+            "rows of this write may be in the queues twice, though every attempt is 0"
+        )
+
+
+def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
+    reconnects = sum(task.reconnects for task in tasks)
+    if not reconnects:
+        if ring_now is not None:
+            yield ring_now
+        return
+    if ring_now is not None:
+        yield f"connections were lost and opened again ({reconnects}): {ring_now}"
+    else:
+        advice = (
+            ""
+            if options.ring is None
+            else "; rows by predicted queue are then wrong, so read the ring again and compare"
+        )
+        yield (
+            f"connections were lost and opened again ({reconnects}): if the broker was restarted and keeps its "
+            "metadata in Mnesia (the default until 4.1), the ring may have another order now, and keys may have "
+            f"changed queue during the write{advice}"
+        )
+    if options.keep_order and any(task.republished for task in tasks):
+        yield (
+            "messages were sent again after a connection was lost, and copies from the old connection may arrive "
+            "after newer messages of their key: a consumer that needs the order drops messages older than what "
+            "it has seen"
+        )
+
+
+def _on_keys(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str]:
+    if not options.keep_order:
+        return
+    keys = SplitKeys.of(task.keys for task in tasks)
+    if keys.split:
+        of_what = f"its {keys.looked_at:,} keys" if keys.complete else f"{keys.looked_at:,} keys looked at"
+        yield (
+            f"ordering is per-key, and {keys.split:,} of {of_what} are in more than one partition, so the order "
+            "of their messages is random: place the rows first (spark_connector.place, or repartition by "
+            "the key and sortWithinPartitions)"
+        )
+
+
+def check_report_path(text: str | None, *, streaming: bool) -> None:
+    """Make room for the report of a write, so that an earlier report is not taken for it.
+
+    An earlier report is renamed: ``.previous`` is appended to its name, and a file of that name is replaced. The
+    folder of a stream is created.
+
+    Args:
+        text: the option ``reportPath``; None for no report.
+        streaming: whether the write is that of a stream.
+
+    Raises:
+        InputError: the path of a stream is a file, the existing file is not a report, or it cannot be
+            renamed.
+    """
+    if text is None:
+        return
+    path = Path(text)
+    try:
+        if streaming:
+            path.mkdir(exist_ok=True)
+        if path.is_dir() or not path.exists():
+            return
+        previous = path.with_name(path.name + _PREVIOUS)
+        if _is_ours(path) and (not previous.exists() or _is_ours(previous)):
+            path.replace(previous)
+            return
+    except FileExistsError:
+        raise InputError(
+            f"option 'reportPath' is {text!r}: a stream has a report for each batch, so give a folder"
+        ) from None
+    except OSError as cause:
+        raise InputError(
+            f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}): name another"
+        ) from None
+    raise InputError(
+        f"option 'reportPath' is {text!r}: that file, or the one with {_PREVIOUS} appended, is not a report: "
+        "name another, or remove it yourself"
+    )
+
+
+def _is_ours(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_START)) in (b"", _START)
+
+
+def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:
+    """Write the report to its file, whole or not at all.
+
+    A failure is logged and not raised, since the messages are out already.
+
+    Args:
+        report: the report.
+        text: the option ``reportPath``; None to write nothing.
+        streaming: whether the file in a folder is named after the micro-batch.
+    """
+    if text is None:
+        return
+    try:
+        path = Path(text)
+        if path.is_dir():
+            name = f"batch-{report.batch_id}" if streaming else f"write-{report.write_id}"
+            path = path / f"{name}.json"
+        part = path.with_name(f"{path.name}.part")
+        part.write_text(report.to_json(), encoding="utf-8")
+        part.replace(path)
+    except Exception:  # noqa: BLE001  # raising here would call a write failed that is done
+        _log.exception("the report could not be written")

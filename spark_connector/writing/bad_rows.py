@@ -210,6 +210,6 @@ def _is_text(text: bytes | None) -> bool:
 
 
 def _any_by_row(flags: Flags, row_of: NDArray[np.int64], rows: int) -> Flags:
-    found = np.zeros(rows, bool)
-    found[row_of[flags]] = True
-    return found
+    by_row = np.zeros(rows, bool)
+    by_row[row_of[flags]] = True
+    return by_row

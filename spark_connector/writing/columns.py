@@ -132,7 +132,7 @@ class MessageColumns:
             InputError: a column is missing, given twice, unknown, of the wrong type, or contradicts an
                 option.
         """
-        found: dict[str, int] = {}
+        positions: dict[str, int] = {}
         for position, field in enumerate(schema.fields):
             name = field.name.lower()
             role = _ALIASES.get(name, name)
@@ -143,23 +143,23 @@ class MessageColumns:
                     f"column {field.name!r} is not part of a message: drop it, put it into the value with "
                     f"to_json(struct(*)), or set ignoreUnknownColumns; columns are {', '.join(_BY_NAME)}"
                 )
-            if role in found:
+            if role in positions:
                 raise InputError(f"column {field.name!r}: there is a second column for the {role}: drop one")
             _check_type(field, _BY_NAME[role])
-            found[role] = position
-        _check_options(found, options)
+            positions[role] = position
+        _check_options(positions, options)
         for role, content in (("value", "the body of the message"), ("key", "its routing key")):
-            if role not in found and not (role == "key" and options.routing_key is not None):
+            if role not in positions and not (role == "key" and options.routing_key is not None):
                 names = ", ".join(repr(field.name) for field in schema.fields) or "none"
                 raise InputError(
                     f"column {role!r} is missing: it holds {content}, as a string or binary (columns are: {names})"
                 )
         return cls(
-            value=found["value"],
-            key=found.get("key"),
-            exchange=found.get("exchange"),
-            headers=found.get("headers"),
-            properties={name: at for name, at in found.items() if name not in _NO_PROPERTIES},
+            value=positions["value"],
+            key=positions.get("key"),
+            exchange=positions.get("exchange"),
+            headers=positions.get("headers"),
+            properties={name: at for name, at in positions.items() if name not in _NO_PROPERTIES},
         )
 
 
@@ -175,14 +175,14 @@ def _check_type(field: StructField, column: KnownColumn) -> None:
         )
 
 
-def _check_options(found: Mapping[str, int], options: WriteOptions) -> None:
-    if "exchange" in found and not options.allow_exchange_column:
+def _check_options(positions: Mapping[str, int], options: WriteOptions) -> None:
+    if "exchange" in positions and not options.allow_exchange_column:
         raise InputError("column 'exchange': set allowExchangeColumn to true, or drop the column")
-    if "exchange" not in found and not options.exchange:
+    if "exchange" not in positions and not options.exchange:
         raise InputError("option 'exchange' is missing, and there is no column 'exchange': give one of them")
-    if "key" in found and options.routing_key is not None:
+    if "key" in positions and options.routing_key is not None:
         raise InputError("option 'routingKey' and a column 'key' are both given: drop one of them")
-    if options.message_id == "column" and "message_id" not in found:
+    if options.message_id == "column" and "message_id" not in positions:
         raise InputError("option 'messageId' is 'column', but there is no column 'message_id': add it")
-    if options.message_id == "auto" and "message_id" in found:
+    if options.message_id == "auto" and "message_id" in positions:
         raise InputError("option 'messageId' is 'auto', but there is a column 'message_id': drop one of them")

@@ -82,10 +82,10 @@ class _SeenHashes:
             first = np.searchsorted(run, ordered)
             known = np.flatnonzero(run[np.minimum(first, len(run) - 1)] == ordered)
             numbers[known] += np.searchsorted(run, ordered[known], "right") - first[known]
-        found = np.empty_like(numbers)
-        found[order] = numbers
+        unordered = np.empty_like(numbers)
+        unordered[order] = numbers
         self._remember(ordered)
-        return found
+        return unordered
 
     def _remember(self, run: NDArray[np.uint64]) -> None:
         while self._runs and len(self._runs[-1]) <= 2 * len(run):

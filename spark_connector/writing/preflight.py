@@ -1,22 +1,31 @@
-"""What can be known before the first message.
+"""What is checked before the first message.
 
-That is what the broker answers, and whether Spark would show the password.
+The broker is asked about the exchange. Spark may start copies of slow tasks, and each copy publishes its rows. It may
+also show the password.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.publishing import look_at_hash_exchange
+from spark_connector.writing.task import scratch_folder
 
 if TYPE_CHECKING:
-    from spark_connector.options.write_options import WriteOptions
-    from spark_connector.writing.preflight_answer import PreflightAnswer
+    from pyspark.sql import SparkSession
 
-__all__ = ["check_broker", "check_secret_name"]
+    from spark_connector.options.write_options import WriteOptions
+
+__all__ = ["PreflightAnswer", "check_broker", "check_secret_name", "check_speculation", "speculation_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -94,3 +103,89 @@ def check_secret_name(options: WriteOptions) -> tuple[str, ...]:
         "rename it, or set it outside of Spark's configuration"
     )
     return (note,)
+
+
+def speculation_of(spark: SparkSession) -> bool:
+    """Return whether ``spark.speculation`` is on, as the user's session knows it, classic or Connect."""
+    conf: Any = spark.conf
+    return bool(conf.get("spark.speculation", "false").lower() == "true")
+
+
+def check_speculation(options: WriteOptions, *, speculation: bool | None) -> tuple[str, ...]:
+    """Return notes for the report on what speculative execution does to a write.
+
+    Args:
+        options: how to write.
+        speculation: whether ``spark.speculation`` is on; None if Spark does not say.
+
+    Raises:
+        InputError: it is on, or may be, and ``onSpeculation`` is fail or ``ordering`` is per-key.
+    """
+    must_be_off = options.keep_order or options.on_speculation == "fail"
+    if speculation is False or (options.on_speculation == "ignore" and not must_be_off):
+        return ()
+    why = "ordering is per-key" if options.keep_order else "onSpeculation is fail"
+    if speculation is None:
+        if must_be_off:
+            raise InputError(
+                f"{why}, and this Spark does not tell whether spark.speculation is on: "
+                "call spark_connector.register(spark) before the write"
+            )
+        return ("this Spark does not tell whether spark.speculation is on",)
+    if must_be_off:
+        raise InputError(
+            f"spark.speculation is on, whose copies of a task publish its rows again, and {why}: set "
+            "spark.speculation to false"
+            + ("" if options.keep_order else ", or onSpeculation to warn or ignore")
+        )
+    return ("spark.speculation is on: copies of a task publish its rows again, and do not count here",)
+
+
+class PreflightAnswer:
+    """The notes that asking the broker has led to, remembered: Spark plans a stream again for every micro-batch.
+
+    Args:
+        path: file that keeps them for other processes of the application; None to keep them in this object
+            alone.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._notes: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_query(cls, options: WriteOptions, texts: Mapping[str, str]) -> PreflightAnswer:
+        """Return the answer for a streaming query of this application, which may be empty.
+
+        Checkpoint, broker and exchange identify the query. The answer is kept in a file, since Spark ends
+        Python processes that are idle for a minute.
+
+        Args:
+            options: the parsed options of the query.
+            texts: the options as texts, of which `checkpointLocation` is needed.
+        """
+        folder = scratch_folder()
+        if folder is None:
+            return cls()
+        checkpoint = next((text for name, text in texts.items() if name.lower() == "checkpointlocation"), "")
+        query = json.dumps([options.brokers.masked_url, options.exchange, checkpoint])
+        name = hashlib.sha256(query.encode()).hexdigest()[:32]
+        return cls(folder / f"looked-{name}.json")
+
+    @property
+    def notes(self) -> tuple[str, ...] | None:
+        """The notes; None if the broker was not asked yet, or the file cannot be read."""
+        if self._notes is None and self._path is not None:
+            with suppress(OSError, ValueError):
+                self._notes = tuple(json.loads(self._path.read_text(encoding="utf-8")))
+        return self._notes
+
+    def keep(self, notes: tuple[str, ...]) -> None:
+        """Remember the notes. If the file cannot be written, the next process asks the broker again."""
+        self._notes = notes
+        if self._path is not None:
+            with suppress(OSError):
+                self._path.parent.mkdir(exist_ok=True)
+                part = self._path.with_suffix(f".{os.getpid()}")
+                part.write_text(json.dumps(notes), encoding="utf-8")
+                part.replace(self._path)

@@ -47,8 +47,8 @@ def batches_of_rows(rows: Iterable[Row], schema: StructType, size: int = _ROWS) 
         size: the most rows of a batch.
     """
     rows = iter(rows)
-    while some := list(islice(rows, size)):
-        columns = zip(*some, strict=True)
+    while batch := list(islice(rows, size)):
+        columns = zip(*batch, strict=True)
         yield pa.RecordBatch.from_arrays(
             [_column(values, field.dataType) for values, field in zip(columns, schema.fields, strict=True)],
             names=schema.names,

@@ -18,10 +18,10 @@ from spark_connector.placing.key_sample import KeySample, KeySampler
 from spark_connector.placing.prediction import rows_by_queue
 from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
 from spark_connector.spark_errors import without_traceback
-from spark_connector.writing.application_folder import task_mark
 from spark_connector.writing.message_ids import MessageIds
 from spark_connector.writing.messages import Messages, messages_of
-from spark_connector.writing.speculation import check_speculation
+from spark_connector.writing.preflight import check_speculation
+from spark_connector.writing.task import task_mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,9 +56,8 @@ class TaskWriter:
         self._task = task
         self._columns = plan.columns
         self._options = options
-        made = options.message_id == "auto"
         write = options.write_name or task.write_id
-        self._ids = MessageIds(write, task.batch_id, task.partition) if made else None
+        self._ids = MessageIds(write, task.batch_id, task.partition) if options.message_id == "auto" else None
         self._keys = KeySampler() if options.keep_order else None
         self._notes: tuple[str, ...] = ()
         self._rows = 0
@@ -120,8 +119,10 @@ class TaskWriter:
         if first is None:
             return self._report(PublishReport())
         with self._publisher() as publisher:
-            for some in chain((first,), messages):
-                publisher.send(some.keys, some.bodies, properties=some.properties, exchanges=some.exchanges)
+            for batch in chain((first,), messages):
+                publisher.send(
+                    batch.keys, batch.bodies, properties=batch.properties, exchanges=batch.exchanges
+                )
                 if publisher.report.returned and not self._options.skip_unroutable:
                     break  # the flush raises; more rows would only follow the lost ones
             report = publisher.flush()
@@ -130,7 +131,7 @@ class TaskWriter:
 
     def _messages(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Messages]:
         for batch in batches:
-            some = messages_of(
+            messages = messages_of(
                 batch,
                 self._columns,
                 self._options,
@@ -140,14 +141,14 @@ class TaskWriter:
                 samples=MAX_SAMPLES - len(self._samples),
             )
             self._rows += batch.num_rows
-            self._skipped += some.skipped
-            self._samples += some.samples
-            if len(some):
+            self._skipped += messages.skipped
+            self._samples += messages.samples
+            if len(messages):
                 if self._keys is not None:
-                    self._keys.add(some.keys)
-                if self._options.ring is not None and some.exchanges is None:
-                    self._predicted.update(rows_by_queue(self._options.ring, some.keys))
-                yield some
+                    self._keys.add(messages.keys)
+                if self._options.ring is not None and messages.exchanges is None:
+                    self._predicted.update(rows_by_queue(self._options.ring, messages.keys))
+                yield messages
 
     def _publisher(self) -> Publisher:
         options = self._options

@@ -15,16 +15,16 @@ from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.client_routing import ClientRouting
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.ring_reading import RingReading
-from spark_connector.placing.watched_ring import WatchedRing
-from spark_connector.reports.notes import notes_on
-from spark_connector.reports.report_file import check_report_path, save_report
-from spark_connector.reports.write_report import WriteReport
-from spark_connector.spark_errors import without_traceback
+from spark_connector.placing.watched_ring import WatchedRing, ring_reader
+from spark_connector.reports.write_report import WriteReport, check_report_path, notes_on, save_report
+from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.columns import MessageColumns
-from spark_connector.writing.preflight import check_broker, check_secret_name
-from spark_connector.writing.preflight_answer import PreflightAnswer
-from spark_connector.writing.speculation import check_speculation
+from spark_connector.writing.preflight import (
+    PreflightAnswer,
+    check_broker,
+    check_secret_name,
+    check_speculation,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -63,6 +63,7 @@ class WritePlan:
     started: float = field(default_factory=time.time)
 
     @classmethod
+    @raising_without_traceback
     def checked(
         cls,
         options: Mapping[str, str],
@@ -90,34 +91,6 @@ class WritePlan:
             BrokerRefusedError: the broker refuses the user, or the exchange has another type.
             UnreachableError: no address answers.
         """
-        # Errors are raised here, where no local variable holds the options and their password.
-        try:
-            return cls._checked(
-                options,
-                schema,
-                overwrite=overwrite,
-                streaming=streaming,
-                speculation=speculation,
-                answer=answer,
-                ring=ring,
-            )
-        except Exception as cause:  # noqa: BLE001  # it is raised below
-            error = without_traceback(cause, show_text=isinstance(cause, ImportError))
-        del options
-        raise error from None
-
-    @classmethod
-    def _checked(
-        cls,
-        options: Mapping[str, str],
-        schema: StructType,
-        *,
-        overwrite: bool,
-        streaming: bool,
-        speculation: bool | None,
-        answer: PreflightAnswer | None,
-        ring: WatchedRing | None,
-    ) -> WritePlan:
         if overwrite:
             mode = "outputMode('complete')" if streaming else "mode('overwrite')"
             raise InputError(
@@ -163,7 +136,7 @@ class WritePlan:
             PublishError: rows were routed by the ring, and it has changed.
         """
         done = tuple(tasks)
-        if reading := RingReading.of(self.options):
+        if reading := ring_reader(self.options):
             ring = WatchedRing.since(self.options.ring, reading)
         if ring is not None and self.options.client_routing:
             self._compare(done, batch_id, ring)
@@ -171,10 +144,10 @@ class WritePlan:
         ring_now = None
         if ring is not None and (lost or (batch_id is None and ring.may_change_unseen)):
             ring_now = ring.look_again(say_same=lost)  # not after each micro-batch: it may take a second
-        found = tuple(note for note in notes_on(done, self.options, ring_now) if note not in self.notes)
-        for note in found:
+        notes = tuple(note for note in notes_on(done, self.options, ring_now) if note not in self.notes)
+        for note in notes:
             _log.warning("%s", note)
-        report = self._report(done, batch_id, found)
+        report = self._report(done, batch_id, notes)
         _log.info("%s", report)
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
@@ -246,16 +219,16 @@ class WritePlan:
         unfinished: int | None = 0,
     ) -> WriteReport:
         ring = self.options.ring
-        return WriteReport.of(
+        return WriteReport(
             self.options.exchange,
             tasks,
             ring.provenance if ring else None,
-            write_id=self.write_id or "",
-            batch_id=batch_id,
-            seconds=time.time() - self.started,
-            notes=(*self.notes, *notes),
-            failed=failed,
-            unfinished=unfinished,
+            self.write_id or "",
+            batch_id,
+            time.time() - self.started,
+            (*self.notes, *notes),
+            failed,
+            unfinished,
         )
 
 
@@ -263,16 +236,16 @@ def _others(unfinished: int | None) -> str:
     return "the other tasks" if unfinished is None else f"{unfinished} other tasks"
 
 
-def _with_ring(options: WriteOptions, given: WatchedRing | None) -> WriteOptions:
+def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:
     """Return the options with the ring that ``ringVia`` reads.
 
     Raises:
         RabbitChxError: it cannot be read, or rows cannot be routed by the ring.
     """
-    reading = RingReading.of(options)
+    reading = ring_reader(options)
     if reading is not None:
         options = replace(options, ring=WatchedRing(reading).ring)
-    elif options.client_routing and not (given is not None and given.can_be_read):
+    elif options.client_routing and (ring is None or not ring.can_be_read):
         raise InputError(
             "option 'routing' is 'client', and nothing reads the ring before and after the write: give ringVia, such as "
             "'docker exec NAME', or for publish and batch_publisher a function: ring=lambda: broker.ring(exchange)"

@@ -20,8 +20,7 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
 from rabbit_chx.testing import RunningBroker
 from spark_connector import WriteReport, batch_publisher, dry_run, place, publish, queue_for
-from spark_connector.placing.placement import _partition_column
-from spark_connector.placing.slices import Placement, salts
+from spark_connector.placing.placement import Placement, _partition_column, salts
 
 if TYPE_CHECKING:
     Consumed = Callable[[], list[Any]]

@@ -17,10 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
 from rabbit_chx.routing import HashRing
 from spark_connector import batch_publisher, dry_run, place, publish
-from spark_connector.direct_write import publish_partition
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.write_options import texts
-from spark_connector.reports.finished_tasks import FinishedTasks
+from spark_connector.publishing import FinishedTasks, publish_partition
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:

@@ -141,7 +141,7 @@ def test_bad_rows_are_skipped_counted_and_shown_without_their_bodies(
     assert len(report.samples) == 10
     assert [sample.row for sample in report.samples] == [1, 2, 4, 5, 7, 8, 10, 11, 13, 14]
     assert report.samples[1].key_hash == hash_of_key(b"k" * 256)
-    whole = WriteReport.of("x", [report], "replayed", notes=["a note"])
+    whole = WriteReport("x", (report,), "replayed", notes=("a note",))
     assert "secret" not in whole.to_json() + str(whole)
     assert json.loads(whole.to_json())["skipped"] == 40
     assert re.search(r" rows +60\n skipped +40\n published +20\n", str(whole))
@@ -264,7 +264,7 @@ def test_a_lost_connection_is_opened_again(broker: RunningBroker, vhost_url: str
     report = TaskWriter(plan_of(options), Task.current("w")).write(batches())
     assert (report.rows, report.confirmed, report.reconnects) == (2, 2, 1)
     assert [message.body for message in consumed()][-1:] == [b"two"]
-    assert "reconnects" in WriteReport.of("x", [report], None).to_json()
+    assert "reconnects" in WriteReport("x", (report,), None).to_json()
 
 
 def test_lines_in_the_log(

@@ -11,8 +11,8 @@ import pytest
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
 from spark_connector.options.write_options import WriteOptions
-from spark_connector.placing.prediction import as_ring, queue_names, rows_by_queue
-from spark_connector.placing.slices import NO_QUEUE, Placement
+from spark_connector.placing.placement import Placement
+from spark_connector.placing.prediction import NO_QUEUE, as_ring, queue_names, rows_by_queue
 from spark_connector.placing.watched_ring import WatchedRing
 
 SLOTS = [ExchangeRef(f"e.slot.{n:02}") for n in range(8)]

@@ -1,21 +1,28 @@
-"""Reports of a write: tasks in the order of their partitions, whole and failed, as text and as JSON."""
+"""The report of a write: its sums, its notes, and its file."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pyarrow as pa
+import pytest
+
+from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
-from spark_connector.placing.key_sample import KeySample
+from rabbit_chx.routing import HashRing
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.placing.key_sample import KeySample, KeySampler
 from spark_connector.reports.task_report import RowSample, TaskReport
-from spark_connector.reports.write_report import WriteReport
+from spark_connector.reports.write_report import WriteReport, check_report_path, notes_on, save_report
 
-FAILED = WriteReport.of(
-    "x", [TaskReport(1, 0, publish_report=PublishReport(confirmed=5))], None, failed=True, unfinished=2
+FAILED = WriteReport(
+    "x", (TaskReport(1, 0, publish_report=PublishReport(confirmed=5)),), None, failed=True, unfinished=2
 )
 
 
 def test_tasks_are_in_the_order_of_their_partitions() -> None:
-    report = WriteReport.of("x", [TaskReport(2, 0), TaskReport(0, 1, "w"), TaskReport(1, 0)], None)
+    report = WriteReport("x", (TaskReport(2, 0), TaskReport(0, 1, "w"), TaskReport(1, 0)), None)
     assert [task.partition for task in report.tasks] == [0, 1, 2]
     assert report.write_id == "w"
 
@@ -25,8 +32,8 @@ def test_a_failed_write_says_so() -> None:
     assert (shown["failed"], shown["unfinished"], shown["confirmed"]) == (True, 2, 5)
     assert "FAILED: 1 tasks finished" in str(FAILED)
     assert "rows of 2 other tasks may be in the queues as well" in str(FAILED)
-    assert "rows of the other tasks may" in str(WriteReport.of("x", [], None, failed=True, unfinished=None))
-    good = WriteReport.of("x", [TaskReport(0, 0)], None)
+    assert "rows of the other tasks may" in str(WriteReport("x", (), None, failed=True, unfinished=None))
+    good = WriteReport("x", (TaskReport(0, 0),), None)
     assert "FAILED" not in str(good)
     assert json.loads(good.to_json())["failed"] is False
 
@@ -130,11 +137,113 @@ TASK = """    {
 
 
 def test_the_json_to_the_letter() -> None:
-    report = WriteReport.of("x", [EVERYTHING] * 2, "read", batch_id=7, seconds=12.0, notes=["of all"])
+    report = WriteReport("x", (EVERYTHING,) * 2, "read", batch_id=7, seconds=12.0, notes=("of all",))
     assert report.to_json() == JSON.replace("TASK", TASK)
 
 
 def test_the_text() -> None:
-    report = WriteReport.of("x", [EVERYTHING], "read", seconds=12.0)
+    report = WriteReport("x", (EVERYTHING,), "read", seconds=12.0)
     assert str(report).splitlines()[:3] == ["write w to exchange 'x', 12.0 s", "", " rows               9"]
     assert " returned           1\n nacked             2\n" in str(report)
+
+
+# -- what the tasks of a write tell when they are compared
+
+
+RING = HashRing.from_bindings([("q1", 1), ("q2", 2)])
+
+
+def options(**more: str) -> WriteOptions:
+    return WriteOptions.parse({"url": "amqp://h", "exchange": "x", **more})
+
+
+def test_an_ordinary_write_needs_no_note() -> None:
+    tasks = [TaskReport(0, 0, task_id=8), TaskReport(1, 0, task_id=7), TaskReport(2, 0, task_id=9)]
+    assert notes_on(tasks, options(ring=RING.to_json(), ordering="per-key")) == ()
+    assert notes_on([TaskReport(0, 0)], options()) == ()
+    assert notes_on([], options(ordering="per-key")) == ()
+
+
+def test_what_a_task_notes_is_told_once() -> None:
+    assert notes_on([TaskReport(0, 0, notes=("a",)), TaskReport(1, 0, notes=("a", "b"))], options()) == (
+        "a",
+        "b",
+    )
+
+
+def test_tasks_that_ran_again() -> None:
+    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 2, task_id=7)]  # 5 and 6 failed
+    (note,) = notes_on(tasks, options())
+    assert note.startswith("Spark ran 1 of 2 tasks more than once")
+
+
+def test_a_stage_that_ran_again_though_every_attempt_is_0() -> None:
+    """The numbers between are those of the stage before it, whose files were gone."""
+    tasks = [TaskReport(0, 0, task_id=4), TaskReport(1, 0, task_id=5), TaskReport(2, 0, task_id=9)]
+    (note,) = notes_on(tasks, options())
+    assert "Spark ran 3 other tasks between those of this write" in note
+    assert "rows of this write may be in the queues twice, though every attempt is 0" in note
+
+
+def test_a_broker_that_may_have_restarted() -> None:
+    tasks = [
+        TaskReport(0, 0, publish_report=PublishReport(reconnects=2, republished=5)),
+        TaskReport(1, 0, publish_report=PublishReport(reconnects=1)),
+    ]
+    for given in (options(), options(ring=RING.to_json())):
+        (note,) = notes_on(tasks, given)
+        assert note.startswith("connections were lost and opened again (3): if the broker was restarted")
+        assert ("rows by predicted queue are then wrong" in note) == (given.ring is not None)
+    ring, copies = notes_on(tasks, options(ordering="per-key"))
+    assert "the ring may have another order now" in ring
+    assert "copies from the old connection may arrive after newer messages of their key" in copies
+
+
+def test_keys_in_more_than_one_partition() -> None:
+    def task(partition: int, *keys: bytes) -> TaskReport:
+        sampler = KeySampler()
+        sampler.add(pa.array(keys, pa.binary()))
+        return TaskReport(partition, 0, keys=sampler.sample())
+
+    per_key = options(ordering="per-key")
+    assert notes_on([task(0, b"a"), task(1, b"b", b"c")], per_key) == ()
+    (note,) = notes_on([task(0, b"a", b"c"), task(1, b"b", b"c")], per_key)
+    assert note.startswith("ordering is per-key, and 1 of its 3 keys are in more than one partition")
+    many = [b"%d" % n for n in range(2_000)]
+    (note,) = notes_on([task(0, *many), task(1, *many)], per_key)
+    assert "1,000 of 1,000 keys looked at are in more than one partition" in note
+
+
+# -- the report as a file: written whole, and no earlier one is lost
+
+
+def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
+    path, previous = tmp_path / "report.json", tmp_path / "report.json.previous"
+    for exchange in ("first", "second", "third"):
+        check_report_path(str(path), streaming=False)
+        assert not path.exists()
+        save_report(WriteReport(exchange, (), None), str(path), streaming=False)
+    assert json.loads(path.read_text())["exchange"] == "third"
+    assert json.loads(previous.read_text())["exchange"] == "second"
+
+    previous.write_text("mine")
+    with pytest.raises(InputError, match=r"or the one with \.previous appended, is not a report"):
+        check_report_path(str(path), streaming=False)
+    previous.unlink()
+    path.write_text("mine")
+    with pytest.raises(InputError, match="is not a report: name another, or remove it yourself"):
+        check_report_path(str(path), streaming=False)
+    assert path.read_text() == "mine"
+
+
+def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    for _ in range(2):
+        check_report_path(str(folder), streaming=True)
+        assert folder.is_dir()
+    save_report(WriteReport("x", (), None, batch_id=3), str(folder), streaming=True)
+    assert json.loads((folder / "batch-3.json").read_text())["batch_id"] == 3
+    with pytest.raises(InputError, match="a stream has a report for each batch, so give a folder"):
+        check_report_path(str(folder / "batch-3.json"), streaming=True)
+    with pytest.raises(InputError, match=r"cannot be written \(FileNotFoundError\)"):
+        check_report_path(str(tmp_path / "no" / "folder"), streaming=True)

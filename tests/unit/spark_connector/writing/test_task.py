@@ -1,10 +1,47 @@
-"""The task, outside Spark."""
+"""What a task knows, and the mark that it leaves."""
 
 from __future__ import annotations
 
-from spark_connector.writing.task import Task
+from pathlib import Path
+
+import pytest
+
+from spark_connector.writing.task import Task, task_mark
 
 
 def test_without_spark_there_are_no_copies() -> None:
     assert Task.current("w", 7) == Task(write_id="w", batch_id=7, speculation=False)
     assert Task.current() == Task(speculation=False)
+
+
+# -- marks that tasks leave
+
+
+def test_a_task_that_did_not_finish_is_seen_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/other")
+    task = Task(partition=1, number=5, write_id="w")
+    with task_mark(task) as earlier:
+        assert not earlier
+    with task_mark(Task(partition=1, number=6, write_id="w")) as earlier:
+        assert not earlier  # the first has finished
+    with pytest.raises(RuntimeError, match="half way"), task_mark(task):
+        raise RuntimeError("half way")
+    for other in (
+        Task(partition=11, number=7, write_id="w"),
+        Task(partition=1, number=7, write_id="v"),
+        Task(partition=1, number=7, write_id="w", batch_id=1),
+    ):
+        with task_mark(other) as earlier:
+            assert not earlier
+    with task_mark(Task(partition=1, number=7, write_id="w")) as earlier:
+        assert earlier
+    assert [path.name for path in tmp_path.rglob("begun-*")] == ["begun-w-0-1.5"]
+
+
+def test_no_scratch_folder_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("", "/no/such/folder"):
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", folder)
+        with task_mark(Task(partition=1, number=5)) as earlier:
+            assert not earlier

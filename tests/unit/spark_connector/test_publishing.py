@@ -1,8 +1,8 @@
-"""Reports of finished tasks, where Spark has no accumulators."""
+"""Reports of finished tasks, kept for a write that fails."""
 
 from __future__ import annotations
 
-from spark_connector.reports.finished_tasks import FinishedTasks
+from spark_connector.publishing import FinishedTasks
 from spark_connector.reports.task_report import TaskReport
 
 

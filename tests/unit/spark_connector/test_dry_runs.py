@@ -1,8 +1,8 @@
-"""What a dry run found, added up."""
+"""What a dry run says."""
 
 from __future__ import annotations
 
-from spark_connector.reports.dry_run_report import DryRun, PartitionRows, skew
+from spark_connector.dry_runs import DryRun, PartitionRows, skew
 
 
 def test_skew_is_the_most_beside_the_mean() -> None:

@@ -1,4 +1,4 @@
-"""Which partition a row goes to: arithmetic alone."""
+"""Which partition has which queue, or which slice of a queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing
-from spark_connector.placing.slices import Placement, salts
+from spark_connector.placing.placement import Placement, salts
 
 RING = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 5)])
 
