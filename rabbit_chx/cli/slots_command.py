@@ -65,7 +65,7 @@ def show(
 @slots.command(
     epilog="Example: rabbit-chx slots balance events --passive --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
-    short_help="The fewest slots to move so that no queue has too much.",
+    short_help="Slots to move so that no queue has too much.",
 )
 @click.argument("exchange")
 @click.option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.cli.notation import exchange_facts, percent, place_text, plural, rounded
 from rabbit_chx.rendering import Block, Facts, Line, Table, TableColumn, Verbatim
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
@@ -149,7 +150,7 @@ class BalanceReport:
             [*_facts(self.table, self.sample), ("target", self._target()), ("result", self._result())]
         )
         for obstacle in self.balance.obstacles:
-            yield Line(obstacle.says)
+            yield Line(f"{obstacle.says}: {obstacle.cure}")
         if self.balance.moves:
             yield self._move_table()
         yield self._queue_table()
@@ -173,7 +174,6 @@ class BalanceReport:
                 for one in made.moves
             ],
             "at_least": made.at_least,
-            "least_load": made.least_load,
             "moved": {"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
             "queues": [
                 {
@@ -191,10 +191,10 @@ class BalanceReport:
             "obstacles": [
                 {
                     "kind": one.kind,
-                    "says": one.says,
-                    "slot": None if one.slot is None else one.slot.name,
-                    "key": None if one.key is None else str(one.key),
-                    "queue": one.queue,
+                    "says": f"{one.says}: {one.cure}",
+                    "slot": one.destination.name if isinstance(one.destination, ExchangeRef) else None,
+                    "key": one.names[0] if one.names else None,
+                    "queue": None if isinstance(one.destination, ExchangeRef) else one.destination,
                 }
                 for one in made.obstacles
             ],

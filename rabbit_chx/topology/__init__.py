@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rabbit_chx.topology.applying import Applied
 from rabbit_chx.topology.arguments import ArgumentTable
-from rabbit_chx.topology.balance import LoadObstacle, LoadTarget, QueueLoad, SlotBalance, SlotMove, balance
+from rabbit_chx.topology.balance import LoadTarget, QueueLoad, SlotBalance, SlotMove, balance
 from rabbit_chx.topology.changes import FieldChange, PlannedChange
 from rabbit_chx.topology.check import TopologyCheck, check
 from rabbit_chx.topology.model import Topology
@@ -29,7 +29,6 @@ __all__ = [
     "BindingDefinition",
     "ExchangeDefinition",
     "FieldChange",
-    "LoadObstacle",
     "LoadTarget",
     "Plan",
     "PlanRefusal",

@@ -1,32 +1,38 @@
-"""The fewest slots that have to change hands so that no queue has too much of the load: a proposal, as a value."""
+"""The slots that should change hands so that no queue has too much of the load: a proposal, as a value.
+
+The fewest moves are a hard problem: to fill queues up to a limit is bin packing. So the proposal is found step by step, and stands
+beside a number that any way needs. The queue that is most over its limit gives a slot away, to a queue where it fits: the
+lightest one that is enough, else the heaviest one that fits. Where none fits, it swaps a slot for a lighter one. At the end what
+turned out needless is taken back, and a slot that moves gives way to a lighter one of the same queue where that is enough.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import Any, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
-from rabbit_chx.analysis import KeyLoad, SlotLoad
+from rabbit_chx.analysis import Finding, KeyLoad, SlotLoad
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
-from rabbit_chx.topology.balance_moves import FoundMoves, MoveProblem, fewest_moves, greedy_moves
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 
-__all__ = ["LoadObstacle", "LoadTarget", "ObstacleKind", "QueueLoad", "SlotBalance", "SlotMove", "balance"]
+__all__ = ["LoadTarget", "QueueLoad", "SlotBalance", "SlotMove", "balance"]
+
+BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
+#: A queue by its name; None has the slots that nobody has.
+_Owner: TypeAlias = str | None
 
 _PERCENT = 100.0
 _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?)(%?)", re.ASCII)
-BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
-_STEPS = 300_000
 _HUNDREDTHS = 100
 #: What sums of floats may be off, as a share of the load.
 _TOLERANCE = 1e-9
-ObstacleKind: TypeAlias = Literal["hot-key", "hot-slot", "own-keys", "target", "no-way", "not-found"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +71,13 @@ class LoadTarget:
         Raises:
             InputError: it is neither.
         """
-        found = _TEXT.fullmatch(text.strip())
-        if found is None:
+        match = _TEXT.fullmatch(text.strip())
+        if match is None:
             raise InputError(
                 f"the target {text!r:.40} is none: give a factor such as 1.2, or a share of the load such as 30%"
             )
-        number = float(found[1])
-        return cls(number / _PERCENT, "share") if found[2] else cls(number)
+        number = float(match[1])
+        return cls(number / _PERCENT, "share") if match[2] else cls(number)
 
     def __str__(self) -> str:
         return f"{self.value:.10g}" if self.kind == "factor" else f"{self.value * _PERCENT:.10g}%"
@@ -140,9 +146,11 @@ class SlotBalance:
         after: who gets which slot.
         moves: the slots that change hands, in the order of the ring.
         at_least: no fewer moves reach the target.
-        least_load: whether no other proposal with so few moves moves less of the load.
         queues: each queue, before and after, in the natural order of their names.
-        obstacles: why the target is not reached.
+        obstacles: why the target is not reached: ``hot-key`` (a key has more messages than any queue may have), ``hot-slot`` (a
+            slot has), ``own-keys`` (a queue that is itself a destination of the ring has), ``target`` (all queues together may
+            have less than the load), ``not-found`` (no way was found). The slot or queue is the destination of such a finding;
+            `names` has the text of the key.
         reachable: the lowest target that was found to be reachable, where this one was not.
     """
 
@@ -152,9 +160,8 @@ class SlotBalance:
     after: SlotTable
     moves: tuple[SlotMove, ...]
     at_least: int
-    least_load: bool
     queues: tuple[QueueLoad, ...]
-    obstacles: tuple[LoadObstacle, ...] = ()
+    obstacles: tuple[Finding, ...] = ()
     reachable: LoadTarget | None = None
 
     @property
@@ -170,12 +177,12 @@ class SlotBalance:
     @property
     def busiest_before(self) -> QueueLoad:
         """The queue that has the most of the load."""
-        return max(self.queues, key=lambda one: one.before)
+        return max(self.queues, key=lambda queue: queue.before)
 
     @property
     def busiest_after(self) -> QueueLoad:
         """The queue that has the most of the load afterwards."""
-        return max(self.queues, key=lambda one: one.after)
+        return max(self.queues, key=lambda queue: queue.after)
 
     def members(self, exchange: str) -> tuple[RingMember, ...] | None:
         """Return the queues with the slots that they have afterwards, as a topology file says them.
@@ -192,8 +199,9 @@ class SlotBalance:
         numbers: dict[str, list[int]] = {}
         for number, slot in enumerate(slots):
             numbers.setdefault(self.after.owners[slot], []).append(number)
-        listed = [one.queue for one in self.queues if one.queue in numbers]
-        return tuple(RingMember(queue, slots=tuple(numbers[queue])) for queue in listed if queue is not None)
+        return tuple(
+            RingMember(queue, slots=tuple(numbers[queue])) for queue in sorted(numbers, key=order_of_name)
+        )
 
 
 def balance(
@@ -202,14 +210,10 @@ def balance(
     weights: Mapping[str, int] | None = None,
     *,
     target: LoadTarget | float = 1.2,
-    steps: int = _STEPS,
 ) -> SlotBalance:
-    """Return the fewest slots that have to change hands so that no queue has more of the load than the target allows.
+    """Return slots that change hands so that no queue has more of the load than the target allows.
 
-    Among proposals of equally many moves it is one that moves the least load. To find the fewest is a hard problem, so the
-    search has a bound. The answer says what is proven: `SlotBalance.at_least` moves are needed in any case, and
-    `SlotBalance.least_load` says whether the second half is proven too. Where the bound ends the search, a quicker way
-    answers, which may move more.
+    They are few, and of little load, though not always the fewest: `SlotBalance.at_least` moves are needed in any case.
 
     Args:
         slots: who has which slot now.
@@ -217,25 +221,53 @@ def balance(
         weights: the weights of the queues that are to have slots; None: those that have some, with the same weight each. A
             queue that is not among them gives all its slots away.
         target: how much of the load a queue may have; a number is a factor over the part that is due to it.
-        steps: how many steps the search may take; 300,000 take about a second.
 
     Raises:
         InputError: a weight, a load or the target is none, there is no load, or no queue that may have slots.
     """
     if not isinstance(slots, SlotTable):
         raise InputError(f"{slots!r:.60} is no SlotTable: give one, as Broker.slots returns it")
-    given = (
-        {queue: 1 for queue in slots.destinations if isinstance(queue, str)} if weights is None else weights
-    )
-    made = load if isinstance(load, SlotLoad) else _as_load(load)
-    wanted = target if isinstance(target, LoadTarget) else LoadTarget(target)
-    asked = _Balancing(slots, made, _checked_weights(given))
-    if asked.total <= 0:
+    queues = [queue for queue in slots.destinations if isinstance(queue, str)]
+    weights = _checked_weights(dict.fromkeys(queues, 1) if weights is None else weights)
+    sample = load if isinstance(load, SlotLoad) else _checked_load(load)
+    target = target if isinstance(target, LoadTarget) else LoadTarget(target)
+    loads = {slot: sample.messages.get(slot, 0) for slot in slots.slots}
+    own = {queue: sample.messages.get(queue, 0) for queue in queues if queue in slots.ring.destinations}
+    total = sum(loads.values()) + sum(own.get(queue, 0) for queue in weights)
+    if total <= 0:
         raise InputError("the slots have no load: give a sample with messages of this exchange")
-    return asked.answer(wanted, steps)
+
+    def problem_of(target: LoadTarget) -> MoveProblem:
+        limits: dict[_Owner, float | None] = dict.fromkeys([*weights, *queues, None])
+        for queue, limit in target.limits(weights, total).items():
+            limits[queue] = limit + _TOLERANCE * total
+        return MoveProblem(loads, {slot: slots.owners.get(slot) for slot in loads}, limits, own)
+
+    problem = problem_of(target)
+    moves = None if problem.hopeless else found_moves(problem)
+    reachable = _reachable(problem_of, target, weights) if moves is None else None
+    return SlotBalance(
+        state=("impossible" if problem.hopeless else "not-found")
+        if moves is None
+        else "proposed"
+        if moves
+        else "balanced",
+        target=target,
+        before=slots,
+        after=replace(slots, owners={**slots.owners, **(moves or {})}),
+        moves=tuple(
+            SlotMove(slot, slots.owners.get(slot), moves[slot], loads[slot] / total)
+            for slot in loads
+            if moves and slot in moves
+        ),
+        at_least=problem.at_least,
+        queues=tuple(_queue_loads(problem, moves or {}, weights, target, total)),
+        obstacles=() if moves is not None else tuple(_obstacles(problem, sample.keys, total, reachable)),
+        reachable=reachable,
+    )
 
 
-def _as_load(load: Mapping[Destination, float]) -> SlotLoad:
+def _checked_load(load: Mapping[Destination, float]) -> SlotLoad:
     for place, amount in load.items():
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < float("inf"):
             raise InputError(f"the load of {place} is {amount!r:.40}: give a number from 0")
@@ -253,251 +285,292 @@ def _checked_weights(weights: Mapping[str, int]) -> dict[str, int]:
     return dict(weights)
 
 
-@dataclass(frozen=True)
-class _Balancing:
-    """One question: who has which slot, their load, and the weights. Its answers are for one target each."""
+def _reachable(
+    problem_of: Callable[[LoadTarget], MoveProblem], target: LoadTarget, weights: Mapping[str, int]
+) -> LoadTarget | None:
+    """Return the lowest higher target that is reached, a factor in hundredths or a share in hundredths of a percent."""
+    parts = _HUNDREDTHS if target.kind == "factor" else _HUNDREDTHS * _HUNDREDTHS
 
-    slots: SlotTable
-    load: SlotLoad
-    weights: dict[str, int]
+    def reached(count: int) -> bool:
+        problem = problem_of(LoadTarget(count / parts, target.kind))
+        return not problem.hopeless and found_moves(problem) is not None
 
-    @cached_property
-    def queues(self) -> list[str | None]:
-        """Those that may have slots, those that must give theirs away, and None for the slots that nobody has."""
-        listed = (queue for queue in self.slots.destinations if isinstance(queue, str))
-        return [*dict.fromkeys([*self.weights, *listed]), None]
+    low = ceil(target.value * parts)
+    # With this one the heaviest queue may have the whole load.
+    high = parts if target.kind == "share" else ceil(parts * sum(weights.values()) / max(weights.values()))
+    if high <= low or not reached(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reached(middle) else (middle, high)
+    return LoadTarget(high / parts, target.kind)
 
-    @cached_property
-    def fixed(self) -> list[float]:
-        """The load of each queue as a destination of the ring."""
-        own = {place: self.load.messages.get(place, 0) for place in self.slots.ring.destinations}
-        return [0 if queue is None else own.get(queue, 0) for queue in self.queues]
 
-    @cached_property
-    def loads(self) -> list[float]:
-        """The load of each slot."""
-        return [self.load.messages.get(slot, 0) for slot in self.slots.slots]
-
-    @cached_property
-    def owners(self) -> list[int]:
-        """The queue of each slot, by number."""
-        numbers = {queue: number for number, queue in enumerate(self.queues)}
-        return [numbers[self.slots.owners.get(slot)] for slot in self.slots.slots]
-
-    @cached_property
-    def total(self) -> float:
-        """The load that is to be shared: that of all slots, and what the queues that share have of their own."""
-        return sum(self.loads) + sum(self.fixed[: len(self.weights)])
-
-    def problem(self, target: LoadTarget) -> MoveProblem:
-        """Return what is to be solved for a target."""
-        spare = _TOLERANCE * self.total
-        limits = {queue: limit + spare for queue, limit in target.limits(self.weights, self.total).items()}
-        return MoveProblem(
-            self.loads, self.owners, [limits.get(queue or "") for queue in self.queues], self.fixed
-        )
-
-    def answer(self, target: LoadTarget, steps: int) -> SlotBalance:
-        """Return the proposal for a target, or why there is none."""
-        problem = self.problem(target)
-        found = fewest_moves(problem, steps)
-        moves = found.moves or {}
-        owners = dict(self.slots.owners) | {
-            self.slots.slots[slot]: self._name(queue) for slot, queue in moves.items()
-        }
-        reachable = None if found.moves is not None else self._reachable(target)
-        return SlotBalance(
-            state=_state(found),
-            target=target,
-            before=self.slots,
-            after=replace(self.slots, owners=owners),
-            moves=tuple(
-                SlotMove(
-                    self.slots.slots[slot],
-                    self.queues[self.owners[slot]],
-                    self._name(queue),
-                    self.loads[slot] / self.total,
-                )
-                for slot, queue in sorted(moves.items())
-            ),
-            at_least=found.at_least,
-            least_load=found.least_load,
-            queues=tuple(sorted(self._queue_loads(target, problem, moves), key=_by_name)),
-            obstacles=()
-            if found.moves is not None
-            else tuple(
-                obstacles(
-                    problem,
-                    found,
-                    slots=self.slots.slots,
-                    keys=self.load.keys,
-                    queues=self.queues,
-                    reachable=reachable,
-                )
-            ),
-            reachable=reachable,
-        )
-
-    def _name(self, queue: int) -> str:
-        name = self.queues[queue]
-        assert name is not None  # noqa: S101  # the last one, which may have no slots
-        return name
-
-    def _queue_loads(
-        self, target: LoadTarget, problem: MoveProblem, moves: Mapping[int, int]
-    ) -> Iterator[QueueLoad]:
-        before, after = problem.loads_after({}), problem.loads_after(moves)
-        limits = target.limits(self.weights, 1.0)
-        had = Counter(self.owners)
-        has = Counter(moves.get(slot, owner) for slot, owner in enumerate(self.owners))
-        for number, queue in enumerate(self.queues):
-            if queue is None and not had[number]:
-                continue
+def _queue_loads(
+    problem: MoveProblem,
+    moves: Mapping[ExchangeRef, str],
+    weights: Mapping[str, int],
+    target: LoadTarget,
+    total: float,
+) -> Iterator[QueueLoad]:
+    owners = problem.owners
+    had, has = Counter(owners.values()), Counter({**owners, **moves}.values())
+    before, after = problem.loads_after({}), problem.loads_after(moves)
+    limits = target.limits(weights, 1.0)
+    for queue in sorted(problem.limits, key=lambda queue: (queue is None, order_of_name(queue or ""))):
+        if queue is not None or had[queue]:
             yield QueueLoad(
                 queue,
-                self.weights.get(queue or ""),
+                weights.get(queue or ""),
                 limits.get(queue or ""),
-                had[number],
-                has[number],
-                before[number] / self.total,
-                after[number] / self.total,
+                had[queue],
+                has[queue],
+                before[queue] / total,
+                after[queue] / total,
             )
 
-    def _reachable(self, target: LoadTarget) -> LoadTarget | None:
-        """Return the lowest target in hundredths that the quick way reaches; None where it reaches none."""
 
-        def reached(hundredths: int) -> bool:
-            problem = self.problem(LoadTarget(hundredths / _HUNDREDTHS / scale, target.kind))
-            return not problem.hopeless and greedy_moves(problem) is not None
-
-        # A factor in hundredths, or a share in hundredths of a percent.
-        scale = 1 if target.kind == "factor" else _HUNDREDTHS
-        low = ceil(target.value * _HUNDREDTHS * scale)
-        total = sum(self.weights.values())
-        high = (
-            _HUNDREDTHS * scale
-            if target.kind == "share"
-            else ceil(_HUNDREDTHS * total / max(self.weights.values()))
-        )
-        if high <= low or not reached(high):
-            return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if reached(middle) else (middle, high)
-        return LoadTarget(high / _HUNDREDTHS / scale, target.kind)
-
-
-def _by_name(one: QueueLoad) -> tuple[object, ...]:
-    return one.queue is None, order_of_name(one.queue or "")
-
-
-def _state(found: FoundMoves) -> BalanceState:
-    if found.moves is None:
-        return "impossible" if found.impossible else "not-found"
-    return "proposed" if found.moves else "balanced"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadObstacle:
-    """A reason why a target cannot be reached, or was not.
-
-    Attributes:
-        kind: ``hot-key``: a key has more messages than any queue may have. ``hot-slot``: a slot has. ``own-keys``: a queue
-            that is itself a destination of the ring has. ``target``: all queues together may have less than the load.
-            ``no-way``: each way was tried. ``not-found``: none was found in as many steps as were allowed.
-        says: the reason in words, with the remedy.
-        slot: the slot; None where the reason is no slot.
-        key: the key; None where the reason is no key.
-        queue: the queue; None where the reason is no queue.
-    """
-
-    kind: ObstacleKind
-    says: str
-    slot: ExchangeRef | None = None
-    key: Any = None
-    queue: str | None = None
-
-
-def obstacles(
-    problem: MoveProblem,
-    found: FoundMoves,
-    *,
-    slots: Sequence[ExchangeRef],
-    keys: Sequence[KeyLoad],
-    queues: Sequence[str | None],
-    reachable: LoadTarget | None,
-) -> Iterator[LoadObstacle]:
-    """Say why no moves were found: what is too hot for any queue, else that all is too much, else that the search ended.
-
-    Args:
-        problem: the slots and the queues, by number.
-        found: the outcome of the search.
-        slots: the slots.
-        keys: the heaviest keys.
-        queues: the queues; None for nobody.
-        reachable: a higher target that can be reached, if one is known.
-    """
-    total = sum(problem.loads) + sum(problem.fixed[queue] for queue in problem.takers)
-    rooms = [limit - problem.fixed[queue] for queue, limit in enumerate(problem.limits) if limit is not None]
-    room = max(rooms)
+def _obstacles(
+    problem: MoveProblem, keys: Sequence[KeyLoad], total: float, reachable: LoadTarget | None
+) -> Iterator[Finding]:
+    """Say why no moves were found: what is too hot for any queue, else that all is too much, else that the way ended."""
+    rooms = problem.rooms
     remedy = "raise the target" if reachable is None else f"--target {reachable} can be reached"
-    named = False
-    for slot, load in zip(slots, problem.loads, strict=True):
-        if load > room:
-            named = True
-            kind, says, key = _hot(slot, load, room, total, [one for one in keys if one.place == slot])
-            yield LoadObstacle(kind, f"{says}, or {remedy}", slot, key)
-    for queue, limit in enumerate(problem.limits):
-        if limit is not None and problem.fixed[queue] > limit:
-            named = True
-            yield LoadObstacle(
-                "own-keys",
-                f"queue {queues[queue]} has {percent(problem.fixed[queue] / total)} of the load by buckets of its own in the "
-                f"ring, and may have {percent(limit / total)}: bind it to slots instead, or {remedy}",
-                queue=queues[queue],
-            )
-    if named:
+    hot = [slot for slot, load in problem.loads.items() if load > max(rooms.values())]
+    over = [queue for queue, left in rooms.items() if left < 0]
+    for slot in hot:
+        yield _hot(problem, slot, [key for key in keys if key.place == slot], total, remedy)
+    for queue in over:
+        own = problem.own[queue]
+        yield Finding(
+            "own-keys",
+            f"queue {queue} has {percent(own / total)} of the load by buckets of its own in the ring, and may have "
+            f"{percent((own + rooms[queue]) / total)}",
+            f"bind it to slots instead, or {remedy}",
+            destination=queue,
+        )
+    if hot or over:
         return
-    allowed = sum(limit for limit in problem.limits if limit is not None)
-    if allowed < total:
-        yield LoadObstacle(
-            "target",
-            f"all queues together may have {percent(allowed / total)} of the load: {remedy}, or add queues",
-        )
-    elif found.impossible:
-        yield LoadObstacle(
-            "no-way", f"no way to share out the slots reaches the target: {remedy}, or make more slots"
-        )
+    if (room_of_all := sum(rooms.values())) < sum(problem.loads.values()):
+        allowed = room_of_all + sum(problem.own.get(queue, 0) for queue in rooms)
+        says = f"all queues together may have {percent(allowed / total)} of the load"
+        yield Finding("target", says, f"{remedy}, or add queues")
     else:
-        yield LoadObstacle(
-            "not-found",
-            f"no way to share out the slots was found that reaches the target, and none is ruled out: {remedy}",
-        )
+        says = "no way to share out the slots was found that reaches the target, and none is ruled out"
+        yield Finding("not-found", says, f"{remedy}, or make more slots")
 
 
 def _hot(
-    slot: ExchangeRef, load: float, room: float, total: float, keys: Sequence[KeyLoad]
-) -> tuple[ObstacleKind, str, Any]:
-    """Say what makes a slot too hot for any queue: the kind of obstacle, the reason in words, and the key."""
+    problem: MoveProblem, slot: ExchangeRef, keys: Sequence[KeyLoad], total: float, remedy: str
+) -> Finding:
+    """Say what makes a slot too hot for any queue. Its heaviest key is the first."""
+    load, room = problem.loads[slot], max(problem.rooms.values())
     limit = f"no queue may have more than {percent(room / total)}"
-    key = keys[0] if keys else None
-    if key is not None and key.least > room:
-        return (
-            "hot-key",
-            (
-                f"key {key.key!r:.80} alone has {percent(key.least / total)} of the load or more, and {limit}: nothing can split a "
-                "key over queues, so publish it under several keys"
-            ),
-            key.key,
-        )
     share = f"slot {slot.name} has {percent(load / total)} of the load"
-    if key is not None and load - key.least <= room:
-        return (
-            "hot-slot",
-            (
-                f"{share}, {percent(key.least / total)} or more by key {key.key!r:.80} alone, and {limit}: without that key it would "
-                "fit, so publish it under several keys"
-            ),
-            key.key,
-        )
-    return "hot-slot", f"{share}, by many keys, and {limit}: make more slots", None
+    if not keys or (keys[0].least <= room and load - keys[0].least > room):
+        says = f"{share}, by many keys, and {limit}"
+        return Finding("hot-slot", says, f"make more slots, or {remedy}", destination=slot)
+    key, part = keys[0].key, percent(keys[0].least / total)
+    if keys[0].least > room:
+        says = f"key {key!r:.80} alone has {part} of the load or more, and {limit}"
+        cure = "nothing can split a key over queues, so publish it under several keys"
+        return Finding("hot-key", says, f"{cure}, or {remedy}", destination=slot, names=(str(key),))
+    says = f"{share}, {part} or more by key {key!r:.80} alone, and {limit}"
+    cure = "without that key it would fit, so publish it under several keys"
+    return Finding("hot-slot", says, f"{cure}, or {remedy}", destination=slot, names=(str(key),))
+
+
+@dataclass(frozen=True)
+class MoveProblem:
+    """Slots with a load, and queues with a limit.
+
+    Attributes:
+        loads: the load of each slot, from 0, in the order of the ring.
+        owners: the queue of each slot.
+        limits: the load that each queue may have; None for one that has to give all its slots away and may get none.
+        own: the load that a queue has without any slot, where it has some.
+    """
+
+    loads: Mapping[ExchangeRef, float]
+    owners: Mapping[ExchangeRef, _Owner]
+    limits: Mapping[_Owner, float | None]
+    own: Mapping[str, float]
+
+    @cached_property
+    def rooms(self) -> dict[str, float]:
+        """What each queue that may get slots may have in slots."""
+        return {
+            queue: limit - self.own.get(queue, 0)
+            for queue, limit in self.limits.items()
+            if queue is not None and limit is not None
+        }
+
+    @cached_property
+    def slots_of(self) -> dict[_Owner, list[ExchangeRef]]:
+        """The slots of each queue, the heaviest first."""
+        slots_of: dict[_Owner, list[ExchangeRef]] = {queue: [] for queue in self.limits}
+        for slot in sorted(self.loads, key=self.loads.__getitem__, reverse=True):
+            slots_of[self.owners[slot]].append(slot)
+        return slots_of
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether a slot fits into no queue, a queue is over its limit without any slot, or all have too little room."""
+        rooms, loads = self.rooms.values(), self.loads.values()
+        return min(rooms) < 0 or max(loads, default=0.0) > max(rooms) or sum(rooms) < sum(loads)
+
+    @property
+    def at_least(self) -> int:
+        """How many slots have to change hands in any case.
+
+        A queue over its limit gives its heaviest slots away until the rest fits. No fewer slots do.
+        """
+        count = 0
+        for queue, slots in self.slots_of.items():
+            if (room := self.rooms.get(queue or "")) is None:
+                count += len(slots)
+                continue
+            left = sum(self.loads[slot] for slot in slots)
+            for slot in slots:
+                if left <= room:
+                    break
+                left -= self.loads[slot]
+                count += 1
+        return count
+
+    def loads_after(self, moves: Mapping[ExchangeRef, str]) -> dict[_Owner, float]:
+        """Return the load of each queue."""
+        loads = {queue: self.own.get(queue or "", 0.0) for queue in self.limits}
+        for slot, queue in {**self.owners, **moves}.items():
+            loads[queue] += self.loads[slot]
+        return loads
+
+
+def found_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
+    """Return the new queue of each slot that changes hands; None where no way was found.
+
+    Of two runs, one that fills the emptiest queue first and one that fills the fullest, the better one counts: that with
+    fewer moves, and with less load of as many.
+    """
+    runs = (_Run(problem, choose).moves() for choose in (max, min))
+    found = [moves for moves in runs if moves is not None]
+    return min(
+        found, key=lambda moves: (len(moves), sum(problem.loads[slot] for slot in moves)), default=None
+    )
+
+
+class _Run:
+    """One way through the slots. `choose`, max or min, takes the queue that gets a slot by the room that is left in it."""
+
+    def __init__(self, problem: MoveProblem, choose: Callable[..., str]) -> None:
+        self._problem, self._choose = problem, choose
+        self._held = {queue: list(slots) for queue, slots in problem.slots_of.items()}
+        self._left = {
+            queue: room - sum(problem.loads[slot] for slot in self._held[queue])
+            for queue, room in problem.rooms.items()
+        }
+
+    def moves(self) -> dict[ExchangeRef, str] | None:
+        """Return the new queue of each slot that changes hands; None where a queue stays over its limit."""
+        for _ in range(4 * len(self._problem.loads) + 1):
+            queue = max(self._held, key=self._excess)
+            if self._excess(queue) <= 0:
+                self._take_back()
+                self._lighten()
+                return self._moved()
+            if not (self._give_away(queue) or self._swap(queue)):
+                return None
+        return None
+
+    def _excess(self, queue: _Owner) -> float:
+        if queue is None or queue not in self._left:
+            return float("inf") if self._held[queue] else 0.0
+        return -self._left[queue]
+
+    def _give_away(self, queue: _Owner) -> bool:
+        loads, excess = self._problem.loads, self._excess(queue)
+        takers = [taker for taker in self._left if taker != queue]
+        if not takers:
+            return False
+        emptiest = max(takers, key=self._left.__getitem__)
+        forced = queue not in self._left
+        fitting = [
+            slot
+            for slot in self._held[queue]
+            if loads[slot] <= self._left[emptiest] and (forced or loads[slot] > 0)
+        ]
+        if not fitting:
+            if not forced:
+                return False
+            fitting = self._held[queue][:1]  # it has to go: whoever gets it gives others away
+        enough = [slot for slot in fitting if loads[slot] >= excess]
+        slot = min(enough, key=loads.__getitem__) if enough else max(fitting, key=loads.__getitem__)
+        takers = [taker for taker in takers if self._left[taker] >= loads[slot]]
+        self._move(slot, queue, self._choose(takers, key=self._left.__getitem__, default=emptiest))
+        return True
+
+    def _swap(self, queue: _Owner) -> bool:
+        """Swap a slot of the queue for a lighter one that leaves its other queue under the limit."""
+        loads, excess = self._problem.loads, self._excess(queue)
+        best: tuple[tuple[bool, float, float], ExchangeRef, str, ExchangeRef] | None = None
+        for other, room in self._left.items():
+            if other == queue:
+                continue
+            for slot in self._held[queue]:
+                for back in self._held[other]:
+                    gain = loads[slot] - loads[back]
+                    if 0 < gain <= room:
+                        enough = gain >= excess
+                        worth = (enough, -gain if enough else gain, -loads[back])
+                        if best is None or worth > best[0]:
+                            best = worth, slot, other, back
+        if best is None:
+            return False
+        _, slot, other, back = best
+        self._move(slot, queue, other)
+        self._move(back, other, queue)
+        return True
+
+    def _move(self, slot: ExchangeRef, old: _Owner, new: _Owner) -> None:
+        for queue, load in ((old, self._problem.loads[slot]), (new, -self._problem.loads[slot])):
+            if queue in self._left:
+                self._left[queue] += load
+        self._held[old].remove(slot)
+        self._held[new].append(slot)
+
+    def _moved(self) -> dict[ExchangeRef, str]:
+        owners = self._problem.owners
+        return {
+            slot: queue
+            for queue, slots in self._held.items()
+            for slot in slots
+            if queue is not None and owners[slot] != queue
+        }
+
+    def _heaviest_moved(self) -> list[tuple[ExchangeRef, str, _Owner]]:
+        """Return the slots that changed hands, the heaviest first, each with its queue and the one that had it."""
+        moved = sorted(self._moved().items(), key=lambda move: -self._problem.loads[move[0]])
+        return [(slot, queue, self._problem.owners[slot]) for slot, queue in moved]
+
+    def _take_back(self) -> None:
+        """Leave slots where they are that need not move."""
+        for slot, queue, old in self._heaviest_moved():
+            if old in self._left and self._problem.loads[slot] <= self._left[old]:
+                self._move(slot, queue, old)
+
+    def _lighten(self) -> None:
+        """Move the lightest slot that is enough in place of a heavier one."""
+        loads, owners = self._problem.loads, self._problem.owners
+        for slot, queue, old in self._heaviest_moved():
+            if old not in self._left:
+                continue
+            least = loads[slot] - self._left[old]
+            lighter = [
+                other
+                for other in self._held[old]
+                if owners[other] == old and least <= loads[other] < loads[slot]
+            ]
+            if lighter:
+                instead = min(lighter, key=loads.__getitem__)
+                self._move(slot, queue, old)
+                self._move(instead, old, queue)

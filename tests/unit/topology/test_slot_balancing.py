@@ -25,7 +25,7 @@ def test_the_busiest_queue_gives_the_lightest_slot_that_is_enough() -> None:
     made = balance(TABLE, load_of(30, 10, 12, 10, 20, 10, 3, 5), target=1.2)
     assert made.state == "proposed"
     assert [(move.slot, move.old, move.new) for move in made.moves] == [(SLOTS[2], "events.1", "events.2")]
-    assert (made.at_least, made.least_load) == (1, True)
+    assert made.at_least == 1
     assert made.busiest_before.before == 0.65
     assert made.busiest_after.after == 0.53
     assert made.load_moved == 0.12
@@ -94,7 +94,7 @@ def test_a_queue_with_buckets_of_its_own_keeps_them() -> None:
     made = balance(table, loads, target=1.2)
     assert {one.queue: one.after for one in made.queues} == {"plain": 0.6, "other": 0.4}
     refused = balance(table, {**loads, "plain": 200}, target=1.2)
-    assert [(one.kind, one.queue) for one in refused.obstacles] == [("own-keys", "plain")]
+    assert [(one.kind, one.destination) for one in refused.obstacles] == [("own-keys", "plain")]
 
 
 def test_another_exchange_in_the_ring_has_no_part_in_it() -> None:
@@ -116,25 +116,25 @@ def test_a_key_hotter_than_a_queue_is_named() -> None:
     made = balance(TABLE, keyed(loads, KeyLoad("whale", SLOTS[0], 85, 85)), target=1.2)
     assert (made.state, made.moves) == ("impossible", ())
     (obstacle,) = made.obstacles
-    assert (obstacle.kind, obstacle.slot, obstacle.key) == ("hot-key", SLOTS[0], "whale")
+    assert (obstacle.kind, obstacle.destination, obstacle.names) == ("hot-key", SLOTS[0], ("whale",))
     assert (
         "key 'whale' alone has 85.000% of the load or more, and no queue may have more than 60.000%"
         in obstacle.says
     )
     assert made.reachable == LoadTarget(1.8)
-    assert f"--target {made.reachable} can be reached" in obstacle.says
+    assert f"--target {made.reachable} can be reached" in obstacle.cure
     assert balance(TABLE, loads, target=made.reachable).state == "proposed"
 
 
 def test_a_slot_that_is_hot_because_of_one_key_names_it() -> None:
     made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("whale", SLOTS[0], 40, 41)))
-    assert [(one.kind, one.key) for one in made.obstacles] == [("hot-slot", "whale")]
+    assert [(one.kind, one.names) for one in made.obstacles] == [("hot-slot", ("whale",))]
     assert "40.000% or more by key 'whale' alone" in made.obstacles[0].says
 
 
 def test_a_slot_that_is_hot_by_many_keys_says_so() -> None:
     made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("small", SLOTS[0], 2, 3)))
-    assert [(one.kind, one.key) for one in made.obstacles] == [("hot-slot", None)]
+    assert [(one.kind, one.names) for one in made.obstacles] == [("hot-slot", ())]
     assert "by many keys" in made.obstacles[0].says
 
 
@@ -144,14 +144,12 @@ def test_a_target_below_what_there_is() -> None:
     assert made.reachable == LoadTarget(1.0)
 
 
-def test_where_each_way_was_tried_that_is_said() -> None:
+def test_where_no_way_was_found_a_target_that_can_be_reached_is_named() -> None:
     table = SlotTable(RING, dict.fromkeys(SLOTS, "events.1"))
     loads = load_of(3, 3, 3, 0, 0, 0, 0, 0)
     made = balance(table, loads, {"events.1": 1, "events.2": 1}, target=1.1)
-    assert (made.state, [one.kind for one in made.obstacles]) == ("impossible", ["no-way"])
+    assert (made.state, [one.kind for one in made.obstacles]) == ("not-found", ["not-found"])
     assert made.reachable == LoadTarget(1.34)
-    early = balance(table, loads, {"events.1": 1, "events.2": 1}, target=1.1, steps=3)
-    assert (early.state, [one.kind for one in early.obstacles]) == ("not-found", ["not-found"])
 
 
 @pytest.mark.parametrize(

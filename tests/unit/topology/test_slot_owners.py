@@ -1,12 +1,11 @@
-"""The fewest slots move where slots have several queues, or none: held against all owners of small cases."""
+"""The fewest slots move, held against all owners of small cases; of several queues a slot has the first that is a member."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import chain, combinations, product
+from itertools import product
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +15,8 @@ from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.slot_owners import owners_of_slots
 
 _QUEUES = ("a", "b", "c")
-#: Each choice of queues that a slot may have; "d" is no member.
-_SETS = [*chain.from_iterable(combinations(_QUEUES, size) for size in range(4)), ("d",), ("a", "d")]
+#: Each queue that a slot may have, and none; "d" is no member.
+_SETS = [(), *((queue,) for queue in (*_QUEUES, "d"))]
 _EMPTY = HashRing.from_buckets([])
 
 
@@ -41,7 +40,7 @@ def _least(bound: Mapping[str, tuple[str, ...]], weights: dict[str, int]) -> int
     return min(found)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(st.sampled_from(_SETS), min_size=3, max_size=6),
     st.sampled_from(
@@ -59,18 +58,13 @@ def test_no_other_owners_move_fewer_slots(sets: list[tuple[str, ...]], weights: 
     assert _moved(bound, owners) == _least(bound, weights)
 
 
-@pytest.mark.parametrize("count", [4, 64])
-def test_half_of_the_slots_need_not_move(count: int) -> None:
-    """The first half has both queues, and the second half the first queue: nothing has to move."""
-    bound = {
-        slot: ("a", "b") if number < count // 2 else ("a",)
-        for number, slot in enumerate(SlotNames("x", count).slots)
-    }
-    assert _moved(bound, _owners(bound, {"a": 1, "b": 1})) == 0
+def test_a_slot_with_several_queues_keeps_the_first_that_is_a_member() -> None:
+    """A mover leaves none such, because it unbinds before it binds."""
+    sets = [("a", "b"), ("d", "b"), ("b",), ("a", "b", "c")]
+    bound = dict(zip(SlotNames("x", 4).slots, sets, strict=True))
+    assert list(_owners(bound, {"a": 1, "b": 1}).values()) == ["a", "b", "b", "a"]
 
 
-def test_many_slots_with_several_queues_do_not_take_long() -> None:
-    queues = [f"q{n}" for n in range(50)]
-    slots = SlotNames("x", 1024).slots
-    bound = {slot: (queues[n % 25], queues[n % 25 + 25]) for n, slot in enumerate(slots)}
-    assert _moved(bound, _owners(bound, dict.fromkeys(queues, 1))) == 0
+def test_a_slot_with_two_queues_moves_where_the_weights_do_not_let_it_stay() -> None:
+    bound = dict(zip(SlotNames("x", 4).slots, [("a", "b"), ("a",), ("a",), ("a",)], strict=True))
+    assert Counter(_owners(bound, {"a": 1, "b": 1}).values()) == {"a": 2, "b": 2}
