@@ -72,7 +72,8 @@ class ArrangedFile:
 def arrange(*, file: str, broker: LiveBroker, write: bool, output: str) -> Outcome:
     """Print FILE with the members of each ring in the order that moves the fewest keys away from the ring that is there.
 
-    Everything else in the file stays as it is, comments too. stderr says what each ring would move, before and after.
+    A ring whose order changes is written anew, without the comments in it. Everything else in the file stays as it is,
+    comments too. stderr says what each ring would move, before and after.
 
     FILE is a topology file; - is stdin. The rings have to be read: give --ring-via.
     """
@@ -102,7 +103,7 @@ def arrange(*, file: str, broker: LiveBroker, write: bool, output: str) -> Outco
             f"{name}: its order is not written, as one entry stands for several exchanges: write an entry for each"
         )
     for name in done.uncommented:
-        say(f"{name}: the order takes a range apart, and a comment about it is gone")
+        say(f"{name}: its ring is written anew, and the comments in it are gone")
     if write:
         if done.text != found.given.text:
             _replace(Path(file), done.text)

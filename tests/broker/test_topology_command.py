@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -68,8 +69,8 @@ def test_arranging_changes_the_ring_in_the_text_alone(topologies: Topologies) ->
     text = WITHOUT_Q3.replace("\n", "\r\n") + "# the end"
     out, errors = topologies.run("arrange", topologies.file(text))
     assert errors.startswith("rabbit-chx: orders: ")
-    assert sorted(out.splitlines()) == sorted(text.splitlines())
-    assert out.endswith("# the end")
+    around = [re.sub(r"ring = \[[^]]*\]", "ring = ?", said) for said in (text, out)]
+    assert around[0] == around[1] != text
     as_written = topologies.document("plan", topologies.file(text), code=1)["rings"][0]
     shown = topologies.document("arrange", str(topologies.path))
     assert shown["text"] == out
