@@ -36,7 +36,7 @@ SEEDS ?= 100000
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: java $(STAMP) ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
+demo: java broker ## write 336,776 flights from Spark to RabbitMQ and prove where each one is
 	@$(BIN)/python examples/flights.py
 
 test: java test-unit test-live ## unit tests without a broker, then the others and the documents' examples on a real broker and a real Spark
@@ -112,7 +112,7 @@ simulate: $(STAMP) ## 100,000 simulated runs of the publishers with faults of al
 	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
-churn: $(STAMP) ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order
+churn: broker ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order
 	$(BIN)/python bench/group_churn.py --seconds 120 --rate 3000
 
 check: $(STAMP) ## formatting, lint, types, floors, generated files
@@ -125,7 +125,7 @@ check: $(STAMP) ## formatting, lint, types, floors, generated files
 generated: $(STAMP) ## make again what is made from the code: tables, the list of packages, figures
 	$(BIN)/python tools/update.py
 
-bench: java $(STAMP) ## measure; bench/README.md says how to read it
+bench: java broker ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/indices.py
 	$(BIN)/python bench/latency.py
 	$(BIN)/python bench/growth.py
@@ -166,6 +166,11 @@ $(AMQP10): $(STAMP)
 $(SPARK_CLASSES): $(STAMP) tools/spark_archive.py
 	@$(BIN)/python tools/spark_archive.py >$(VENV)/.spark-classes.log 2>&1 || \
 	  echo "no archive of Spark's classes, so its tests take longer: $(VENV)/.spark-classes.log says why" >&2
+
+# Where there is neither Docker nor a rabbitmq-server, root on Debian or Ubuntu gets one by apt-get; the tests do this too.
+.PHONY: broker
+broker: $(STAMP)
+	@$(BIN)/python tools/server_installation.py
 
 # Spark 4 runs on Java 17 and newer; `java -version` says  openjdk version "17.0.15" 2025-04-15.
 .PHONY: java

@@ -58,7 +58,7 @@ def main() -> None:
         "pika SelectConnection, windowed": (windowed_pika, 50_000),
         "pika BlockingConnection, one by one": (tutorial, 10_000),
     }
-    with find_broker(install=True) as broker, temporary_vhost(broker) as place:
+    with find_broker() as broker, temporary_vhost(broker) as place:
         with pika.BlockingConnection(pika_parameters(f"{place.url}?heartbeat=0")) as connection:
             channel = connection.channel()
             channel.exchange_declare(EXCHANGE, CHX, durable=True)

@@ -76,7 +76,7 @@ def spark_on(cores: int) -> SparkSession:
 def bench_exchange() -> Iterator[tuple[RunningBroker, BlockingChannel]]:
     """Yield a broker with the hash exchange and its queues in a vhost of their own, and a channel to it."""
     with (
-        find_broker(install=True) as broker,
+        find_broker() as broker,
         temporary_vhost(broker) as place,
         pika.BlockingConnection(pika_parameters(f"{place.url}?heartbeat=0")) as connection,
     ):

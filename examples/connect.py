@@ -53,7 +53,7 @@ def main() -> None:
     with ExitStack() as stack:
         url = arguments.url
         if url is None:
-            broker = stack.enter_context(find_broker(install=True))
+            broker = stack.enter_context(find_broker())
             url = stack.enter_context(temporary_vhost(broker)).url
         spark = SparkSession.builder.remote(arguments.remote).getOrCreate()
         run(spark, url, arguments.limit)

@@ -269,7 +269,7 @@ def main() -> int:
 
 def _run_on_found_broker(limit: int | None) -> int:
     csv = flights_csv()
-    with find_broker(install=True) as broker, temporary_vhost(broker) as place:
+    with find_broker() as broker, temporary_vhost(broker) as place:
         spark = start_spark()
         try:
             return 0 if run(place, spark, csv, limit) else 1

@@ -23,7 +23,7 @@ def main(run: Callable[[RunningBroker, SparkSession, Path, int | None], object],
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--limit", type=int, help="the number of flights to take (default: all)")
     limit = parser.parse_args().limit
-    with find_broker(install=True) as broker, temporary_vhost(broker) as vhost:
+    with find_broker() as broker, temporary_vhost(broker) as vhost:
         spark = start_spark()
         try:
             run(vhost, spark, flights_csv(), limit)

@@ -55,7 +55,7 @@ def main(run: Callable[[RunningBroker, str, int], bool], about: str) -> int:
     parser.add_argument("--messages", type=int, default=100_000, help="how many are published (100000)")
     arguments = parser.parse_args()
     try:
-        with find_broker(install=True) as broker, temporary_vhost(broker) as vhost:
+        with find_broker() as broker, temporary_vhost(broker) as vhost:
             return 0 if run(vhost, arguments.way, arguments.messages) else 1
     except RabbitChxError as cause:
         print(cause, file=sys.stderr)

@@ -224,7 +224,7 @@ def main() -> int:
     given = parser.parse_args()
     accounted = []
     try:
-        with find_broker(install=True) as broker:
+        with find_broker() as broker:
             for file in (AFTER, WITHOUT_GAP):
                 with temporary_vhost(broker) as vhost:
                     accounted.append(asyncio.run(changed_under_load(vhost, file, given.rate, given.seconds)))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,9 +19,11 @@ from hypothesis import settings
 from packaging.version import Version
 from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import SparkSession
+from server_installation import install_if_needed
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.errors import NoBrokerError
 from rabbit_chx.testing import RunningBroker
 
 # A deadline measures how busy the machine is.
@@ -63,6 +66,20 @@ class Message:
     key: str
     body: bytes
     properties: pika.BasicProperties
+
+
+@pytest.fixture(scope="session")
+def _server_is_installed(request: pytest.FixtureRequest) -> None:
+    """As root on Debian or Ubuntu, where no other broker is to be had, this project's tests install one."""
+    if not request.config.getoption("--chx-broker"):
+        with suppress(NoBrokerError):  # `find_broker` says what is missing
+            install_if_needed()
+
+
+@pytest.fixture(scope="session")
+def chx_broker(_server_is_installed: None, chx_broker: RunningBroker) -> RunningBroker:
+    """The plugin's broker, for which a server may be installed."""
+    return chx_broker
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import start_docker_broker
-from rabbit_chx.testing.installation import install_rabbitmq_server
 from rabbit_chx.testing.local_server import start_local_broker
 from rabbit_chx.testing.readiness import amqp_version, check_management
 from rabbit_chx.testing.running_broker import RunningBroker, masked
@@ -23,28 +22,23 @@ _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"
 
 
 @contextmanager
-def find_broker(*, install: bool = False) -> Iterator[RunningBroker]:
-    """Find a broker for tests, the demo and the examples; a broker that was started here is removed at the
-    end.
+def find_broker() -> Iterator[RunningBroker]:
+    """Find a broker for tests, the demo and the examples. A broker that was started here is removed at the end.
 
     The first of these that is available is taken, and one line on stderr says which:
 
     1. the broker of ``RABBIT_CHX_TEST_URL``, with ``RABBIT_CHX_TEST_MANAGEMENT_URL`` and
        ``RABBIT_CHX_TEST_RING_VIA``, a command prefix;
     2. a container, if Docker answers and the image is there or can be pulled within 60 s;
-    3. a private server from the machine's ``rabbitmq-server``;
-    4. the same after ``apt-get install rabbitmq-server``, if `install` allows it.
+    3. a private server from the machine's ``rabbitmq-server``.
 
-    ``AMQP_URL`` is never read: it may be someone's production.
-
-    Args:
-        install: whether the package may be installed, as root on Debian or Ubuntu. It stays installed.
+    ``AMQP_URL`` is never read: it may be someone's production. Nothing is installed.
 
     Raises:
         NoBrokerError: no broker is available; the message says what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
-    broker = _named_broker() or _own_broker(install=install)
+    broker = _named_broker() or _own_broker()
     try:
         sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}\n")
         yield broker
@@ -99,12 +93,11 @@ def _split(ring_via: str) -> tuple[str, ...]:
         raise InputError(f"{_RING_VIA} is {ring_via!r}: no shell words ({error})") from None
 
 
-def _own_broker(*, install: bool) -> RunningBroker:
+def _own_broker() -> RunningBroker:
     failures = []
     for name, start in (
         ("Docker", start_docker_broker),
         ("rabbitmq-server of this machine", start_local_broker),
-        ("apt-get install rabbitmq-server", _start_installed_broker if install else _refuse_to_install),
     ):
         try:
             return start()
@@ -115,12 +108,3 @@ def _own_broker(*, install: bool) -> RunningBroker:
         f"no broker for tests. Tried:\n  {_URL}: not set\n{tried}\n"
         f"Install Docker or the package rabbitmq-server, or set {_URL}=amqp://user:password@host:port/vhost"
     )
-
-
-def _start_installed_broker() -> RunningBroker:
-    install_rabbitmq_server()
-    return start_local_broker()
-
-
-def _refuse_to_install() -> RunningBroker:
-    raise NoBrokerError("it is not allowed: give pytest --chx-install, or call find_broker(install=True)")

@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["chx_broker", "chx_cluster", "chx_vhost"]
 
 _OPTION = "--chx-broker"
-_INSTALL = "--chx-install"
 _PREFIX = "rabbit_chx: "
 _used = pytest.StashKey[list[str]]()
 _USED_BY_WORKER = "rabbit_chx_used"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--chx-broker`` and ``--chx-install``."""
+    """Add ``--chx-broker``."""
     group = parser.getgroup("rabbit_chx", "RabbitMQ brokers")
     group.addoption(
         _OPTION,
@@ -42,12 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="SERIES",
         help="run what uses a broker on this release series, such as 4.3, in Docker; may be given more than once. "
         "Without it: on the broker of RABBIT_CHX_TEST_URL, else on one that can be started here",
-    )
-    group.addoption(
-        _INSTALL,
-        action="store_true",
-        help="where there is neither Docker nor a rabbitmq-server, allow apt-get install rabbitmq-server, as root "
-        "on Debian or Ubuntu",
     )
 
 
@@ -138,10 +131,9 @@ def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Itera
     from rabbit_chx.testing import docker_broker, find_broker
     from rabbit_chx.testing.broker_search import broker_is_named
 
-    install = request.config.getoption(_INSTALL)
     with ExitStack() as stack:
         try:
-            start = docker_broker(_chx_series) if _chx_series else find_broker(install=install)
+            start = docker_broker(_chx_series) if _chx_series else find_broker()
             broker = stack.enter_context(start)
         except RabbitChxError as error:
             _give_up(error, named=bool(_chx_series) or broker_is_named())

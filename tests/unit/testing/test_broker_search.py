@@ -52,11 +52,10 @@ def test_where_nothing_is_to_be_had_each_attempt_is_told_in_order(
     with pytest.raises(NoBrokerError) as caught, find_broker():
         pass
     lines = str(caught.value).splitlines()
-    assert [line.partition(":")[0].strip() for line in lines[1:5]] == [
+    assert [line.partition(":")[0].strip() for line in lines[1:-1]] == [
         "RABBIT_CHX_TEST_URL",
         "Docker",
         "rabbitmq-server of this machine",
-        "apt-get install rabbitmq-server",
     ]
     assert "cannot run docker" in lines[2]
     assert lines[-1].startswith("Install Docker or the package rabbitmq-server, or set RABBIT_CHX_TEST_URL=")

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import server_installation
+from server_installation import install_if_needed, install_rabbitmq_server, run_with_services_denied
 
-from rabbit_chx.testing import NoBrokerError, installation
-from rabbit_chx.testing.installation import install_rabbitmq_server, run_with_services_denied
+from rabbit_chx.errors import NoBrokerError
 
 
 def test_services_are_denied_while_the_command_runs_and_not_after(tmp_path: Path) -> None:
@@ -57,11 +58,13 @@ def test_with_a_policy_that_permits_nothing_is_installed(tmp_path: Path) -> None
 def test_the_policy_goes_when_we_are_ended_meanwhile(tmp_path: Path, number: signal.Signals) -> None:
     policy = tmp_path / "policy-rc.d"
     program = (
-        "import sys, pathlib, rabbit_chx.testing.installation as i\n"
-        "i.run_with_services_denied('sleep', '3', policy=pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib; sys.path.insert(0, sys.argv[2])\n"
+        "from server_installation import run_with_services_denied as run\n"
+        "run('sleep', '3', policy=pathlib.Path(sys.argv[1]))"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, str(policy)], stderr=subprocess.DEVNULL
+        [sys.executable, "-c", program, str(policy), str(Path(server_installation.__file__).parent)],
+        stderr=subprocess.DEVNULL,
     ) as installer:
         _wait(policy.exists)
         installer.send_signal(number)
@@ -105,11 +108,28 @@ def test_of_two_at_once_one_installs_and_the_other_waits(
         time.sleep(0.3)
         tools.append(tmp_path)
 
-    monkeypatch.setattr(installation, "_LOCK", tmp_path / "lock")
-    monkeypatch.setattr(installation, "find_tools", find_tools)
-    monkeypatch.setattr(installation, "run_with_services_denied", install)
-    monkeypatch.setattr(installation, "_require_permission", lambda: None)
+    monkeypatch.setattr(server_installation, "_LOCK", tmp_path / "lock")
+    monkeypatch.setattr(server_installation, "find_tools", find_tools)
+    monkeypatch.setattr(server_installation, "run_with_services_denied", install)
+    monkeypatch.setattr(server_installation, "_require_permission", lambda: None)
     with ThreadPoolExecutor() as both:
         for done in [both.submit(install_rabbitmq_server) for _ in range(2)]:
             done.result()
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize("has", ["named", "docker", "local", "nothing"])
+def test_a_server_is_installed_only_where_no_broker_is_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, has: str
+) -> None:
+    def fail() -> None:
+        raise NoBrokerError("none")
+
+    installed: list[bool] = []
+    monkeypatch.setattr(server_installation, "broker_is_named", lambda: has == "named")
+    monkeypatch.setattr(server_installation, "require_docker", lambda: None if has == "docker" else fail())
+    monkeypatch.setattr(server_installation, "require_image", lambda _: None)
+    monkeypatch.setattr(server_installation, "find_tools", lambda: tmp_path if has == "local" else fail())
+    monkeypatch.setattr(server_installation, "install_rabbitmq_server", lambda: installed.append(True))
+    install_if_needed()
+    assert installed == [True] * (has == "nothing")

@@ -1,4 +1,8 @@
-"""``apt-get install rabbitmq-server`` without a start of its system service. POSIX only."""
+"""``apt-get install rabbitmq-server`` for the demo, the tests and the benches of this repository. POSIX only.
+
+It is done as root on Debian or Ubuntu, and only where no other broker is to be had. No system service is started. The
+pytest plugin of `rabbit_chx.testing`, which others use, installs nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,13 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from rabbit_chx.errors import NoBrokerError, UnreachableError
+from rabbit_chx.errors import NoBrokerError, RabbitChxError, UnreachableError
+from rabbit_chx.testing.broker_search import broker_is_named
 from rabbit_chx.testing.commands import last_lines, run_bounded
+from rabbit_chx.testing.containers import official_image, require_docker, require_image
 from rabbit_chx.testing.local_server import find_tools
 
-__all__ = ["install_rabbitmq_server", "run_with_services_denied"]
+__all__ = ["install_if_needed", "install_rabbitmq_server", "run_with_services_denied"]
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCK = Path("/run/lock/rabbit-chx-install")
@@ -37,6 +43,21 @@ chmod 755 "$policy"
 _APT = "timeout --foreground --kill-after=30 {seconds} apt-get -o DPkg::Lock::Timeout=60 -y {command}"
 _UPDATE = _APT.format(seconds=300, command="update")
 _INSTALL = _APT.format(seconds=900, command="--no-install-recommends install rabbitmq-server")
+
+
+def install_if_needed() -> None:
+    """Install the package if no broker is named, there is no container to be had, and no server on this machine.
+
+    Raises:
+        NoBrokerError: it is needed, and cannot be installed; the message says why.
+    """
+    if broker_is_named() or _installed_in():
+        return
+    try:
+        require_docker()
+        require_image(official_image("4.3"))
+    except RabbitChxError:
+        install_rabbitmq_server()
 
 
 def install_rabbitmq_server() -> None:
@@ -83,7 +104,7 @@ def run_with_services_denied(*command: str, policy: Path = _POLICY) -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     # A file, not a pipe: a pipe would be waited for as long as anything that was started holds it.
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
-        process = subprocess.Popen(  # noqa: S603
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -143,3 +164,8 @@ def _interrupt(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
         process.wait(_INTERRUPT_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    with suppress(NoBrokerError):  # what looks for a broker later says what is missing
+        install_if_needed()
