@@ -26,6 +26,7 @@ _SUBTITLES = {
     "routing": "what the broker does with a message",
     "erlang": "terms and hashes, bit for bit",
     "amqp": "AMQP 0-9-1 without I/O",
+    "checks": "numbers in their range",
     "drive": "generators, step by step",
     "errors": "one tree of exceptions",
     "lazy_names": "names loaded when used",

@@ -35,8 +35,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
-from rabbit_chx.amqp.fields import pairs_of, shown
+from rabbit_chx.amqp.fields import pairs_of
 from rabbit_chx.amqp.names import bytes_of
+from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
@@ -150,10 +151,7 @@ def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
     Raises:
         InputError: the value is neither str, bytes, UUID nor an unsigned int of 64 bits.
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        given = Amqp10Value("ulong", value)
-    else:
-        given = value_for(value)
+    given = Amqp10Value("ulong", value) if is_whole(value) else value_for(value)
     if given.type == "null":
         return None
     if given.type not in _ID_TYPES:
@@ -207,7 +205,7 @@ def _uuid(type_: str, value: Any) -> bytes:  # noqa: ANN401
 
 
 def _float(type_: str, value: Any) -> float:  # noqa: ANN401
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise _mismatch(type_, value)
     try:
         number = float(value)
@@ -219,7 +217,7 @@ def _float(type_: str, value: Any) -> float:  # noqa: ANN401
 def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
     if type_ == "char" and isinstance(value, str) and len(value) == 1:
         return ord(value)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_whole(value):
         raise _mismatch(type_, value)
     allowed, number = INTEGER_RANGES_10[type_], int(value)
     if number not in allowed:

@@ -33,8 +33,9 @@ from decimal import Decimal
 from time import struct_time
 from typing import Any, Literal, TypeAlias, get_args
 
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType, pairs_of, shown, too_deep
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType, pairs_of, too_deep
 from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import shown
 from rabbit_chx.errors import InputError
 
 __all__ = [

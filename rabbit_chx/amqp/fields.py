@@ -40,6 +40,7 @@ from time import struct_time
 from typing import Any, Literal, TypeAlias, get_args
 
 from rabbit_chx.amqp.names import bytes_of, short_string
+from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
 __all__ = [
@@ -120,15 +121,6 @@ def too_deep() -> InputError:
     return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
 
 
-def shown(value: object) -> str:
-    """Return a value for a message: the start of a long one, and the size of an integer too large to
-    print.
-    """
-    if isinstance(value, int) and value.bit_length() > 200:
-        return f"an integer of {value.bit_length()} bits"
-    return f"{value!r:.60}"
-
-
 def _typed(item: Any) -> tuple[type, Any]:  # noqa: ANN401
     """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and
     1.50.
@@ -152,7 +144,7 @@ def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
 
 def _integer(type_: str, value: Any) -> int:  # noqa: ANN401
     allowed = INTEGER_RANGES[type_]
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_whole(value):
         raise InputError(f"a field of type {type_} holds an int, not {value!r:.60}")
     number = int(value)  # a range looks for an int alone at once, and for a kind of it one by one
     if number not in allowed:
@@ -174,7 +166,7 @@ def _bool(value: Any) -> bool:  # noqa: ANN401
 
 
 def _double(value: Any) -> float:  # noqa: ANN401
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         raise InputError(f"a field of type double or float holds a float, not {value!r:.60}")
     try:
         number = float(value)
@@ -200,7 +192,7 @@ def _decimal(value: Any) -> tuple[int, int]:  # noqa: ANN401
             f"a field of type decimal holds (scale, unscaled), as (2, 314) for 3.14, not {value!r:.60}"
         )
     for number, bits in zip(value, (8, 32), strict=True):
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << bits:
+        if not is_whole(number, 0, (1 << bits) - 1):
             raise InputError(
                 f"{value!r:.60} is no decimal: the scale goes to 255 and the unscaled value to 4294967295, both from "
                 "0; what a client sends as -1 the server reads as 4294967295"

@@ -9,6 +9,7 @@ from urllib.parse import quote
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.amqp.secret import Secret, require_secret
+from rabbit_chx.checks import check_whole, is_number
 from rabbit_chx.errors import InputError
 
 if TYPE_CHECKING:
@@ -61,11 +62,15 @@ class ConnectionSettings:
         require_secret("password", self.password)
         if not self.host:
             raise InputError("host is empty: give a name or an address")
-        _require_range("port", self.port, 1, 65535)
-        _require_range("heartbeat_s", self.heartbeat_s, 0, 65535)
-        _require_range("channel_max", self.channel_max, 1, 65535)
-        _require_range("frame_max", self.frame_max, _MIN_FRAME_MAX, 2**32 - 1)
-        if not 0 < self.connection_timeout_s <= MAX_TIMEOUT_S:
+        check_whole("port", self.port, 1, 65535)
+        for name, least, most in (
+            ("heartbeat_s", 0, 65535),
+            ("channel_max", 1, 65535),
+            ("frame_max", _MIN_FRAME_MAX, 2**32 - 1),
+        ):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), least, most)
+        if not is_number(self.connection_timeout_s) or not 0 < self.connection_timeout_s <= MAX_TIMEOUT_S:
             raise InputError(
                 f"connection_timeout_s is {self.connection_timeout_s}: "
                 f"more than 0 and at most {MAX_TIMEOUT_S:.0f} seconds are possible"
@@ -100,8 +105,3 @@ class ConnectionSettings:
         return (
             f"{scheme}://{quote(self.username, safe='')}:***@{host}:{self.port}/{quote(self.vhost, safe='')}"
         )
-
-
-def _require_range(name: str, value: int | None, low: int, high: int) -> None:
-    if value is not None and not low <= value <= high:
-        raise InputError(f"{name} is {value}: {low} to {high} is possible")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from numbers import Integral
 
-from rabbit_chx.amqp.fields import shown
+from rabbit_chx.checks import shown
 from rabbit_chx.errors import InputError
 
 __all__ = ["MAX_DEGREES", "chi_square_tail", "chi_square_threshold"]

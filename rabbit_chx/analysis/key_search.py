@@ -9,6 +9,7 @@ from typing import Any
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.modulo_map import ModuloMap
+from rabbit_chx.checks import check_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, KeyMap, Place, check_key_map, queue_behind, ring_beneath
 
@@ -56,8 +57,8 @@ def keys_for(
             elsewhere.
     """
     _check_pattern(pattern)
-    _check_number("start", start, 0)
-    _check_number("tries", tries, 1)
+    check_whole("start", start, 0)
+    check_whole("tries", tries, 1)
     if isinstance(ring, ModuloMap):
         routed = _routed_by_modulo(ring, destination)
         return _search(routed, destination, _batches(pattern, start, MAX_SHORTSTR), tries)
@@ -95,11 +96,6 @@ def _routed_by_modulo(given: ModuloMap, destination: Destination) -> Callable[[l
             queue=destination if isinstance(destination, str) else None,
         )
     return lambda batch: given.route_all([{"routing_key": key} for key in batch])
-
-
-def _check_number(name: str, number: object, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise InputError(f"{name} is {number!r:.60}: give a whole number, at least {least}")
 
 
 def _check_pattern(pattern: object) -> None:

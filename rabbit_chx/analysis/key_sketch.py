@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from heapq import heappush, heapreplace, nlargest
 from typing import Any
 
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 
 __all__ = ["KeyCount", "KeySketch"]
@@ -52,7 +53,7 @@ class KeySketch:
     """
 
     def __init__(self, counters: int = 1000) -> None:
-        if type(counters) is not int or counters < 1:
+        if not is_whole(counters, 1):
             raise InputError(
                 f"a sketch with {counters!r:.40} counters holds no key: give a whole number from 1"
             )

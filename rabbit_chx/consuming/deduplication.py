@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, ClassVar
 
+from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import DeduplicationError, InputError
 
 __all__ = [
     "DeduplicationReport",
     "Deduplicator",
     "DeduplicatorBase",
-    "checked_count",
     "checked_id",
-    "checked_seconds",
     "refuse_awaitable",
 ]
 
@@ -108,7 +107,8 @@ class DeduplicatorBase(ABC):
     _on_disk: ClassVar[bool] = False
 
     def __init__(self, timeout_s: float) -> None:
-        self._claims = _Claims(checked_seconds("timeout_s", timeout_s))
+        check_seconds("timeout_s", timeout_s, zero=False)
+        self._claims = _Claims(timeout_s)
         self._counts: Counter[str] = Counter()
         self._counts_lock = Lock()
         self._storing: set[asyncio.Task[bool]] = set()
@@ -268,8 +268,11 @@ class Deduplicator(DeduplicatorBase):
 
     def __init__(self, *, max_ids: int, max_age_s: float | None = None, timeout_s: float = 60.0) -> None:
         super().__init__(timeout_s)
-        self._max_ids = checked_count("max_ids", max_ids)
-        self._max_age_s = None if max_age_s is None else checked_seconds("max_age_s", max_age_s)
+        check_whole("max_ids", max_ids, 1)
+        if max_age_s is not None:
+            check_seconds("max_age_s", max_age_s, zero=False)
+        self._max_ids = max_ids
+        self._max_age_s = max_age_s
         self._ids_lock = Lock()
         self._handled_at: OrderedDict[str, float] = OrderedDict()
 
@@ -295,20 +298,6 @@ class Deduplicator(DeduplicatorBase):
             self._forget()
             first = next(iter(self._handled_at.values()), None)
             return len(self._handled_at), None if first is None else time.monotonic() - first
-
-
-def checked_count(name: str, value: object) -> int:
-    """Return a bound that counts, which is a whole number above 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} is {value!r}: give a whole number above 0")
-    return value
-
-
-def checked_seconds(name: str, value: object) -> float:
-    """Return a bound of time, which is a number of seconds above 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise InputError(f"{name} is {value!r}: give seconds, more than 0")
-    return value
 
 
 def checked_id(message_id: object) -> str:

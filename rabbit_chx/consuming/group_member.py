@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from rabbit_chx.checks import is_finite
 from rabbit_chx.consuming.group_pace import GroupPace
 from rabbit_chx.consuming.handling import Handling
 from rabbit_chx.consuming.journal_entry import JOURNAL
@@ -41,5 +42,5 @@ class GroupMember:
             raise InputError(
                 f"member is {name!r:.60}: give text of 1 to {_LONGEST_NAME} bytes, such as the name of the pod"
             )
-        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight < float("inf"):
+        if not is_finite(weight) or weight <= 0:
             raise InputError(f"weight is {weight!r}: give a finite number, more than 0")

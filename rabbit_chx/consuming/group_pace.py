@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
+from rabbit_chx.checks import check_seconds
 from rabbit_chx.errors import InputError
 
 __all__ = ["GroupPace"]
@@ -38,9 +39,7 @@ class GroupPace:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-                raise InputError(f"{field.name} is {value!r}: give a finite number of seconds, more than 0")
+            check_seconds(field.name, getattr(self, field.name), zero=False)
         if self.gone_s <= self.alive_s:
             raise InputError(
                 f"gone_s is {self.gone_s:g}, and alive_s {self.alive_s:g}: a member must be missed for longer than it may be silent"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import InputError
 
 __all__ = ["Handling", "OnFailure"]
@@ -38,13 +39,11 @@ class Handling:
     park_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
-        _check_count("lanes", self.lanes, 1, _MOST_LANES)
-        _check_count("prefetch", self.prefetch, self.lanes, _MOST_PREFETCH)
-        _check_count("retries", self.retries, 0, 1 << 31)
+        check_whole("lanes", self.lanes, 1, _MOST_LANES)
+        check_whole("prefetch", self.prefetch, self.lanes, _MOST_PREFETCH)
+        check_whole("retries", self.retries, 0, 1 << 31)
         for name in ("backoff_s", "longest_backoff_s", "park_timeout_s"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-                raise InputError(f"{name} is {value!r}: give a finite number of seconds, 0 or more")
+            check_seconds(name, getattr(self, name))
         if self.on_failure not in get_args(OnFailure):
             raise InputError(f"on_failure is {self.on_failure!r}: give 'stop' or 'dead-letter'")
 
@@ -55,8 +54,3 @@ class Handling:
             attempts: the attempts that have failed, 1 or more.
         """
         return float(min(self.backoff_s * 2.0 ** min(attempts - 1, 30), self.longest_backoff_s))
-
-
-def _check_count(name: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}: give a whole number from {least} to {most}")

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Unpack
 
+from rabbit_chx.checks import check_whole
 from rabbit_chx.consuming.shard_consumer_base import ShardConsumerBase, ShardPace
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError
+from rabbit_chx.errors import MismatchError, NotFoundError
 from rabbit_chx.routing.sharding import ShardName
 
 if TYPE_CHECKING:
@@ -53,10 +54,8 @@ class PseudoQueueConsumer(ShardConsumerBase):
         **pace: Unpack[ShardPace],
     ) -> None:
         super().__init__(url, exchange, **pace)
-        if consumers is not None and (
-            isinstance(consumers, bool) or not isinstance(consumers, int) or consumers < 1
-        ):
-            raise InputError(f"consumers is {consumers!r}: give a whole number, 1 or more, or None")
+        if consumers is not None:
+            check_whole("consumers", consumers, 1)
         self._asked = consumers
         #: The shards of the node that had no consumer at the last look, of anybody.
         self.unconsumed: tuple[str, ...] = ()

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypedDict
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
-    InputError,
     MissingExtraError,
     NotFoundError,
     RabbitChxError,
@@ -51,16 +51,8 @@ class ShardConsumerBase:
         look_every_s: float = 10.0,
         reconnect_timeout_s: float = 120.0,
     ) -> None:
-        if (
-            isinstance(prefetch, bool)
-            or not isinstance(prefetch, int)
-            or not 1 <= prefetch <= _MOST_PREFETCHED
-        ):
-            raise InputError(f"prefetch is {prefetch!r}: give a whole number from 1 to {_MOST_PREFETCHED}")
-        if not 0 < look_every_s < float("inf"):
-            raise InputError(
-                f"look_every_s is {look_every_s!r}: give a finite number of seconds, more than 0"
-            )
+        check_whole("prefetch", prefetch, 1, _MOST_PREFETCHED)
+        check_seconds("look_every_s", look_every_s, zero=False)
         self._settings = ConnectionSettings.from_uri(url)
         self._exchange = exchange
         self._prefetch = prefetch

@@ -13,11 +13,10 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
+from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.consuming.deduplication import (
     DeduplicatorBase,
-    checked_count,
     checked_id,
-    checked_seconds,
     refuse_awaitable,
 )
 from rabbit_chx.errors import DeduplicationError, InputError
@@ -89,11 +88,15 @@ class SqliteDeduplicator(DeduplicatorBase):
         super().__init__(timeout_s)
         if max_ids is None and max_age_s is None:
             raise InputError("neither max_ids nor max_age_s is given: say when an id may be forgotten")
+        if max_ids is not None:
+            check_whole("max_ids", max_ids, 1)
+        if max_age_s is not None:
+            check_seconds("max_age_s", max_age_s, zero=False)
         self._table = IdTable(
             _checked_path(path),
             table,
-            max_ids=None if max_ids is None else checked_count("max_ids", max_ids),
-            max_age_s=None if max_age_s is None else checked_seconds("max_age_s", max_age_s),
+            max_ids=max_ids,
+            max_age_s=max_age_s,
             timeout_s=timeout_s,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.checks import check_seconds, check_whole
 
 __all__ = ["Limits", "Retries"]
 
@@ -30,12 +30,10 @@ class Limits:
     blocked_timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
-        _check_count("max_in_flight", self.max_in_flight, 1)
-        _check_count("max_in_flight_bytes", self.max_in_flight_bytes, 1)
-        _check_seconds("confirm_timeout_s", self.confirm_timeout_s)
-        _check_seconds("blocked_timeout_s", self.blocked_timeout_s)
-        if not self.confirm_timeout_s:
-            raise InputError("confirm_timeout_s is 0: give more than 0 seconds")
+        check_whole("max_in_flight", self.max_in_flight, 1)
+        check_whole("max_in_flight_bytes", self.max_in_flight_bytes, 1)
+        check_seconds("confirm_timeout_s", self.confirm_timeout_s, zero=False)
+        check_seconds("blocked_timeout_s", self.blocked_timeout_s)
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,10 @@ class Retries:
 
     def __post_init__(self) -> None:
         if self.max_reconnects is not None:
-            _check_count("max_reconnects", self.max_reconnects, 0)
-        _check_count("nack_retries", self.nack_retries, 0)
-        _check_seconds("backoff_s", self.backoff_s)
-        _check_seconds("reconnect_timeout_s", self.reconnect_timeout_s)
+            check_whole("max_reconnects", self.max_reconnects, 0)
+        check_whole("nack_retries", self.nack_retries, 0)
+        check_seconds("backoff_s", self.backoff_s)
+        check_seconds("reconnect_timeout_s", self.reconnect_timeout_s)
 
     @property
     def reconnects(self) -> bool:
@@ -80,13 +78,3 @@ class Retries:
         """
         longest = min(self.backoff_s * 2.0 ** min(attempts, 30), _LONGEST_BACKOFF_S)
         return longest * (0.5 + chance / 2)
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{name} is {value!r}: give a whole number, {least} or more")
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise InputError(f"{name} is {value!r}: give a finite number of seconds, 0 or more")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from rabbit_chx.checks import check_whole
 from rabbit_chx.erlang import Term, exs1024_uniform, phash2
-from rabbit_chx.errors import InputError
 from rabbit_chx.routing.seed_tables import SEEDS, table_of
 
 __all__ = ["SEED_MASK", "bucket_of_seed", "jump_consistent_hash", "seed_of", "walk_of_seed"]
@@ -33,8 +33,7 @@ def jump_consistent_hash(term: Term, buckets: int) -> int:
     Raises:
         InputError: there are no buckets, or the value is not an Erlang term.
     """
-    if isinstance(buckets, bool) or not isinstance(buckets, int) or buckets < 1:
-        raise InputError(f"the bucket count {buckets!r} must be an integer of at least 1")
+    check_whole("the bucket count", buckets, 1)
     if buckets == 1:
         return 0
     return bucket_of_seed(seed_of(term), buckets)

@@ -21,9 +21,10 @@ from rabbit_chx.amqp.client_fields import (
     field_for,
     table_for,
 )
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, shown
+from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField
 from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import is_whole, shown
 from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing.message import NO_KEYS, HashedTerm, SentMessage
@@ -241,7 +242,7 @@ def property_seconds(value: object, client: Client) -> int | None:
             ) from None
     if client == "aio-pika" and isinstance(value, datetime):
         return int(field_for(value, client).value)
-    if isinstance(value, bool) or not isinstance(value, int) or int(value) not in INTEGER_RANGES["timestamp"]:
+    if not is_whole(value) or int(value) not in INTEGER_RANGES["timestamp"]:
         raise InputError(f"the timestamp is {value!r:.60}: give seconds since 1970 as an int")
     return int(value)
 

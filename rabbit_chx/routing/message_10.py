@@ -18,9 +18,9 @@ from rabbit_chx.amqp.amqp10_values import (
     named_values,
     value_for,
 )
-from rabbit_chx.amqp.fields import shown
 from rabbit_chx.amqp.message_properties import PROPERTIES_10
 from rabbit_chx.amqp.names import bytes_of
+from rabbit_chx.checks import is_whole, shown
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.message import HashedTerm, SentMessage
 from rabbit_chx.routing.rules import (
@@ -180,11 +180,7 @@ def _creation_time_of(value: object) -> int | None:
         value = value.value if value.type in ("timestamp", "null") else value
     if value is None:
         return None
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int)
-        or int(value) not in INTEGER_RANGES_10["timestamp"]
-    ):
+    if not is_whole(value) or int(value) not in INTEGER_RANGES_10["timestamp"]:
         raise InputError(f"the creation_time is {shown(value)}: give milliseconds since 1970 as an int")
     return int(value)
 

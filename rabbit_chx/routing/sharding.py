@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rabbit_chx.amqp.names import short_string
+from rabbit_chx.checks import check_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed
 
@@ -62,8 +63,7 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
         InputError: `shards_per_node` is not a whole number from 0 on, a name is not text, or the name of a
             shard has more than 255 bytes.
     """
-    if isinstance(shards_per_node, bool) or not isinstance(shards_per_node, int) or shards_per_node < 0:
-        raise InputError(f"shards-per-node is {shards_per_node!r:.60}: give a whole number, 0 or more")
+    check_whole("shards-per-node", shards_per_node, 0)
     known = listed(nodes, "the names of the nodes, even of one")
     for name in (exchange, *known):
         if not isinstance(name, str):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 
 __all__ = ["assigned", "kept_slots", "slot_counts"]
@@ -32,7 +33,7 @@ def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int])
         InputError: there is no queue, a weight is none, or a queue would get no slot.
     """
     for queue, weight in weights.items():
-        if type(weight) is not int or weight < 1:
+        if not is_whole(weight, 1):
             raise InputError(
                 f"the weight of {queue!r} is {weight!r:.40}: give a whole number from 1", queue=queue
             )

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rabbit_chx.amqp.names import bytes_of, short_string
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed, tuples_of
 from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
@@ -122,7 +123,7 @@ def _check_text(text: str, what: str) -> None:
 
 
 def _check_order(name: object, order: object) -> None:
-    if order is not None and (isinstance(order, bool) or not isinstance(order, int)):
+    if order is not None and not is_whole(order):
         raise InputError(f"the order of {name!r:.60} is {order!r:.60}: give an int or None")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from threading import Lock
 
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 
 __all__ = ["OrderChecker", "OrderFault", "OrderReport"]
@@ -122,7 +123,7 @@ class OrderChecker:
         """
         if not isinstance(key, str):
             raise InputError(f"the key {key!r:.60} is of type {type(key).__name__}: give text")
-        if not isinstance(number, int) or isinstance(number, bool):
+        if not is_whole(number):
             raise InputError(f"the number of a message of key {key!r} is {number!r:.60}: give an int")
         with self._lock:
             self._messages += 1
@@ -180,7 +181,7 @@ def _check_sent(sent: object) -> None:
             f"sent is {sent!r:.60}: give a mapping of each key to how many messages were sent of it"
         )
     for key, count in sent.items():
-        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        if not is_whole(count, 0):
             raise InputError(f"sent has {count!r:.60} for key {key!r:.60}: give a whole number from 0")
 
 

@@ -18,6 +18,7 @@ from typing import Literal, Self, TypeAlias
 
 from rabbit_chx.analysis import Finding, KeyLoad, SlotLoad
 from rabbit_chx.analysis.wording import percent
+from rabbit_chx.checks import is_finite, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
@@ -269,14 +270,14 @@ def balance(
 
 def _checked_load(load: Mapping[Destination, float]) -> SlotLoad:
     for place, amount in load.items():
-        if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < float("inf"):
+        if not is_finite(amount) or amount < 0:
             raise InputError(f"the load of {place} is {amount!r:.40}: give a number from 0")
     return SlotLoad(load)
 
 
 def _checked_weights(weights: Mapping[str, int]) -> dict[str, int]:
     for queue, weight in weights.items():
-        if type(weight) is not int or weight < 1:
+        if not is_whole(weight, 1):
             raise InputError(
                 f"the weight of {queue!r} is {weight!r:.40}: give a whole number from 1", queue=queue
             )

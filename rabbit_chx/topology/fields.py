@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
+from rabbit_chx.checks import is_number, is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
@@ -39,7 +40,6 @@ __all__ = [
     "Kind",
     "choice",
     "fields_of",
-    "is_whole",
     "read_document",
     "spec",
     "whole_number",
@@ -110,11 +110,6 @@ def whole_numbers(what: str, least: int, most: int) -> Kind:
     numbers = {"type": "integer", "minimum": least, "maximum": most}
     schema = {"type": "array", "minItems": 1, "uniqueItems": True, "items": numbers}
     return Kind("list of whole numbers", schema, fault)
-
-
-def is_whole(value: object) -> bool:
-    """Return whether a value is a whole number, which true and false are not."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _simple_kind(
@@ -189,7 +184,7 @@ FLAG = _simple_kind(
 SHARE = _simple_kind(
     "number, 0 to 1",
     {"type": "number", "minimum": 0, "maximum": 1},
-    lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1,
+    lambda value: is_number(value) and 0 <= value <= 1,
     "a share is a number from 0 to 1",
     "write 5 % as 0.05",
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
+from rabbit_chx.checks import is_whole
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
@@ -296,12 +297,7 @@ def _queue_arguments(entry: FileEntry) -> Iterator[_Finding]:
             yield field, value, f"{_noun(queue.type)} has no {name}", "leave it out"
         elif name in _COUNTS:
             least, most = _COUNTS[name]
-            if (
-                not isinstance(value, int)
-                or isinstance(value, bool)
-                or value < least
-                or (most and value > most)
-            ):
+            if not is_whole(value, least, most or float("inf")):
                 unit = " of milliseconds" if name in _MILLISECONDS else ""
                 rule = f"{name} is a whole number{unit} from {least}{f' to {most}' if most else ''}"
                 yield field, value, rule, "write such a number, without quotes"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any, Literal
 
+from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.murmur3 import murmur3_x86_32
 from spark_connector.placing.prediction import NO_QUEUE, as_ring, indices_or_hole, kept_ring, vectorized
@@ -248,7 +249,7 @@ def _as_asked(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
             raise InputError(
                 f"slices names the queue {queue!r}, which is not in the ring: it has {', '.join(queues[:10])}"
             )
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        if not is_whole(number, 1):
             raise InputError(f"slices gives the queue {queue!r} {number!r}: give a whole number, 1 or more")
     return tuple(slices.get(queue, 1) for queue in queues)
 
@@ -256,7 +257,7 @@ def _as_asked(queues: tuple[str, ...], slices: Mapping[str, int]) -> tuple[int, 
 def _by_share(ring: KeyMap, partitions: int) -> tuple[int, ...]:
     """Give each further slice to the queue whose slices are the largest so far."""
     number = len(ring.destinations)
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < number:
+    if not is_whole(partitions, number):
         raise InputError(
             f"partitions is {partitions!r}: the ring has {number} queues, and each needs one or more of its own"
         )

@@ -81,8 +81,8 @@ def test_misses_are_counted_anew_after_each_find() -> None:
         ("q9", "{n}", {}, "q9 has no bucket in the ring; the ring has q1, q2, exchange slot"),
         ("slot", "{n}", {}, "slot has no bucket"),
         ("q1", "canary", {}, "makes one key only"),
-        ("q1", "{n}", {"tries": 0}, "at least 1"),
-        ("q1", "{n}", {"start": -1}, "at least 0"),
+        ("q1", "{n}", {"tries": 0}, "1 or more"),
+        ("q1", "{n}", {"start": -1}, "0 or more"),
     ],
 )
 def test_what_cannot_be_searched(

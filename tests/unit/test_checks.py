@@ -1,0 +1,66 @@
+"""Numbers that callers give: what counts as one, and what the error says."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import pytest
+
+from rabbit_chx.checks import check_seconds, check_whole, is_finite, is_whole
+from rabbit_chx.errors import InputError
+
+
+class Weight(IntEnum):
+    """A kind of int."""
+
+    DOUBLE = 2
+
+
+@pytest.mark.parametrize("value", [True, 1.0, "1", None, float("nan"), 0, 6])
+def test_what_is_no_whole_number_from_1_to_5(value: object) -> None:
+    assert not is_whole(value, 1, 5)
+
+
+@pytest.mark.parametrize("value", [1, 5, Weight.DOUBLE])
+def test_whole_numbers_from_1_to_5(value: object) -> None:
+    assert is_whole(value, 1, 5)
+
+
+@pytest.mark.parametrize("value", [True, "1", None, float("nan"), float("inf"), float("-inf")])
+def test_what_is_no_finite_number(value: object) -> None:
+    assert not is_finite(value)
+
+
+@pytest.mark.parametrize("value", [0, -1.5, 10**400], ids=["zero", "negative", "huge"])
+def test_finite_numbers(value: object) -> None:
+    assert is_finite(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "says"),
+    [
+        (0, (1,), "n is 0: give a whole number, 1 or more"),
+        (True, (0,), "n is True: give a whole number, 0 or more"),
+        ("7", (1, 9), "n is '7': give a whole number from 1 to 9"),
+        (1 << 20_000, (1, 9), "n is an integer of 20001 bits: give a whole number from 1 to 9"),
+    ],
+    ids=["too small", "a bool", "text", "huge"],
+)
+def test_what_an_error_of_a_whole_number_says(value: Any, bounds: tuple[int, ...], says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_whole("n", value, *bounds)
+    assert str(caught.value) == says
+
+
+@pytest.mark.parametrize("value", [-1, False, "60", None, float("inf"), float("nan")])
+def test_what_is_no_time(value: Any) -> None:
+    with pytest.raises(InputError, match=r"s is .*: give a finite number of seconds, 0 or more$"):
+        check_seconds("s", value)
+
+
+def test_no_time_at_all_is_a_time_where_it_is_allowed() -> None:
+    check_seconds("s", 0)
+    check_seconds("s", 0.5, zero=False)
+    with pytest.raises(InputError, match="s is 0: give a finite number of seconds, more than 0"):
+        check_seconds("s", 0, zero=False)
