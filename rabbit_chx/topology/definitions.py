@@ -12,14 +12,15 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, Protocol, TypeVar
 
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
+    OBJECT_LISTS,
     QUEUE_TYPE,
     BindingDefinition,
     ExchangeDefinition,
@@ -35,13 +36,22 @@ __all__ = [
     "definitions_text",
     "hash_exchanges",
     "listed_bindings",
+    "listed_fields",
+    "ours",
     "read_lists",
     "unwritable",
 ]
 
-_LISTS = ("exchanges", "queues", "bindings", "policies")
-_OURS = "amq."
+#: The fields of an entry of each list: the type of one that has to be there, or else what is meant where it is left out.
+_FIELDS: dict[str, dict[str, Any]] = {
+    "exchanges": {"name": str, "type": str, "durable": False, "auto_delete": False, "internal": False, "arguments": {}},
+    "queues": {"name": str, "durable": False, "exclusive": False, "auto_delete": False, "arguments": {}},
+    "bindings": {"source": str, "destination": str, "destination_type": str, "routing_key": "", "arguments": {}},
+    "policies": {"name": str, "pattern": str, "apply-to": "all", "definition": {}, "priority": 0},
+}  # fmt: skip
+_BROKERS_OWN = "amq."
 _WHAT = "the definitions file"
+_REMEDY = "export the file again"
 #: What a file holds besides, by its key: words for one of it.
 _OTHER = {
     "users": "user",
@@ -50,7 +60,6 @@ _OTHER = {
     "global_parameters": "global parameter",
 }
 _KINDS = {str: "text", bool: "true or false", int: "a whole number", dict: "an object"}
-_MISSING = object()
 _NOT_EXPORTED = "it is named, but not in the file; RabbitMQ 4.3 leaves internal exchanges out"
 _NOT_THERE = "it is named, but not there"
 
@@ -65,10 +74,23 @@ def definitions_content(text: str | bytes, vhost: str) -> dict[str, Any]:
     Raises:
         TopologyError: the text is not a definitions file, or does not have that vhost.
     """
-    document = _document(text)
-    file = _File(document, vhost, _release(document), _NOT_EXPORTED)
-    file.refuse_other_vhost()
-    return _objects_of(file)
+    try:
+        document = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        problem = Problem("the text", "", f"this is not JSON: {error}", "export it again")
+        raise TopologyError([problem], what=_WHAT) from None
+    if not isinstance(document, dict) or not any(name in document for name in OBJECT_LISTS):
+        rule = f"there is none of {', '.join(OBJECT_LISTS)}"
+        problem = Problem("the text", "", rule, "give what `rabbitmqctl export_definitions` writes")
+        raise TopologyError([problem], what=_WHAT)
+    version = document.get("rabbitmq_version", document.get("rabbit_version"))
+    try:
+        release = Release(version) if isinstance(version, str) else None
+    except InputError:
+        release = None
+    lists = _Lists(document, vhost)
+    lists.refuse_other_vhost()
+    return _content(lists, release, _NOT_EXPORTED)
 
 
 def read_lists(lists: Mapping[str, Any], vhost: str, release: Release) -> dict[str, Any]:
@@ -82,154 +104,107 @@ def read_lists(lists: Mapping[str, Any], vhost: str, release: Release) -> dict[s
     Raises:
         TopologyError: an entry is not what the API of a broker lists.
     """
-    return _objects_of(_File(lists, vhost, release, _NOT_THERE))
+    return _content(_Lists(lists, vhost), release, _NOT_THERE)
 
 
-def _objects_of(file: _File) -> dict[str, Any]:
-    queues = [file.queue(entry) for entry in file.entries("queues")]
-    exchanges = [file.exchange(entry) for entry in file.entries("exchanges")]
-    bindings = [file.binding(entry) for entry in file.entries("bindings")]
-    policies = [file.policy(entry) for entry in file.entries("policies")]
-    if file.problems:
-        raise TopologyError(file.problems, what=_WHAT)
-    return _assembled(
-        file,
-        [one for one in exchanges if one and not one.name.startswith(_OURS) and one.name],
-        [one for one in queues if one],
-        [one for one in bindings if one and one.source],
-        [one for one in policies if one],
-    )
-
-
-def _assembled(
-    file: _File,
-    exchanges: list[ExchangeDefinition],
-    queues: list[QueueDefinition],
-    bindings: list[BindingDefinition],
-    policies: list[PolicyDefinition],
-) -> dict[str, Any]:
-    left_out = file.other_objects()
-    named = {one.name for one in queues}
-    kept_queues = [one for one in queues if not one.name.startswith(_OURS)]
+def _content(lists: _Lists, release: Release | None, absence: str) -> dict[str, Any]:
+    queues: list[QueueDefinition] = lists.objects("queues")
+    exchanges: list[ExchangeDefinition] = lists.objects("exchanges")
+    bindings: list[BindingDefinition] = lists.objects("bindings")
+    policies: list[PolicyDefinition] = lists.objects("policies")
+    if lists.problems:
+        raise TopologyError(lists.problems, what=_WHAT)
+    exchanges = [exchange for exchange in exchanges if exchange.name and not _is_brokers_own(exchange.name)]
+    bindings = [
+        binding for binding in bindings if binding.source
+    ]  # each queue is bound to the default exchange
+    left_out = lists.other_objects()
     left_out += [
-        f"queue {one.name}: the broker made its name" for one in queues if one.name.startswith(_OURS)
+        f"queue {queue.name}: the broker made its name" for queue in queues if _is_brokers_own(queue.name)
     ]
-    rings: dict[str, list[RingMember]] = {one.name: [] for one in exchanges if one.type == HASH_EXCHANGE}
-    plain, sources_left_out = [], set()
-    for binding in bindings:
-        destination = binding.destination
-        transient = isinstance(destination, str) and (
-            destination not in named or destination.startswith(_OURS)
-        )
-        if binding.source in rings:
-            rings[binding.source].append(RingMember(destination, binding.routing_key, binding.arguments))
-            if transient:
-                left_out.append(
-                    f"queue {destination}: a member of {binding.source} that is not among the queues"
-                )
-        elif transient:
-            sources_left_out.add(binding.source)
-            left_out.append(
-                f"binding of {binding.source} to {destination}: that queue is exclusive or without a name"
-            )
-        else:
-            plain.append(binding)
-    release = file.release
-    left_out += _missing_exchanges(exchanges, bindings, file.absence)
-    listed = tuple(
-        ExchangeDefinition(
-            one.name, one.type, one.durable, one.auto_delete, one.internal, one.arguments,
-            tuple(rings[one.name]) if one.name in rings else None,
-        )
-        for one in exchanges
-    )  # fmt: skip
-    assumed = {
-        name: ring for name, members in rings.items() if (ring := _ring(members, release, name, left_out))
+    named = {queue.name for queue in queues if not _is_brokers_own(queue.name)}
+    members: dict[str, list[RingMember]] = {
+        exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
     }
+    kept, sources_left_out = [], set()
+    for binding in bindings:
+        source, place = binding.source, binding.destination
+        is_transient = isinstance(place, str) and place not in named
+        if source in members:
+            members[source].append(RingMember(place, binding.routing_key, binding.arguments))
+            if is_transient:
+                left_out.append(f"queue {place}: a member of {source} that is not among the queues")
+        elif is_transient:
+            sources_left_out.add(source)
+            left_out.append(f"binding of {source} to {place}: that queue is exclusive or without a name")
+        else:
+            kept.append(binding)
+    left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
+    rings = {}
+    for name, ring in members.items():
+        try:
+            rings[name] = HashRing.from_bindings([member.binding for member in ring], release, "assumed")
+        except InputError as error:
+            left_out.append(f"the ring of {name}: {error}")
     return {
-        "exchanges": listed,
-        "queues": tuple(kept_queues),
-        "bindings": tuple(plain),
+        "exchanges": tuple(
+            replace(exchange, ring=tuple(members[exchange.name])) if exchange.name in members else exchange
+            for exchange in exchanges
+        ),
+        "queues": tuple(queue for queue in queues if queue.name in named),
+        "bindings": tuple(kept),
         "policies": tuple(policies),
-        "rings": assumed,
+        "rings": rings,
         "release": release,
         "left_out": tuple(left_out),
         "sources_left_out": frozenset(sources_left_out),
     }
 
 
-def _document(text: str | bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except (ValueError, TypeError, RecursionError) as error:
-        problem = Problem("the text", "", f"this is not JSON: {error}", "export it again")
-        raise TopologyError([problem], what=_WHAT) from None
-    if not isinstance(document, dict) or not any(name in document for name in _LISTS):
-        rule = f"there is none of {', '.join(_LISTS)}"
-        problem = Problem("the text", "", rule, "give what `rabbitmqctl export_definitions` writes")
-        raise TopologyError([problem], what=_WHAT)
-    return document
-
-
-def _release(document: Mapping[str, Any]) -> Release | None:
-    version = document.get("rabbitmq_version", document.get("rabbit_version"))
-    try:
-        return Release(version) if isinstance(version, str) else None
-    except InputError:
-        return None
-
-
-def _ring(
-    members: Iterable[RingMember], release: Release | None, exchange: str, left_out: list[str]
-) -> HashRing | None:
-    try:
-        return HashRing.from_bindings([one.binding for one in members], release, "assumed")
-    except InputError as error:
-        left_out.append(f"the ring of {exchange}: {error}")
-        return None
+def _is_brokers_own(name: str) -> bool:
+    return name.startswith(_BROKERS_OWN)
 
 
 def _missing_exchanges(
-    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition], absence: str
+    exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
-    """Return a line for each exchange that others name and that is not there."""
+    """Return the name of each exchange that others name and that is not there."""
     named = {binding.source for binding in bindings}
-    named.update(one.destination.name for one in bindings if isinstance(one.destination, ExchangeRef))
-    alternates = (one.arguments.get("alternate-exchange") for one in exchanges)
+    named.update(
+        binding.destination.name for binding in bindings if isinstance(binding.destination, ExchangeRef)
+    )
+    alternates = (exchange.arguments.get("alternate-exchange") for exchange in exchanges)
     named.update(name for name in alternates if isinstance(name, str))
-    missing = named - {one.name for one in exchanges}
-    return [f"exchange {name}: {absence}" for name in sorted(missing) if not name.startswith(_OURS)]
+    missing = named - {exchange.name for exchange in exchanges}
+    return [name for name in sorted(missing) if not _is_brokers_own(name)]
 
 
-@dataclass(slots=True)
-class _File:
-    document: Mapping[str, Any]
-    vhost: str
-    release: Release | None
-    absence: str
-    problems: list[Problem] = field(default_factory=list)
+class _Lists:
+    """The lists of a file or of the management API, and what is wrong with them."""
 
-    def all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the entries of a list, of all vhosts, with the place of each."""
-        given = self.document.get(name, [])
-        if not isinstance(given, list):
-            self.problems.append(Problem(name, shown_value(given), "this is a list", "export the file again"))
-            return []
-        places = [(f"{name}[{n}]", entry) for n, entry in enumerate(given)]
-        for path, entry in places:
-            if not isinstance(entry, dict):
-                self.problems.append(
-                    Problem(path, shown_value(entry), "this is an object", "export the file again")
-                )
-        return [(path, entry) for path, entry in places if isinstance(entry, dict)]
+    def __init__(self, document: Mapping[str, Any], vhost: str) -> None:
+        self._document = document
+        self._vhost = vhost
+        self.problems: list[Problem] = []
 
-    def entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the entries of a list that are of our vhost. A file of a single vhost does not name it."""
-        return [
-            (path, entry)
-            for path, entry in self.all_entries(name)
-            if entry.get("vhost", self.vhost) == self.vhost
-        ]
+    def objects(self, name: str) -> list[Any]:
+        """Return the objects of a list."""
+        make = _MAKERS[name]
+        objects = []
+        for path, entry in self._entries(name):
+            values = {
+                field.replace("-", "_"): self._value(f"{path}.{field}", entry, field, expected)
+                for field, expected in _FIELDS[name].items()
+            }
+            try:
+                definition = make(**values)
+            except InputError as error:
+                self._add(path, None, str(error))
+                continue
+            if isinstance(definition, QueueDefinition) and QUEUE_TYPE in definition.arguments:
+                self._value(f"{path}.arguments.{QUEUE_TYPE}", definition.arguments, QUEUE_TYPE, str)
+            objects.append(definition)
+        return objects
 
     def refuse_other_vhost(self) -> None:
         """Refuse a file of several vhosts that does not have ours.
@@ -237,117 +212,89 @@ class _File:
         Raises:
             TopologyError: the vhost is not there.
         """
-        named = [entry.get("vhost") for name in _LISTS for _, entry in self.all_entries(name)]
-        named += [entry.get("name") for _, entry in self.all_entries("vhosts")]
-        there = {name for name in named if isinstance(name, str)}
-        if there and self.vhost not in there:
-            rule = f"there is no vhost {self.vhost!r} in the file"
-            remedy = f"give one of {', '.join(sorted(map(repr, there)))}"
+        named = [entry.get("vhost") for name in OBJECT_LISTS for _, entry in self._all_entries(name)]
+        named += [entry.get("name") for _, entry in self._all_entries("vhosts")]
+        vhosts = {name for name in named if isinstance(name, str)}
+        if vhosts and self._vhost not in vhosts:
+            rule = f"there is no vhost {self._vhost!r} in the file"
+            remedy = f"give one of {', '.join(sorted(map(repr, vhosts)))}"
             raise TopologyError([Problem("vhosts", "", rule, remedy)], what=_WHAT)
         self.problems.clear()  # whatever is wrong is found again, once
 
     def other_objects(self) -> list[str]:
         """Return a line for each kind of object that is no part of a topology. No line holds a value."""
-        said = []
-        for name, noun in _OTHER.items():
-            count = len(self.entries(name))
-            if count:
-                said.append(f"{count} {noun}{'' if count == 1 else 's'}")
-        said += [
+        counts = {noun: len(self._entries(name)) for name, noun in _OTHER.items()}
+        lines = [_counted(count, noun) for noun, count in counts.items() if count]
+        lines += [
             f"parameter {entry.get('component')} {entry.get('name')}"
-            for _, entry in self.entries("parameters")
+            for _, entry in self._entries("parameters")
         ]
-        if self.document.get("limits"):
-            said.append("limits of the vhost")
+        if self._document.get("limits"):
+            lines.append("limits of the vhost")
         others = Counter(
             str(entry["vhost"])
-            for name in _LISTS
-            for _, entry in self.all_entries(name)
-            if entry.get("vhost", self.vhost) != self.vhost
+            for name in OBJECT_LISTS
+            for _, entry in self._all_entries(name)
+            if entry.get("vhost", self._vhost) != self._vhost
         )
-        return said + [
-            f"{count} object{'' if count == 1 else 's'} of vhost {vhost}"
-            for vhost, count in sorted(others.items())
+        return lines + [
+            f"{_counted(count, 'object')} of vhost {vhost}" for vhost, count in sorted(others.items())
         ]
 
-    def value(
-        self, path: str, entry: Mapping[str, Any], name: str, type_: type, default: object = _MISSING
-    ) -> Any:  # noqa: ANN401
+    def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the entries of a list, of all vhosts, with the place of each."""
+        entries = self._document.get(name, [])
+        if not isinstance(entries, list):
+            self._add(name, entries, "this is a list")
+            return []
+        places = [(f"{name}[{n}]", entry) for n, entry in enumerate(entries)]
+        for path, entry in places:
+            if not isinstance(entry, dict):
+                self._add(path, entry, "this is an object")
+        return [(path, entry) for path, entry in places if isinstance(entry, dict)]
+
+    def _entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the entries of a list that are of our vhost. A file of a single vhost does not name it."""
+        return [
+            (path, entry)
+            for path, entry in self._all_entries(name)
+            if entry.get("vhost", self._vhost) == self._vhost
+        ]
+
+    def _value(self, path: str, entry: Mapping[str, Any], field: str, expected: Any) -> Any:  # noqa: ANN401
         """Return a field of an entry, and add a problem if it is missing or of another type."""
-        value = entry.get(name, default)
+        is_needed = isinstance(expected, type)
+        type_: type = expected if is_needed else type(expected)
+        value = entry.get(field, None if is_needed else expected)
         if type_ is dict and value == []:
             return {}  # so older releases write an empty table
-        if value is _MISSING:
-            self.problems.append(Problem(f"{path}.{name}", "", "this is missing", "export the file again"))
+        if field not in entry and is_needed:
+            self._add(path, None, "this is missing")
         elif not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
-            rule = f"this is {_KINDS[type_]}"
-            self.problems.append(Problem(f"{path}.{name}", shown_value(value), rule, "export the file again"))
+            self._add(path, value, f"this is {_KINDS[type_]}")
         else:
             return value
         return type_()
 
-    def made(self, path: str, make: Any) -> Any:  # noqa: ANN401
-        """Return what a function makes; None, and a problem, where it raises."""
-        try:
-            return make()
-        except InputError as error:
-            self.problems.append(Problem(path, "", str(error), "export the file again"))
-            return None
+    def _add(self, path: str, value: object, rule: str) -> None:
+        self.problems.append(Problem(path, shown_value(value), rule, _REMEDY))
 
-    def exchange(self, given: tuple[str, dict[str, Any]]) -> ExchangeDefinition | None:
-        """Return an exchange."""
-        path, entry = given
-        name, type_ = self.value(path, entry, "name", str), self.value(path, entry, "type", str)
-        durable, auto_delete, internal = (
-            self.value(path, entry, flag, bool, False) for flag in ("durable", "auto_delete", "internal")
-        )
-        arguments = self.value(path, entry, "arguments", dict, {})
-        made: ExchangeDefinition | None = self.made(
-            path, lambda: ExchangeDefinition(name, type_, durable, auto_delete, internal, arguments)
-        )
-        return made
 
-    def queue(self, given: tuple[str, dict[str, Any]]) -> QueueDefinition | None:
-        """Return a queue."""
-        path, entry = given
-        name = self.value(path, entry, "name", str)
-        durable, exclusive, auto_delete = (
-            self.value(path, entry, flag, bool, False) for flag in ("durable", "exclusive", "auto_delete")
-        )
-        arguments = self.value(path, entry, "arguments", dict, {})
-        made: QueueDefinition | None = self.made(
-            path, lambda: QueueDefinition(name, "classic", durable, exclusive, auto_delete, arguments)
-        )
-        if made is not None and QUEUE_TYPE in made.arguments:
-            self.value(f"{path}.arguments", made.arguments, QUEUE_TYPE, str)  # adds the problem
-        return made
+def _binding(destination: str, destination_type: str, **fields: Any) -> BindingDefinition:  # noqa: ANN401
+    place = ExchangeRef(destination) if destination_type == "exchange" else destination
+    return BindingDefinition(destination=place, **fields)
 
-    def binding(self, given: tuple[str, dict[str, Any]]) -> BindingDefinition | None:
-        """Return a binding."""
-        path, entry = given
-        source, name = self.value(path, entry, "source", str), self.value(path, entry, "destination", str)
-        to_exchange = self.value(path, entry, "destination_type", str) == "exchange"
-        key = self.value(path, entry, "routing_key", str, "")
-        arguments = self.value(path, entry, "arguments", dict, {})
 
-        def make() -> BindingDefinition:
-            destination: Destination = ExchangeRef(name) if to_exchange else name
-            return BindingDefinition(source, destination, key, arguments)
+_MAKERS: dict[str, Any] = {
+    "exchanges": ExchangeDefinition,
+    "queues": QueueDefinition,
+    "bindings": _binding,
+    "policies": PolicyDefinition,
+}
 
-        made: BindingDefinition | None = self.made(path, make)
-        return made
 
-    def policy(self, given: tuple[str, dict[str, Any]]) -> PolicyDefinition | None:
-        """Return a policy."""
-        path, entry = given
-        name, pattern = (self.value(path, entry, text, str) for text in ("name", "pattern"))
-        apply_to = self.value(path, entry, "apply-to", str, "all")
-        definition = self.value(path, entry, "definition", dict, {})
-        priority = self.value(path, entry, "priority", int, 0)
-        made: PolicyDefinition | None = self.made(
-            path, lambda: PolicyDefinition(name, pattern, apply_to, definition, priority)
-        )
-        return made
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def definitions_text(topology: ObjectSet, vhost: str | None, *, rings: bool) -> str:
@@ -364,68 +311,70 @@ def definitions_text(topology: ObjectSet, vhost: str | None, *, rings: bool) -> 
     problems = list(unwritable(topology, "definitions"))
     if problems:
         raise TopologyError(problems)
-    place = {} if vhost is None else {"vhost": vhost}
     document: dict[str, Any] = {"explanation": _explanation(topology, rings=rings)}
-    document["exchanges"] = [
-        {
-            "name": one.name, **place, "type": one.type, "durable": one.durable, "auto_delete": one.auto_delete,
-            "internal": one.internal, "arguments": plain(one.arguments),
-        }
-        for one in topology.exchanges
-        if one.owner == "ours"
-    ]  # fmt: skip
-    document["queues"] = [
-        {
-            "name": one.name, **place, "durable": one.durable, "auto_delete": one.auto_delete,
-            "arguments": plain(one.declared_arguments),
-        }
-        for one in topology.queues
-        if one.owner == "ours"
-    ]  # fmt: skip
-    document["bindings"] = [_binding(one, place) for one in listed_bindings(topology, rings=rings)]
-    document["policies"] = [
-        {
-            "name": one.name, **place, "pattern": one.pattern, "apply-to": one.apply_to,
-            "definition": plain(one.definition), "priority": one.priority,
-        }
-        for one in topology.policies
-        if one.owner == "ours"
-    ]  # fmt: skip
+    for name, definitions in (
+        ("exchanges", ours(topology.exchanges)),
+        ("queues", ours(topology.queues)),
+        ("bindings", listed_bindings(topology, rings=rings)),
+        ("policies", ours(topology.policies)),
+    ):
+        document[name] = [_entry(name, definition, vhost) for definition in definitions]
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def listed_bindings(topology: ObjectSet, *, rings: bool) -> Iterator[BindingDefinition]:
-    """Yield the bindings that are ours; those of hash exchanges come last, in ring order.
+def _entry(name: str, definition: Any, vhost: str | None) -> dict[str, Any]:  # noqa: ANN401
+    values = listed_fields(definition)
+    if isinstance(definition, QueueDefinition):
+        values["arguments"] = plain(definition.declared_arguments)
+    first, *others = (field for field in _FIELDS[name] if field != "exclusive")
+    place = {} if vhost is None else {"vhost": vhost}
+    return {first: values[first], **place} | {field: values[field.replace("-", "_")] for field in others}
 
-    Args:
-        topology: whose bindings.
-        rings: whether those of hash exchanges are wanted.
-    """
-    yield from (one for one in topology.bindings if one.owner == "ours")
-    for exchange in topology.exchanges:
-        if rings and exchange.owner == "ours":
-            for member in exchange.ring or ():
-                yield BindingDefinition(exchange.name, member.destination, member.key, member.arguments)
+
+def listed_fields(definition: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the fields of an object as RabbitMQ lists them: a destination is a name and its type, a table is a dict."""
+    values = {field.name: getattr(definition, field.name) for field in fields(definition)}
+    for name, value in list(values.items()):
+        if isinstance(value, Mapping):
+            values[name] = plain(value)
+    if "destination" in values:
+        place = values["destination"]
+        is_exchange = isinstance(place, ExchangeRef)
+        values["destination"] = place.name if is_exchange else place
+        values["destination_type"] = "exchange" if is_exchange else "queue"
+    return values
+
+
+class _Owned(Protocol):
+    @property
+    def owner(self) -> str: ...
+
+
+_T = TypeVar("_T", bound=_Owned)
+
+
+def ours(definitions: Iterable[_T]) -> list[_T]:
+    """Return the objects that are not external."""
+    return [definition for definition in definitions if definition.owner == "ours"]
+
+
+def listed_bindings(topology: ObjectSet, *, rings: bool) -> Iterator[BindingDefinition]:
+    """Yield the bindings that are ours; those of hash exchanges come last, in ring order, if `rings` are wanted."""
+    yield from ours(topology.bindings)
+    for exchange in ours(topology.exchanges):
+        for member in (exchange.ring or ()) if rings else ():
+            yield BindingDefinition(exchange.name, member.destination, member.key, member.arguments)
 
 
 def unwritable(topology: ObjectSet, where: str) -> Iterator[Problem]:
-    """Yield what neither a definitions file nor the Kubernetes operator can say.
-
-    Args:
-        topology: what to write.
-        where: names the format, in the plural.
-    """
-    for exchange in topology.exchanges:
-        if exchange.owner == "ours" and exchange.slots is not None:
+    """Yield what neither a definitions file nor the Kubernetes operator can say; `where` names the format, in the plural."""
+    for exchange in ours(topology.exchanges):
+        if exchange.slots is not None:
             rule = f"{where} do not know which queue has which slot"
-            yield Problem(
-                f"exchange {exchange.name}",
-                "",
-                rule,
-                "apply the file, and write what broker.topology() says then",
-            )
-    for queue in topology.queues:
-        if queue.owner == "ours" and queue.exclusive:
+            remedy = "apply the file, and write what broker.topology() says then"
+            yield Problem(f"exchange {exchange.name}", "", rule, remedy)
+    for queue in ours(topology.queues):
+        if queue.exclusive:
             rule = f"{where} have no exclusive queues"
             yield Problem(f"queue {queue.name}", "", rule, "leave the queue out: its client declares it")
 
@@ -433,9 +382,9 @@ def unwritable(topology: ObjectSet, where: str) -> Iterator[Problem]:
 def hash_exchanges(topology: ObjectSet) -> str:
     """Return the names of our hash exchanges that have members, for a sentence."""
     return ", ".join(
-        one.name
-        for one in topology.exchanges
-        if one.type == HASH_EXCHANGE and one.owner == "ours" and one.ring
+        exchange.name
+        for exchange in ours(topology.exchanges)
+        if exchange.type == HASH_EXCHANGE and exchange.ring
     )
 
 
@@ -449,15 +398,3 @@ def _explanation(topology: ObjectSet, *, rings: bool) -> str:
             "is lost. To keep it, export without the rings, import that, and bind their members in order."
         )
     return f"Written by rabbit_chx without the bindings of {names}: after the import, bind their members in ring order."
-
-
-def _binding(one: BindingDefinition, place: dict[str, str]) -> dict[str, Any]:
-    to_exchange = isinstance(one.destination, ExchangeRef)
-    return {
-        "source": one.source,
-        **place,
-        "destination": one.destination.name if isinstance(one.destination, ExchangeRef) else one.destination,
-        "destination_type": "exchange" if to_exchange else "queue",
-        "routing_key": one.routing_key,
-        "arguments": plain(one.arguments),
-    }

@@ -13,17 +13,22 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.routing import ExchangeRef
-from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.definitions import hash_exchanges, listed_bindings, unwritable
+from rabbit_chx.topology.definitions import hash_exchanges, listed_bindings, listed_fields, ours, unwritable
 from rabbit_chx.topology.problems import Problem
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology.objects import BindingDefinition, ObjectSet
+    from rabbit_chx.topology.objects import ObjectSet
 
 __all__ = ["manifests"]
 
 _API = "rabbitmq.com/v1beta1"
+#: The fields of each kind, by their names here.
+_FIELDS = {
+    "Exchange": ("name", "type", "durable", "auto_delete", "arguments"),
+    "Queue": ("name", "type", "durable", "auto_delete", "arguments"),
+    "Binding": ("source", "destination", "destination_type", "routing_key", "arguments"),
+    "Policy": ("name", "pattern", "apply_to", "priority", "definition"),
+}
 _RESOURCE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _MAX_RESOURCE_NAME = 253
 _SHORTENED = 200
@@ -59,78 +64,38 @@ def manifests(topology: ObjectSet, cluster: str, namespace: str | None, vhost: s
 
 def _objects(topology: ObjectSet, *, rings: bool) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield the kind, the name in Kubernetes and the fields of each object."""
-    for exchange in topology.exchanges:
-        if exchange.owner == "ours":
-            yield (
-                "Exchange",
-                _resource_name(exchange.name),
-                {
-                    "name": exchange.name,
-                    "type": exchange.type,
-                    "durable": exchange.durable,
-                    "autoDelete": exchange.auto_delete,
-                    "arguments": plain(exchange.arguments),
-                },
-            )
-    for queue in topology.queues:
-        if queue.owner == "ours":
-            yield (
-                "Queue",
-                _resource_name(queue.name),
-                {
-                    "name": queue.name,
-                    "type": queue.type,
-                    "durable": queue.durable,
-                    "autoDelete": queue.auto_delete,
-                    "arguments": plain(queue.arguments),
-                },
-            )
-    for binding in listed_bindings(topology, rings=rings):
-        yield _binding(binding)
-    for policy in topology.policies:
-        if policy.owner == "ours":
-            yield (
-                "Policy",
-                _resource_name(policy.name),
-                {
-                    "name": policy.name,
-                    "pattern": policy.pattern,
-                    "applyTo": policy.apply_to,
-                    "priority": policy.priority,
-                    "definition": plain(policy.definition),
-                },
-            )
+    for kind, definitions in (
+        ("Exchange", ours(topology.exchanges)),
+        ("Queue", ours(topology.queues)),
+        ("Binding", listed_bindings(topology, rings=rings)),
+        ("Policy", ours(topology.policies)),
+    ):
+        for definition in definitions:
+            values = listed_fields(definition)
+            fields = {_camel_case(name): values[name] for name in _FIELDS[kind]}
+            if kind == "Binding":
+                identity = json.dumps(fields, sort_keys=True)
+                yield kind, _hashed(f"{values['source']}-{values['destination']}", identity), fields
+            else:
+                yield kind, _resource_name(values["name"]), fields
 
 
-def _binding(binding: BindingDefinition) -> tuple[str, str, dict[str, Any]]:
-    to_exchange = isinstance(binding.destination, ExchangeRef)
-    destination = (
-        binding.destination.name if isinstance(binding.destination, ExchangeRef) else binding.destination
-    )
-    fields = {
-        "source": binding.source,
-        "destination": destination,
-        "destinationType": "exchange" if to_exchange else "queue",
-        "routingKey": binding.routing_key,
-        "arguments": plain(binding.arguments),
-    }
-    identity = json.dumps(fields, sort_keys=True)
-    return "Binding", _hashed(f"{binding.source}-{destination}", identity), fields
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _unknown_to_operator(topology: ObjectSet) -> Iterator[Problem]:
-    for exchange in topology.exchanges:
-        if exchange.owner == "ours" and exchange.internal:
+    for exchange in ours(topology.exchanges):
+        if exchange.internal:
             rule = "the operator has no internal exchanges"
-            yield Problem(
-                f"exchange {exchange.name}", "", rule, "leave `internal` out, or declare it otherwise"
-            )
-    for policy in topology.policies:
-        if policy.owner == "ours" and policy.apply_to == "streams":
+            remedy = "leave `internal` out, or declare it otherwise"
+            yield Problem(f"exchange {exchange.name}", "", rule, remedy)
+    for policy in ours(topology.policies):
+        if policy.apply_to == "streams":
             rule = "the operator has no policies for streams alone"
-            yield Problem(
-                f"policy {policy.name}", "", rule, 'write apply_to = "queues" and a pattern for them'
-            )
+            remedy = 'write apply_to = "queues" and a pattern for them'
+            yield Problem(f"policy {policy.name}", "", rule, remedy)
 
 
 def _comment(topology: ObjectSet, *, rings: bool) -> str:
