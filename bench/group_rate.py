@@ -22,7 +22,7 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming.handling import Handling
+from rabbit_chx.consuming.member import GroupMember
 from rabbit_chx.testing import find_broker
 
 _EXCHANGE = "rate"
@@ -75,7 +75,7 @@ async def by_plain_consumers(url: str, queues: list[str], expected: int) -> tupl
 
     async def consume(connection: aio_pika.abc.AbstractConnection, name: str) -> None:
         channel = await connection.channel()
-        await channel.set_qos(prefetch_count=Handling.prefetch)
+        await channel.set_qos(prefetch_count=GroupMember.prefetch)
         queue = await channel.get_queue(name)
         async with queue.iterator() as messages:
             async for message in messages:

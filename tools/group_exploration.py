@@ -23,9 +23,8 @@ from typing import Any
 
 from group_model import Consumer, Member, Queue, World, state_key
 
-from rabbit_chx.consuming.handling import Handling
-from rabbit_chx.consuming.seat import Seat
-from rabbit_chx.consuming.seat_commands import (
+from rabbit_chx.consuming.member import GroupMember
+from rabbit_chx.consuming.seat import (
     Abandon,
     Ack,
     AwaitTime,
@@ -33,6 +32,7 @@ from rabbit_chx.consuming.seat_commands import (
     DeliveredMessage,
     Interrupt,
     RunHook,
+    Seat,
     SeatCommand,
     Start,
     Subscribe,
@@ -190,7 +190,7 @@ def _do(world: World, choice: tuple[Any, ...]) -> None:  # noqa: C901, PLR0912, 
     commands: list[SeatCommand] = []
     if what == "join":
         member.may_join = False
-        member.seat = Seat("q", Handling(prefetch=_PREFETCH))
+        member.seat = Seat("q", GroupMember("a", prefetch=_PREFETCH))
         member.read = len(world.journal)
         commands = member.seat.consume()
     seat = _seat(member)

@@ -10,7 +10,7 @@ from rabbit_chx.consuming.seat import Seat
 __all__ = ["Consumer", "Member", "Queue", "World", "state_key"]
 
 #: What decides nothing.
-_LEFT_OUT = {"line", "_handling", "delivered_count", "generation", "queue", "_journal"}
+_LEFT_OUT = {"line", "_member", "delivered_count", "generation", "queue"}
 
 
 @dataclass

@@ -18,8 +18,7 @@ from hand_over_model import PREFETCH, Entry, Item, Place
 from hand_over_mover import Mover
 from state_search import BrokenModelError, Found, searched
 
-from rabbit_chx.consuming.queue_line import POLL
-from rabbit_chx.consuming.seat_commands import Ack
+from rabbit_chx.consuming.seat import POLL, Ack
 from rabbit_chx.topology.operations import QueueBind, QueueCounts, QueueDeclare, QueueUnbind
 from rabbit_chx.topology.steps import MarkerReply, MarkerSending, MessageTransfer, Pause, Pipeline
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rabbit_chx.consuming.handling import Handling
-from rabbit_chx.consuming.queue_line import POLL, TAKING
-from rabbit_chx.consuming.seat import Seat
-from rabbit_chx.consuming.seat_commands import (
+from rabbit_chx.consuming.member import GroupMember
+from rabbit_chx.consuming.seat import (
+    POLL,
+    TAKING,
     Abandon,
     Ack,
     AwaitTime,
@@ -18,6 +18,7 @@ from rabbit_chx.consuming.seat_commands import (
     Note,
     Reply,
     RunHook,
+    Seat,
     SeatCommand,
     Start,
     Subscribe,
@@ -61,7 +62,7 @@ class Place:
     """The active consumer of a queue: the seat that runs in production, and what is on its way to the broker."""
 
     queue: str
-    seat: Seat = field(default_factory=lambda: Seat("q", Handling(prefetch=PREFETCH)))
+    seat: Seat = field(default_factory=lambda: Seat("q", GroupMember("a", prefetch=PREFETCH)))
     to_broker: list[Ack | Reply] = field(default_factory=list)
     running: list[tuple[int, Item]] = field(default_factory=list)
     held: dict[int, Item] = field(default_factory=dict)

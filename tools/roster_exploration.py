@@ -16,8 +16,7 @@ from typing import Any
 
 from state_search import BrokenModelError, Found, searched
 
-from rabbit_chx.consuming.journal_entry import JournalEntry
-from rabbit_chx.consuming.roster import Roster
+from rabbit_chx.consuming import JournalEntry, Roster
 
 __all__ = ["RosterWorld", "rosters_explored"]
 

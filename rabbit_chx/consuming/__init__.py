@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from rabbit_chx.consuming.consumer_group import ConsumerGroup
 from rabbit_chx.consuming.deduplication import DeduplicationReport, Deduplicator
-from rabbit_chx.consuming.group_message import GroupMessage
-from rabbit_chx.consuming.group_pace import GroupPace
-from rabbit_chx.consuming.group_status import GroupStatus, MemberStatus, QueueConsumer, QueueStatus
-from rabbit_chx.consuming.group_warnings import group_findings
-from rabbit_chx.consuming.journal_entry import JOURNAL, JournalEntry
-from rabbit_chx.consuming.pseudo_queue_consumer import PseudoQueueConsumer
-from rabbit_chx.consuming.roster import QueueClaim, Roster, RosterMember
-from rabbit_chx.consuming.shard_consumer import ShardConsumer
-from rabbit_chx.consuming.shard_message import ShardMessage
+from rabbit_chx.consuming.group import ConsumerGroup
+from rabbit_chx.consuming.group_status import (
+    GroupStatus,
+    MemberStatus,
+    QueueConsumer,
+    QueueStatus,
+    group_findings,
+)
+from rabbit_chx.consuming.journal import JOURNAL, JournalEntry, QueueClaim, Roster, RosterMember
+from rabbit_chx.consuming.member import GroupPace
+from rabbit_chx.consuming.message import GroupMessage, ShardMessage
+from rabbit_chx.consuming.shards import PseudoQueueConsumer, ShardConsumer
 from rabbit_chx.consuming.sqlite import SqliteDeduplicator
 
 __all__ = [

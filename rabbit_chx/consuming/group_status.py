@@ -1,14 +1,33 @@
-"""A group as the broker shows it: its queues, who consumes them, and who is active. A value, made without I/O."""
+"""A group as the broker shows it: its queues, who consumes them, who is active, and what is wrong with it. Values, made without I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.topology.applying import member_of
 
-__all__ = ["GroupStatus", "MemberStatus", "QueueConsumer", "QueueStatus"]
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Release
+
+__all__ = ["GroupStatus", "MemberStatus", "QueueConsumer", "QueueStatus", "group_findings"]
+
+#: The kinds of findings, the gravest first.
+_KINDS = (
+    "missing-queue",
+    "nobody-active",
+    "no-consumer",
+    "no-single-active-consumer",
+    "other-consumer",
+    "priority-ignored",
+    "unbalanced",
+)
+_PRIORITIES_SINCE = (4, 0, 0)
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +75,7 @@ class QueueStatus:
     @property
     def active(self) -> tuple[QueueConsumer, ...]:
         """The consumers that the broker delivers to."""
-        return tuple(one for one in self.consumers if one.active)
+        return tuple(consumer for consumer in self.consumers if consumer.active)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +123,23 @@ class GroupStatus:
             consumers: the consumers of the vhost, as ``/api/consumers/VHOST`` lists them.
             connections: the connections of the vhost, as ``/api/vhosts/VHOST/connections`` lists them.
         """
-        there = {one["name"]: one for one in queues}
+        by_name = {queue["name"]: queue for queue in queues}
         by_queue: dict[str, list[QueueConsumer]] = {name: [] for name in names}
-        for one in consumers:
-            if (queue := one["queue"]["name"]) in by_queue:
-                by_queue[queue].append(_consumer(one))
-        listed = tuple(_queue(name, there.get(name), by_queue[name]) for name in names)
-        began = {one["name"]: one["connected_at"] / 1000 for one in connections if one.get("connected_at")}
-        return cls(listed, _members(listed, began))
+        for consumer in consumers:
+            if (queue := consumer["queue"]["name"]) in by_queue:
+                by_queue[queue].append(_consumer(consumer))
+        statuses = tuple(_queue(name, by_name.get(name), by_queue[name]) for name in names)
+        began = {
+            connection["name"]: connection["connected_at"] / 1000
+            for connection in connections
+            if connection.get("connected_at")
+        }
+        return cls(statuses, _members(statuses, began))
 
     @property
     def nobody_active(self) -> tuple[QueueStatus, ...]:
         """The queues that have consumers, and none that is active."""
-        return tuple(one for one in self.queues if one.consumers and not one.active)
+        return tuple(queue for queue in self.queues if queue.consumers and not queue.active)
 
 
 def _consumer(listed: Mapping[str, Any]) -> QueueConsumer:
@@ -141,24 +164,141 @@ def _queue(name: str, listed: Mapping[str, Any] | None, consumers: Iterable[Queu
         single_active=bool(arguments.get("x-single-active-consumer", False)),
         ready=listed.get("messages_ready"),
         unacked=listed.get("messages_unacknowledged"),
-        consumers=tuple(sorted(consumers, key=lambda one: (not one.active, one.tag))),
+        consumers=tuple(sorted(consumers, key=lambda consumer: (not consumer.active, consumer.tag))),
     )
 
 
 def _members(queues: Iterable[QueueStatus], began: Mapping[str, float]) -> tuple[MemberStatus, ...]:
-    active: dict[str, list[str]] = {}
-    waiting: dict[str, list[str]] = {}
+    active: dict[str, list[str]] = defaultdict(list)
+    waiting: dict[str, list[str]] = defaultdict(list)
     since: dict[str, list[float]] = {}
     for queue in queues:
-        for one in queue.consumers:
-            member = member_of(one.tag)
+        for consumer in queue.consumers:
+            member = member_of(consumer.tag)
             if member is None:
                 continue
-            (active if one.active else waiting).setdefault(member, []).append(queue.name)
-            since.setdefault(member, []).extend([began[one.connection]] if one.connection in began else [])
+            (active if consumer.active else waiting)[member].append(queue.name)
+            times = since.setdefault(member, [])
+            if consumer.connection in began:
+                times.append(began[consumer.connection])
     return tuple(
-        MemberStatus(
-            name, tuple(active.get(name, ())), tuple(waiting.get(name, ())), max(since[name], default=None)
-        )
+        MemberStatus(name, tuple(active[name]), tuple(waiting[name]), max(since[name], default=None))
         for name in sorted(since)
     )
+
+
+def group_findings(
+    status: GroupStatus, release: Release, weights: Mapping[str, float] | None = None
+) -> tuple[Finding, ...]:
+    """Return what is wrong with a group, the gravest first.
+
+    Args:
+        status: the group.
+        release: the release of the broker.
+        weights: the weights of its members, as far as they are known; else each weighs 1.
+    """
+    findings = [*_of_queues(status), *_priorities(status, release), *_balance(status, weights or {})]
+    return tuple(sorted(findings, key=lambda finding: _KINDS.index(finding.kind)))
+
+
+def _of_queues(status: GroupStatus) -> Iterator[Finding]:
+    existing = [queue for queue in status.queues if queue.type is not None]
+    if missing := [queue for queue in status.queues if queue.type is None]:
+        yield _finding(
+            "missing-queue",
+            missing,
+            "{} bound, but not listed: it was just deleted, or this user may not see it",
+            "list the queues of the vhost: rabbitmqctl list_queues -p VHOST name",
+        )
+    if dead := [queue for queue in status.nobody_active if not queue.unacked]:
+        yield _finding(
+            "nobody-active",
+            dead,
+            "{} consumers and none of them active, so nothing is handled",
+            "members of a ConsumerGroup notice this and consume anew; cancel and consume again with other consumers",
+        )
+    if held := [queue for queue in status.nobody_active if queue.unacked]:
+        count = sum(queue.unacked or 0 for queue in held)
+        yield _finding(
+            "nobody-active",
+            held,
+            f"{{}} consumers and none of them active: the broker waits until the one that was active acks what it holds "
+            f"({count:,} messages)",
+            "if this lasts, look for a handler that hangs; if there is none, the broker waits for a consumer that is dead, as "
+            "RabbitMQ 4.3.6 may: restart the node that leads the queue",
+        )
+    if unread := [queue for queue in existing if not queue.consumers]:
+        waiting = sum(queue.ready or 0 for queue in unread)
+        yield _finding(
+            "no-consumer",
+            unread,
+            f"{{}} no consumer, and {waiting:,} messages wait",
+            "start a member of the group that consumes all of its queues",
+        )
+    if shared := [queue for queue in existing if not queue.single_active]:
+        yield _finding(
+            "no-single-active-consumer",
+            shared,
+            "{} no single active consumer: two consumers handle messages of one key at the same time, and overtake each other",
+            "the argument cannot be added later: declare the queue anew with x-single-active-consumer = true, or use slots and "
+            "move them to new queues",
+        )
+    strangers = {
+        queue: [consumer.tag for consumer in queue.consumers if member_of(consumer.tag) is None]
+        for queue in existing
+    }
+    if foreign := [queue for queue, tags in strangers.items() if tags]:
+        tags = sorted({tag for queue in foreign for tag in strangers[queue]})
+        yield _finding(
+            "other-consumer",
+            foreign,
+            f"{{}} a consumer that is no member of a group ({listed(tags, _SHOWN)}): it knows nothing of hand-overs, and may take the queue",
+            "stop it, or run its handler in a ConsumerGroup",
+        )
+
+
+def _priorities(status: GroupStatus, release: Release) -> Iterator[Finding]:
+    ignoring = [
+        queue
+        for queue in status.queues
+        if queue.single_active
+        and len({consumer.priority for consumer in queue.consumers}) > 1
+        and (queue.type != "quorum" or release.numbers < _PRIORITIES_SINCE)
+    ]
+    if ignoring:
+        why = f"RabbitMQ {release.version} ignores the priority of consumers here; it counts for quorum queues from 4.0 on"
+        yield _finding(
+            "priority-ignored",
+            ignoring,
+            f"{{}} consumers of different priority. {why}. Without a journal, the first one stays active until it leaves",
+            "give each member its own queues (static), or upgrade and use quorum queues",
+        )
+
+
+def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Finding]:
+    """Find members with two queues more than their share and more than half as many again, and members with none."""
+    shared = [queue for queue in status.queues if queue.single_active and len(queue.consumers) > 1]
+    total = sum(weights.get(member.name, 1.0) for member in status.members)
+    if not shared or len(status.members) < 2:
+        return
+    names = {queue.name for queue in shared}
+    active = {member.name: len(names.intersection(member.active)) for member in status.members}
+    share = {name: len(shared) * weights.get(name, 1.0) / total for name in active}
+    heavy = [name for name, count in active.items() if count >= max(share[name] + 2, 1.5 * share[name])]
+    idle = [name for name, count in active.items() if not count and share[name] >= 1]
+    if heavy or idle:
+        told = ", ".join(
+            f"{name} has {active[name]} (its share is {share[name]:.1f})" for name in [*heavy, *idle][:_SHOWN]
+        )
+        yield Finding(
+            "unbalanced",
+            f"{len(shared)} queues are shared unevenly: {told}",
+            "a member takes its share some seconds after it has started; look again. If this stays, look for priority-ignored, or "
+            "for members of different weight",
+        )
+
+
+def _finding(kind: str, queues: Sequence[QueueStatus], says: str, cure: str) -> Finding:
+    names = tuple(queue.name for queue in queues)
+    verb = {"missing-queue": ("is", "are")}.get(kind, ("has", "have"))[len(names) > 1]
+    return Finding(kind, says.format(f"{listed(names, _SHOWN)} {verb}"), cure, names=names)

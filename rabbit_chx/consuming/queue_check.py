@@ -15,7 +15,7 @@ from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import MismatchError
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.handling import OnFailure
+    from rabbit_chx.consuming.member import OnFailure
 
 __all__ = ["WANTED", "learned_arguments", "queue_warnings", "refuse_dropping"]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
-from rabbit_chx.consuming.journal_entry import JournalEntry
-from rabbit_chx.consuming.seat_commands import (
+from rabbit_chx.consuming.seat import (
     Abandon,
     Ack,
     AwaitTime,
@@ -26,6 +24,7 @@ from rabbit_chx.consuming.seat_commands import (
     Reject,
     Reply,
     RunHook,
+    Seat,
     SeatCommand,
     Start,
     Subscribe,
@@ -34,10 +33,9 @@ from rabbit_chx.errors import ConnectionLostError, HandlerError, RabbitChxError
 from rabbit_chx.topology.applying import tag_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.group_channels import GroupChannels, LineChannel
-    from rabbit_chx.consuming.group_member import GroupMember
-    from rabbit_chx.consuming.group_message import GroupMessage
-    from rabbit_chx.consuming.seat import Seat
+    from rabbit_chx.consuming.channels import GroupChannels, LineChannel
+    from rabbit_chx.consuming.member import GroupMember
+    from rabbit_chx.consuming.message import GroupMessage
 
 __all__ = ["RunnerSession", "SeatRunner"]
 
@@ -69,7 +67,7 @@ class RunnerSession(Protocol):
     def released(self, queue: str) -> None:
         """Note that this member has finished with a queue."""
 
-    async def claim(self, entry: JournalEntry) -> None:
+    async def claim(self, queue: str, token: str) -> None:
         """Write a claim into the journal, however long the broker blocks publishers."""
 
 
@@ -77,10 +75,6 @@ class SeatRunner:
     """One queue of a member, at work. It outlives a connection: `session` is set for each.
 
     What needs the connection is the session's to end. Handlers and hooks go on without it, until they are done.
-
-    Args:
-        seat: what decides.
-        session: the connection, and what all queues share.
     """
 
     def __init__(self, seat: Seat, session: RunnerSession) -> None:
@@ -97,22 +91,13 @@ class SeatRunner:
         self._gives_up = False  # whether a hook is not to be called again
 
     def give(self, commands: list[SeatCommand]) -> None:
-        """Do commands in their order, after those that were given before.
-
-        Args:
-            commands: the commands.
-        """
+        """Do commands in their order, after those that were given before."""
         self._outbox.extend(commands)
         self._go_on()
         self.changed.set()
 
     def claim_read(self, token: str, generation: int) -> None:
-        """Take a claim that was read in the journal.
-
-        Args:
-            token: its token; that of another member's claim means that it has the queue.
-            generation: its place in the journal.
-        """
+        """Take a claim that was read in the journal."""
         if token not in self._claims:
             self.give(self.seat.superseded())
             return
@@ -237,7 +222,7 @@ class SeatRunner:
         message = delivery.content
         error = HandlerError(
             f"queue {self.seat.queue!r}: the handler failed with the message {message.message_id!r} of the key "
-            f"{message.routing_key!r} at each of {self.session.member.handling.retries + 1} attempts, the last time with {cause!r}; "
+            f"{message.routing_key!r} at each of {self.session.member.retries + 1} attempts, the last time with {cause!r}; "
             "the message is in its place again: mend the handler, or choose on_failure='dead-letter'",
             queue=self.seat.queue,
         )
@@ -245,7 +230,8 @@ class SeatRunner:
         self.session.fail(error)
 
     def _start_hook(self, hook: RunHook) -> None:
-        call = self.session.member.hooks.get(hook.which)
+        member = self.session.member
+        call = member.on_gained if hook.which == "gained" else member.on_lost
         self._hook = asyncio.get_running_loop().create_task(self._run_hook(hook, call))
         self._hook.add_done_callback(partial(self._hook_done, hook))
 
@@ -280,13 +266,13 @@ class SeatRunner:
     async def _subscribe(self, number: int) -> None:
         session = self.session
 
-        async def take(delivery: DeliveredMessage) -> None:
+        def take(delivery: DeliveredMessage) -> None:
             self.give(self.seat.delivered(number, delivery))
 
-        line = await session.channels.consume(
+        line = await session.channels.consume_behind(
             self.seat.queue,
             session.priority(self.seat.queue),
-            session.member.handling.prefetch,
+            session.member.prefetch,
             tag_of(session.member.name),
             take,
         )
@@ -309,9 +295,7 @@ class SeatRunner:
         session, token = self.session, secrets.token_hex(8)
         journal_s = session.member.pace.journal_s
         self._claims[token] = number
-        await session.claim(
-            JournalEntry("claim", session.member.name, time.time(), queue=self.seat.queue, token=token)
-        )
+        await session.claim(self.seat.queue, token)
         await asyncio.sleep(journal_s)
         if self._claims.pop(token, None) is not None:
             raise ConnectionLostError(

@@ -1,12 +1,24 @@
-"""Waits of a group: for one of several events, and for what takes as long as the broker blocks publishers."""
+"""Waits of consumers: for an event, for what takes as long as the broker blocks publishers, and before they connect again."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
+import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["came", "first_of"]
+from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
+from rabbit_chx.publishing.outage import Outage
+
+if TYPE_CHECKING:
+    from rabbit_chx.publishing import Retries
+
+__all__ = ["came", "first_of", "wait_to_reconnect"]
+
+_log = logging.getLogger(__name__)
+_LONGEST_WAIT_S = 2.0
 
 
 async def came(
@@ -14,10 +26,7 @@ async def came(
 ) -> bool:
     """Wait for what needs something to be published, and return whether it came. Else it is cancelled.
 
-    Args:
-        waited: what is waited for.
-        seconds: how long it may take, beside the time for which the broker blocks publishers.
-        is_blocked: whether it does so now.
+    It may take some seconds, beside the time for which the broker blocks publishers.
     """
     try:
         blocked = await is_blocked()
@@ -32,12 +41,7 @@ async def came(
 
 
 async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
-    """Wait until one of some events is set; return whether it is so in time.
-
-    Args:
-        events: the events.
-        timeout_s: how long to wait, in seconds; None without a bound.
-    """
+    """Wait until one of some events is set; return whether it is so in time."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -45,3 +49,33 @@ async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bo
         for wait in waits:
             wait.cancel()
     return bool(done)
+
+
+async def wait_to_reconnect(
+    retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, who: str
+) -> Outage:
+    """Wait before the next attempt to connect, and return the outage: the one that lasts, or a new one.
+
+    Args:
+        retries: how long and how often to try again.
+        outage: the outage, if it has begun before.
+        cause: why the connection was lost, or why the last attempt failed.
+        stop: ends the wait.
+        who: who connects, for the log.
+
+    Raises:
+        RabbitChxError: no attempt is left, or none would help.
+    """
+    outage = outage or Outage(retries, cause, time.monotonic())
+    outage.last = cause
+    # A publisher takes this error for a broker that blocks. A consumer waits for that elsewhere: here, an answer did not come.
+    if not isinstance(cause, BrokerTimeoutError) and not outage.may_be_cured(cause):
+        raise outage.ended_by(cause) from cause
+    wait_s = outage.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
+    if wait_s is None:
+        raise outage.given_up(time.monotonic()) from cause
+    wait_s = min(wait_s, _LONGEST_WAIT_S)
+    outage.attempts += 1
+    _log.warning("%s: %s; connecting again in %.1f s", who, cause, wait_s)
+    await first_of(stop, timeout_s=wait_s)
+    return outage

@@ -18,8 +18,8 @@ from rabbit_chx import ConsumerGroup, GroupMessage
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
-from rabbit_chx.consuming.group_channels import GroupChannels
-from rabbit_chx.consuming.seat_commands import DeliveredMessage
+from rabbit_chx.consuming.channels import GroupChannels
+from rabbit_chx.consuming.seat import DeliveredMessage
 from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 
@@ -193,7 +193,7 @@ def test_the_number_of_a_channel_that_ended_is_not_used_at_once(stage: GroupStag
         channels = await GroupChannels.open(ConnectionSettings.from_uri(stage.url))
         numbers = []
         for _ in range(3):
-            line = await channels.consume("q.0", 0, 1, "tag", noted.append)
+            line = await channels.consume_behind("q.0", 0, 1, "tag", noted.append)
             numbers.append(line.number)
             await line.abandon()
         await channels.close()

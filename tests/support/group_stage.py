@@ -25,7 +25,7 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, Publisher
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.consuming import JOURNAL
 
 __all__ = ["QUICK", "GroupStage", "Handled", "eventually", "in_order", "nothing_was_skipped"]
 

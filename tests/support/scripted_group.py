@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rabbit_chx.consuming.group_message import GroupMessage
-from rabbit_chx.consuming.journal_entry import JournalEntry
-from rabbit_chx.consuming.seat_commands import DeliveredMessage
+from rabbit_chx.consuming import GroupMessage, JournalEntry
+from rabbit_chx.consuming.seat import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
 __all__ = ["ScriptedChannels", "ScriptedJournal", "ScriptedLine", "message"]
@@ -70,7 +69,7 @@ class ScriptedLine:
         ackable: cleared while nothing can be sent over it.
     """
 
-    def __init__(self, take: Callable[[DeliveredMessage], Awaitable[None]]) -> None:
+    def __init__(self, take: Callable[[DeliveredMessage], None]) -> None:
         self.take = take
         self.acked: list[int] = []
         self.abandoned = False
@@ -122,10 +121,7 @@ class ScriptedChannels:
         for offset, entry in enumerate(self.journal.entries):
             read(offset, entry)
         self.journal.readers.append(read)
-
-        async def nothing(_: DeliveredMessage) -> None: ...
-
-        return ScriptedLine(nothing)
+        return ScriptedLine(lambda _: None)
 
     async def publish(self, _queue: str, body: bytes, _headers: Mapping[str, Any] | None = None) -> None:
         """Write an entry, when the broker takes it."""
@@ -148,8 +144,8 @@ class ScriptedChannels:
         """Return what a fit queue has."""
         return {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": -1}
 
-    async def consume(
-        self, queue: str, _priority: int, _prefetch: int, _tag: str, take: Callable[[DeliveredMessage], Any]
+    async def consume_behind(
+        self, queue: str, _priority: int, _prefetch: int, _tag: str, take: Callable[[DeliveredMessage], None]
     ) -> ScriptedLine:
         """Consume a queue, when the broker answers."""
         await self.consumable.wait()
@@ -160,7 +156,7 @@ class ScriptedChannels:
         """Deliver messages over the channel that consumes a queue, and return it."""
         line = self.lines[queue][-1]
         for tag in tags:
-            await line.take(message(queue, tag))
+            line.take(message(queue, tag))
         return line
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from fire_group import GROUP_QUEUES, GroupFire, group_fire, keep
 from three_nodes import LEADER_KILLED, ThreeNodes
 
 from rabbit_chx.broker import pika_parameters
-from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.consuming import JOURNAL
 from rabbit_chx.testing import RunningCluster
 from rabbit_chx.testing.vhosts import in_vhost, temporary_vhost
 

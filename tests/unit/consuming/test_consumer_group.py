@@ -12,7 +12,7 @@ from group_stage import eventually
 from scripted_group import ScriptedChannels, ScriptedJournal
 
 from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace
-from rabbit_chx.consuming import consumer_group
+from rabbit_chx.consuming import group
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -39,7 +39,7 @@ class Site:
         self.told: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
-        monkeypatch.setattr(consumer_group, "_opened", self._opened)
+        monkeypatch.setattr(group, "_opened", self._opened)
         how = {"pace": BRISK, "reconnect_backoff_s": 0.01, **how}
         self.group = ConsumerGroup(
             "amqp://scripted", ["q"], member="a", on_gained=self._gained, on_lost=self._lost, **how
@@ -217,7 +217,7 @@ def test_a_handler_that_shields_itself_holds_up_its_queue_and_not_the_connection
 
 
 def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group, "_HANGS_S", 0.05)
+    monkeypatch.setattr(group, "_HANGS_S", 0.05)
 
     async def story() -> None:
         site = Site(monkeypatch)
@@ -234,7 +234,7 @@ def test_an_attempt_that_hangs_does_not_hold_up_the_next_one(monkeypatch: pytest
 
 
 def test_of_two_attempts_that_succeed_together_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group, "_HANGS_S", 0.05)
+    monkeypatch.setattr(group, "_HANGS_S", 0.05)
 
     async def story() -> None:
         site = Site(monkeypatch)

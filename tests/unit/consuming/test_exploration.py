@@ -6,9 +6,7 @@ import pytest
 from group_exploration import BrokenInvariantError, explored
 from group_model import Member, Queue
 
-from rabbit_chx.consuming.queue_line import QueueLine
-from rabbit_chx.consuming.seat import Seat
-from rabbit_chx.consuming.seat_commands import Abandon, SeatCommand
+from rabbit_chx.consuming.seat import Abandon, QueueLine, Seat, SeatCommand
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,12 @@ from group_stage import eventually
 from scripted_group import ScriptedChannels, ScriptedJournal
 
 from rabbit_chx import GroupMessage, GroupPace
-from rabbit_chx.consuming.group_channels import GroupChannels
-from rabbit_chx.consuming.group_member import GroupMember
-from rabbit_chx.consuming.group_session import GroupSession
-from rabbit_chx.consuming.handling import Handling
-from rabbit_chx.consuming.journal_entry import JournalEntry
+from rabbit_chx.consuming.channels import GroupChannels
+from rabbit_chx.consuming.journal import JournalEntry
+from rabbit_chx.consuming.member import GroupMember
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
+from rabbit_chx.consuming.session import GroupSession
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
 
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
@@ -35,9 +34,9 @@ class Stage:
         self.gate = asyncio.Event()  # cleared while handlers wait
         self.gate.set()
         self.cancelled = 0
-        member = GroupMember("a", handling=Handling(**how), pace=pace)
+        member = GroupMember("a", pace=pace, **how)
         self.session = GroupSession(cast("GroupChannels", self.channels), member, self.handle)
-        self.runners = [SeatRunner(Seat(queue, member.handling), self.session) for queue in ("q.0", "q.1")]
+        self.runners = [SeatRunner(Seat(queue, member), self.session) for queue in ("q.0", "q.1")]
         self.session.take(self.runners)
         self.stop = asyncio.Event()
 
@@ -229,7 +228,7 @@ def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
 
 
 def test_leaving_is_not_held_up_by_a_broker_that_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rabbit_chx.consuming.group_session._FAREWELL_S", 0.05)
+    monkeypatch.setattr("rabbit_chx.consuming.session._FAREWELL_S", 0.05)
 
     async def story() -> None:
         stage = Stage()

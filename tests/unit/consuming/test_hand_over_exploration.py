@@ -10,7 +10,7 @@ from hand_over_exploration import hand_overs_explored
 from roster_exploration import rosters_explored
 from state_search import BrokenModelError
 
-from rabbit_chx.consuming import roster
+from rabbit_chx.consuming import journal
 from rabbit_chx.topology import hand_over as slot_hand_over
 from rabbit_chx.topology.steps import Pause
 
@@ -53,6 +53,6 @@ def test_an_owner_of_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def owners(queues: list[str], weights: Mapping[str, Any]) -> dict[str, str]:
         return {queue: min(weights) for queue in queues[1:]}
 
-    monkeypatch.setattr(roster, "queue_owners", owners)
+    monkeypatch.setattr(journal, "queue_owners", owners)
     with pytest.raises(BrokenModelError, match="the queues with an owner are"):
         rosters_explored(2, 4)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from rabbit_chx.consuming.late_frames import LateFrames
+from rabbit_chx.consuming.channels import LateFrames
 
 
 def test_only_the_frames_of_channels_that_were_ended_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:

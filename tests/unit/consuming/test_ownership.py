@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rabbit_chx.consuming.journal_entry import EntryKind, JournalEntry
-from rabbit_chx.consuming.ownership import Ownership
-from rabbit_chx.consuming.roster import Roster
+from rabbit_chx.consuming.journal import EntryKind, JournalEntry, Ownership, Roster
 
 QUEUES = ("q1", "q2", "q3", "q4")
 

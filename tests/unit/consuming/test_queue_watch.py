@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rabbit_chx.consuming.queue_watch import QueueWatch
+from rabbit_chx.consuming.session import QueueWatch
 
 
 def looks(watch: QueueWatch, count: int, *, waiting: int = 5, delivered: int = 7) -> list[int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rabbit_chx.consuming.journal_entry import EntryKind, JournalEntry
-from rabbit_chx.consuming.roster import Roster, SilenceClock
+from rabbit_chx.consuming.journal import EntryKind, JournalEntry, Roster, SilenceClock
 
 QUEUES = ("q1", "q2", "q3", "q4")
 
@@ -89,8 +88,8 @@ def test_members_with_other_queues_share_what_they_have_in_common() -> None:
 
 
 def test_an_entry_comes_back_from_its_json() -> None:
-    one = JournalEntry("ready", "pod-ü", 12.5, 2.0, QUEUES, "", "t")
-    assert JournalEntry.from_json(one.to_json()) == one
+    ready = JournalEntry("ready", "pod-ü", 12.5, 2.0, QUEUES, "", "t")
+    assert JournalEntry.from_json(ready.to_json()) == ready
     claim = JournalEntry("claim", "a", 12.5, 1.0, (), "q1", "c")
     assert JournalEntry.from_json(claim.to_json()) == claim
 

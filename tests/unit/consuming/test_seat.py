@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.consuming.handling import Handling
-from rabbit_chx.consuming.seat import Seat
-from rabbit_chx.consuming.seat_commands import (
+from rabbit_chx.consuming.member import GroupMember
+from rabbit_chx.consuming.seat import (
     Abandon,
     Ack,
     AwaitTime,
@@ -21,6 +20,7 @@ from rabbit_chx.consuming.seat_commands import (
     Reject,
     Reply,
     RunHook,
+    Seat,
     Start,
     Subscribe,
 )
@@ -39,7 +39,7 @@ def marker(tag: int, what: HandOverMarker) -> DeliveredMessage:
 
 def active(**how: Any) -> Seat:
     """A seat that was elected: it has handled the message 1."""
-    seat = Seat("q", Handling(**how))
+    seat = Seat("q", GroupMember("a", **how))
     assert seat.consume() == [Subscribe(1)]
     assert seat.subscribed(1) == []
     assert seat.delivered(1, message(1)) == [Claim(1)]
@@ -96,7 +96,7 @@ def test_a_handler_that_fails_while_its_member_steps_back_leaves_the_message_to_
 
 def test_a_member_that_leaves_waits_for_the_end_of_its_claim() -> None:
     """A claim that came later would look like that of a member that has the queue."""
-    seat = Seat("q", Handling())
+    seat = Seat("q", GroupMember("a"))
     seat.consume()
     seat.subscribed(1)
     seat.delivered(1, message(1))
@@ -117,7 +117,7 @@ def test_stopping_finishes_the_message_in_hand_and_leaves_the_rest() -> None:
 
 
 def test_stopping_while_the_broker_is_asked_to_consume() -> None:
-    seat = Seat("q", Handling())
+    seat = Seat("q", GroupMember("a"))
     seat.consume()
     assert seat.stop() == []
     assert seat.subscribed(1) == [Abandon(1)]
@@ -188,7 +188,7 @@ def test_stepping_back_finishes_the_message_in_hand_and_consumes_behind_the_othe
 
 def test_stepping_back_while_the_broker_is_asked_to_consume() -> None:
     """Others may have come meanwhile."""
-    seat = Seat("q", Handling())
+    seat = Seat("q", GroupMember("a"))
     seat.consume()
     assert seat.step_back() == []
     assert seat.subscribed(1) == [Abandon(1)]
@@ -357,7 +357,7 @@ def test_markers_that_come_too_late_are_dropped() -> None:
 
 
 def test_without_a_journal_there_is_no_generation() -> None:
-    seat = Seat("q", Handling(), journal=False)
+    seat = Seat("q", GroupMember("a", journal=None))
     seat.consume()
     seat.subscribed(1)
     assert seat.delivered(1, message(1)) == [RunHook("gained", None)]

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from rabbit_chx.consuming.rendezvous import priority_without_journal, score
-from rabbit_chx.consuming.sharing import queue_owners
+from rabbit_chx.consuming.journal import priority_without_journal, queue_owners, score
 
 QUEUES = [f"orders.{number}" for number in range(64)]
 

@@ -9,14 +9,18 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.consuming.journal_entry import EntryKind, JournalEntry
-from rabbit_chx.consuming.ownership import Ownership
-from rabbit_chx.consuming.queue_watch import QueueWatch
-from rabbit_chx.consuming.rendezvous import priority_without_journal
-from rabbit_chx.consuming.roster import Roster, SilenceClock
+from rabbit_chx.consuming.journal import (
+    EntryKind,
+    JournalEntry,
+    Ownership,
+    Roster,
+    SilenceClock,
+    priority_without_journal,
+)
 from rabbit_chx.consuming.waits import came, first_of
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -27,36 +31,36 @@ from rabbit_chx.errors import (
 )
 
 if TYPE_CHECKING:
-    from rabbit_chx.consuming.group_channels import GroupChannels, LineChannel
-    from rabbit_chx.consuming.group_member import GroupMember
-    from rabbit_chx.consuming.group_message import GroupMessage
+    from rabbit_chx.consuming.channels import GroupChannels, LineChannel
+    from rabbit_chx.consuming.member import GroupMember
+    from rabbit_chx.consuming.message import GroupMessage
     from rabbit_chx.consuming.seat_runner import SeatRunner
 
-__all__ = ["GroupSession", "emptied"]
+__all__ = ["CANCELLED_S", "GroupSession", "QueueWatch", "emptied"]
 
 _log = logging.getLogger(__name__)
 
 _CLOCK_DIFFERENCE_S = 30.0
 #: A member says its queues with each 20th sign of life.
 _READY_EACH = 20
-#: So many signs of life tell that another process of the same name lives.
+#: How many signs of life tell that another process of the same name lives.
 _SIGNS_OF_LIFE = 2
-#: An owner shows itself so soon, so that whoever has its queue lets go. By then, those that wait have stepped back.
+#: When an owner shows itself, so that whoever has its queue lets go. By then, those that wait have stepped back.
 _OWNER_S = 1.0
-_CANCELLED_S = 5.0
+#: How long handlers and hooks that were cancelled may take to end.
+CANCELLED_S = 5.0
 _FAREWELL_S = 5.0
 _ABANDON_S = 1.0
+#: After more renewals of a consumer in vain, the log says what else it may be.
+_RENEWALS = 2
+_DEAD_CONSUMER = (
+    "consuming it anew did not help. The broker may deliver to a consumer that is dead, as RabbitMQ 4.3.6 may after a member was "
+    "killed: restart the node that leads the queue (docs/consuming.md, 'What RabbitMQ does to order')"
+)
 
 
 class GroupSession:
-    """What the queues of a member share while one connection lasts.
-
-    Args:
-        channels: the connection.
-        member: the member.
-        handle: the user's handler.
-        former: the tokens of the sessions that this process had before.
-    """
+    """What the queues of a member share while one connection lasts."""
 
     def __init__(
         self,
@@ -82,7 +86,6 @@ class GroupSession:
         self._error: RabbitChxError | None = None
         self._ended = asyncio.Event()
         self._lost = asyncio.Event()
-        self._journal: LineChannel | None = None
         self._is_ready = False
         self._leaving = False
         self._is_over = False
@@ -94,11 +97,7 @@ class GroupSession:
     # -- for the runners of the queues
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something until the session ends; its error ends the session.
-
-        Args:
-            work: the coroutine function. It is not called if the session ends before.
-        """
+        """Run something until the session ends; its error ends the session."""
         if self._is_over:
             return
         task = asyncio.get_running_loop().create_task(self._guarded(work))
@@ -106,11 +105,7 @@ class GroupSession:
         task.add_done_callback(self._tasks.discard)
 
     def fail(self, error: RabbitChxError) -> None:
-        """End the session with an error; the first one counts.
-
-        Args:
-            error: the error.
-        """
+        """End the session with an error; the first one counts."""
         if self._error is None and not self._leaving:
             self._error = error
         if not isinstance(error, HandlerError | InputError):
@@ -122,57 +117,37 @@ class GroupSession:
 
         With a journal all have the same. The broker then elects whoever came first (3.10.8, 4.0.5 and 4.3.6, tried), and nobody
         outranks a consumer that is active: RabbitMQ 4.3.6 keeps one that is outranked and dies while it holds messages.
-
-        Args:
-            queue: the queue.
         """
         if self.member.journal is not None:
             return 0
         return priority_without_journal(self.member.name, queue, self.member.weight, settled=self._is_settled)
 
     def line_lost(self, queue: str, refusal: RabbitChxError | None) -> None:
-        """Note that the channel of a queue was closed by the broker, or with the connection.
-
-        Args:
-            queue: the queue.
-            refusal: the broker's refusal, where the user lacks a permission.
-        """
+        """Note that the channel of a queue was closed by the broker, or with the connection."""
         closed = f"{self.channels.where}: the channel that consumes {queue!r} was closed"
         self.fail(refusal or ConnectionLostError(closed, queue=queue))
 
     def consumes(self, queue: str) -> None:
-        """Note that the broker knows the consumer of a queue.
-
-        Args:
-            queue: the queue.
-        """
+        """Note that the broker knows the consumer of a queue."""
         self._consumed.add(queue)
 
     def released(self, queue: str) -> None:
-        """Write into the journal that this member has finished with a queue.
-
-        Args:
-            queue: the queue.
-        """
+        """Write into the journal that this member has finished with a queue."""
         self._write("released", queue=queue)
 
-    async def claim(self, entry: JournalEntry) -> None:
-        """Write a claim into the journal. It lasts for as long as the broker blocks publishers.
+    async def claim(self, queue: str, token: str) -> None:
+        """Write a claim of a queue into the journal. It lasts for as long as the broker blocks publishers.
 
-        Args:
-            entry: the claim.
-
-        Raises:
-            BrokerTimeoutError: it is not written after `GroupPace.journal_s`, although nothing is blocked.
-            RabbitChxError: the broker refuses it.
+        If nothing is blocked and it is not written after `GroupPace.journal_s`, the error is BrokerTimeoutError.
         """
         journal_s = self.member.pace.journal_s
+        entry = JournalEntry("claim", self.member.name, time.time(), queue=queue, token=token)
         writing = asyncio.ensure_future(self._append(entry))
         if not await came(writing, journal_s, self.channels.is_blocked):
             raise BrokerTimeoutError(
-                f"the claim of {entry.queue!r} is not in the stream {self.member.journal!r} after {journal_s:g} s: look at that "
+                f"the claim of {queue!r} is not in the stream {self.member.journal!r} after {journal_s:g} s: look at that "
                 "stream, and whether a majority of its nodes is up",
-                queue=entry.queue,
+                queue=queue,
             )
         await writing
 
@@ -189,25 +164,14 @@ class GroupSession:
         return self._lost.is_set()
 
     def take(self, runners: Iterable[SeatRunner]) -> None:
-        """Take the queues over.
-
-        Args:
-            runners: the queues, which the session before has lost.
-        """
+        """Take the queues over."""
         self._runners = {runner.seat.queue: runner for runner in runners}
         for runner in self._runners.values():
             runner.session = self
             runner.seat.stopping = False
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Consume until the group is to stop.
-
-        Args:
-            stop: set when the group is to stop.
-
-        Raises:
-            RabbitChxError: the connection is lost, the broker refuses something, or a handler failed for good.
-        """
+        """Consume until the group is to stop, the connection is lost, the broker refuses something, or a handler failed for good."""
         try:
             if self.member.journal is not None:
                 await self._read_up_to_now(self.member.journal, stop)
@@ -225,8 +189,8 @@ class GroupSession:
         """Read the journal up to a first sign of life, so that the consumers come behind those that are there."""
         pace = self.member.pace
         since_s = time.time() - _READY_EACH * pace.alive_s - pace.gone_s - _CLOCK_DIFFERENCE_S
-        self._journal = await self.channels.read_journal(journal, since_s, self.read)
-        self._journal.when_closed(partial(self.line_lost, journal))
+        stream = await self.channels.read_journal(journal, since_s, self.read)
+        stream.when_closed(partial(self.line_lost, journal))
         self._write("alive")
         known = asyncio.ensure_future(first_of(stop, self._ended, self._is_known))
         if not await came(known, pace.journal_s, self.channels.is_blocked):
@@ -247,7 +211,7 @@ class GroupSession:
         if not await emptied(self._runners.values(), self.member.pace.stop_s, self._lost):
             for runner in self._runners.values():
                 runner.interrupt_all()
-            await emptied(self._runners.values(), _CANCELLED_S, self._lost)
+            await emptied(self._runners.values(), CANCELLED_S, self._lost)
         await self._say("left")
 
     def lose(self) -> list[LineChannel]:
@@ -259,11 +223,7 @@ class GroupSession:
         return [line for runner in self._runners.values() for line in runner.lose_lines()]
 
     async def close(self, lines: Iterable[LineChannel]) -> None:
-        """Close the connection, if it is still there. What it holds goes back first, in order.
-
-        Args:
-            lines: its channels that consume.
-        """
+        """Close the connection, if it is still there. What it holds goes back first, in order."""
         with contextlib.suppress(TimeoutError, RabbitChxError):
             async with asyncio.timeout(_ABANDON_S):
                 await asyncio.gather(*(line.abandon() for line in lines))
@@ -279,12 +239,7 @@ class GroupSession:
     # -- the journal
 
     def read(self, offset: int, entry: JournalEntry) -> None:
-        """Take an entry of the journal. It comes over the connection that consumes: by that a claim is known to count.
-
-        Args:
-            offset: its place in the journal.
-            entry: the entry.
-        """
+        """Take an entry of the journal. It comes over the connection that consumes: by that a claim is known to count."""
         if self._is_over:
             return  # the connection was given up, and the queues have another one
         is_own = entry.token == self.token and entry.kind != "claim"
@@ -454,13 +409,7 @@ class GroupSession:
 
 
 async def emptied(runners: Iterable[SeatRunner], seconds: float, lost: asyncio.Event | None = None) -> bool:
-    """Wait until nothing of any queue is in hand; return whether it is so in time.
-
-    Args:
-        runners: the queues.
-        seconds: how long to wait at most.
-        lost: ends the wait, too.
-    """
+    """Wait until nothing of any queue is in hand; return whether it is so in time."""
     lost = lost or asyncio.Event()
     end = time.monotonic() + seconds
     for runner in runners:
@@ -469,3 +418,41 @@ async def emptied(runners: Iterable[SeatRunner], seconds: float, lost: asyncio.E
             if lost.is_set() or not await first_of(runner.changed, lost, timeout_s=end - time.monotonic()):
                 return False
     return True
+
+
+@dataclass(slots=True)
+class _Standstill:
+    delivered: int
+    looks: int = 0
+    renewals: int = 0
+
+
+class QueueWatch:
+    """What one member saw when it looked at its queues (rabbitmq-server#14141)."""
+
+    def __init__(self) -> None:
+        self._still: dict[str, _Standstill] = {}
+
+    def forget(self, queue: str) -> None:
+        """Note that a queue has something to do, or nothing waits in it."""
+        self._still.pop(queue, None)
+
+    def look(self, queue: str, waiting: int, delivered: int) -> str | None:
+        """Note what waits in a queue that has nothing to do. Return what to say if it is to be consumed anew, else None.
+
+        Each renewal in vain doubles the number of looks until the next one.
+        """
+        if not waiting:
+            self.forget(queue)
+            return None
+        still = self._still.setdefault(queue, _Standstill(delivered))
+        if still.delivered != delivered:
+            self._still[queue] = _Standstill(delivered)
+            return None
+        still.looks += 1
+        if still.looks <= 1 << still.renewals:
+            return None
+        still.looks = 0
+        still.renewals += 1
+        says = _DEAD_CONSUMER if still.renewals > _RENEWALS else "consuming it anew"
+        return f"{queue}: {waiting:,} messages wait and none is delivered: {says}"

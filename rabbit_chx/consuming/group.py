@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import os
+import socket
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from rabbit_chx.consuming.group_base import (
-    GroupQueues,
-    default_member,
-    group_settings,
-    queue_names,
-    static_share,
-)
-from rabbit_chx.consuming.group_member import GroupMember
-from rabbit_chx.consuming.group_pace import GroupPace
-from rabbit_chx.consuming.group_session import GroupSession, emptied
-from rabbit_chx.consuming.handling import Handling, OnFailure
-from rabbit_chx.consuming.journal_entry import JOURNAL
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.names import check_name
+from rabbit_chx.consuming.journal import JOURNAL
+from rabbit_chx.consuming.member import GroupMember, GroupPace, Hook, OnFailure
 from rabbit_chx.consuming.queue_check import queue_warnings, refuse_dropping
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
+from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, emptied
+from rabbit_chx.consuming.waits import wait_to_reconnect
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     HandlerError,
@@ -33,13 +28,12 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.publishing import Retries
-from rabbit_chx.publishing.outage import Outage
-from rabbit_chx.routing import Release
+from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.consuming.group_channels import GroupChannels
-    from rabbit_chx.consuming.group_message import GroupMessage
+    from rabbit_chx.consuming.channels import GroupChannels
+    from rabbit_chx.consuming.message import GroupMessage
+    from rabbit_chx.publishing.outage import Outage
 
 __all__ = ["ConsumerGroup"]
 
@@ -48,8 +42,9 @@ _PRIORITIES_FROM = (4, 0, 0)
 _STREAMS_FROM = (3, 9, 0)
 #: An attempt to connect that has hung for so long is overtaken by the next one.
 _HANGS_S = 1.5
-_LONGEST_WAIT_S = 2.0
-_CANCELLED_S = 5.0
+
+#: Names of queues, or what has queues: a ring or a slot table.
+GroupQueues: TypeAlias = "Iterable[str] | HashRing | SlotTable"
 
 
 class ConsumerGroup:
@@ -91,28 +86,32 @@ class ConsumerGroup:
         *,
         member: str | None = None,
         weight: float = 1.0,
-        lanes: int = Handling.lanes,
-        prefetch: int = Handling.prefetch,
-        retries: int = Handling.retries,
-        backoff_s: float = Handling.backoff_s,
-        on_failure: OnFailure = Handling.on_failure,
-        on_gained: Callable[[str], Awaitable[None]] | None = None,
-        on_lost: Callable[[str], Awaitable[None]] | None = None,
+        lanes: int = GroupMember.lanes,
+        prefetch: int = GroupMember.prefetch,
+        retries: int = GroupMember.retries,
+        backoff_s: float = GroupMember.backoff_s,
+        on_failure: OnFailure = GroupMember.on_failure,
+        on_gained: Hook | None = None,
+        on_lost: Hook | None = None,
         pace: GroupPace | None = None,
         journal: str | None = JOURNAL,
         static: tuple[int, int] | None = None,
         reconnect_timeout_s: float = Retries.reconnect_timeout_s,
         reconnect_backoff_s: float = Retries.backoff_s,
     ) -> None:
-        pace = pace or GroupPace()
-        self._settings = group_settings(url)
-        self.queues = static_share(queue_names(queues), static)
+        self._settings = _settings(url)
+        self.queues = _static_share(_queue_names(queues), static)
         self._member = GroupMember(
-            default_member() if member is None else member,
+            f"{socket.gethostname()}-{os.getpid()}" if member is None else member,
             weight,
-            Handling(lanes, prefetch, retries, backoff_s, on_failure=on_failure, park_timeout_s=pace.park_s),
-            pace,
-            {"gained": on_gained, "lost": on_lost},
+            lanes,
+            prefetch,
+            retries,
+            backoff_s,
+            on_failure,
+            on_gained,
+            on_lost,
+            pace or GroupPace(),
             journal,
         )
         self.member = self._member.name
@@ -216,10 +215,7 @@ class ConsumerGroup:
                 self._runs = False
 
     async def _run(self, handle: Callable[[GroupMessage], Awaitable[None]]) -> None:
-        has_journal = self._member.journal is not None
-        self._seats = {
-            queue: Seat(queue, self._member.handling, journal=has_journal) for queue in self.queues
-        }
+        self._seats = {queue: Seat(queue, self._member) for queue in self.queues}
         self._runners = []
         outage: Outage | None = None
         while not self._stop.is_set():
@@ -234,7 +230,8 @@ class ConsumerGroup:
                     if session.is_up:
                         outage = None  # it had come back
                     self._lose(session)
-                outage = await self._waited(outage, cause)
+                who = f"group member {self.member}"
+                outage = await wait_to_reconnect(self._retries, outage, cause, self._stop, who)
 
     def _begun(
         self, channels: GroupChannels, handle: Callable[[GroupMessage], Awaitable[None]]
@@ -281,32 +278,6 @@ class ConsumerGroup:
         self.reconnects += 1
         return opened
 
-    async def _waited(self, outage: Outage | None, cause: RabbitChxError) -> Outage:
-        """Wait before the next attempt to connect, and return the outage.
-
-        Raises:
-            RabbitChxError: no attempt is left, or none would help.
-        """
-        if outage is None:
-            outage = Outage(self._retries, cause, time.monotonic())
-        else:
-            outage.last = cause
-        # A publisher takes this error for a broker that blocks. A group waits for that elsewhere: here, an answer did not come.
-        if not isinstance(cause, BrokerTimeoutError) and not outage.may_be_cured(cause):
-            raise outage.ended_by(cause) from cause
-        wait_s = outage.wait_s(time.monotonic(), random.random())  # noqa: S311  # no secret
-        if wait_s is None:
-            raise outage.given_up(time.monotonic()) from cause
-        wait_s = min(wait_s, _LONGEST_WAIT_S)
-        outage.attempts += 1
-        _log.warning("group member %s: %s; connecting again in %.1f s", self.member, cause, wait_s)
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._stop.wait()
-        except TimeoutError:
-            pass
-        return outage
-
     def _end_attempts(self) -> None:
         for attempt in self._attempts:
             attempt.cancel()
@@ -339,10 +310,10 @@ class ConsumerGroup:
             if patient and not self._session.is_lost:
                 await self._session.leave()
             self._lose(self._session)
-        if not await emptied(self._runners, _CANCELLED_S):
+        if not await emptied(self._runners, CANCELLED_S):
             for runner in self._runners:
                 runner.interrupt_hook()
-            await emptied(self._runners, _CANCELLED_S)
+            await emptied(self._runners, CANCELLED_S)
         self._session = None
         await asyncio.gather(*self._closings)
 
@@ -364,15 +335,67 @@ class ConsumerGroup:
             )
         arguments = {queue: await channels.queue_arguments(queue) for queue in self.queues}
         refuse_dropping(arguments, numbers)
-        for warning in queue_warnings(arguments, numbers, self._member.handling.on_failure):
+        for warning in queue_warnings(arguments, numbers, self._member.on_failure):
             _log.warning("%s", warning)
 
 
 async def _opened(settings: ConnectionSettings) -> GroupChannels:
     try:
-        from rabbit_chx.consuming.group_channels import GroupChannels
+        from rabbit_chx.consuming.channels import GroupChannels
     except ModuleNotFoundError as missing:
         raise MissingExtraError(
             f"ConsumerGroup needs {missing.name}, which is not installed: pip install 'rabbit-chx[aio]'"
         ) from None
     return await GroupChannels.open(settings)
+
+
+def _settings(url: str | ConnectionSettings) -> ConnectionSettings:
+    """Return the settings of the connection.
+
+    Raises:
+        InputError: it is neither, or the URI cannot be followed.
+    """
+    if isinstance(url, ConnectionSettings):
+        return url
+    if not isinstance(url, str):
+        raise InputError(f"url is of type {type(url).__name__}: give an AMQP URI, such as amqp://localhost")
+    return ConnectionSettings.from_uri(url)
+
+
+def _queue_names(queues: GroupQueues) -> tuple[str, ...]:
+    """Return the names of the queues, each once.
+
+    Raises:
+        InputError: there is none, or a name that no queue can have, or a ring with exchanges as destinations.
+    """
+    if isinstance(queues, str):
+        raise InputError(f"queues is the text {queues!r}: give a list of names")
+    listed = queues.destinations if isinstance(queues, HashRing | SlotTable) else queues
+    names = list(dict.fromkeys(name for name in listed if name is not None))  # None: a hole
+    for name in names:
+        if isinstance(name, ExchangeRef):
+            raise InputError(
+                f"{name} is an exchange: give the slot table, or the names of the queues behind it"
+            )
+        check_name(name, "queue")
+    if not names:
+        raise InputError("queues is empty: give one queue or more")
+    return tuple(str(name) for name in names)
+
+
+def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tuple[str, ...]:
+    """Return the queues that a member consumes.
+
+    Raises:
+        InputError: the number is none from 0 to the count less 1.
+    """
+    if static is None:
+        return queues
+    try:
+        index, count = static
+        good = 0 <= index < count
+    except (TypeError, ValueError):
+        good = False
+    if not good:
+        raise InputError(f"static is {static!r}: give (index, count) with an index from 0 to count - 1")
+    return tuple(sorted(queues)[index::count])
