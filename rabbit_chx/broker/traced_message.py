@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.amqp.header_table import headers_in
 from rabbit_chx.analysis.traffic import Observation
 from rabbit_chx.errors import ChannelClosedError, RingSourceError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, Release
+from rabbit_chx.routing import HASH_PROPERTIES, ConsistentHashExchange, HashRing, Release
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import HeaderTable
 
 __all__ = ["Observer", "TracedMessage"]
-
-_PROPERTIES = (b"message_id", b"correlation_id", b"timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ class TracedMessage:
                 trace[b"exchange_name"].value.decode(),
                 trace[b"routing_keys"].value[0].value,
                 () if headers is None else headers.value,
-                {name.decode(): inside[name].value for name in _PROPERTIES if name in inside},
+                {name: inside[name.encode()].value for name in HASH_PROPERTIES if name.encode() in inside},
                 frozenset(queue.value.decode() for queue in trace[b"routed_queues"].value),
             )
         except (KeyError, IndexError, AttributeError, TypeError, ValueError) as cause:

@@ -11,7 +11,7 @@ from rabbit_chx.cli.input_files import RingInput, file_name, read_whole
 from rabbit_chx.cli.notation import ASSUMED
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError, TopologyError
-from rabbit_chx.routing import ExchangeRef, HashedOn, HashRing, KeyMap, Release
+from rabbit_chx.routing import HASH_ARGUMENTS, ExchangeRef, HashedOn, HashRing, KeyMap, Release
 from rabbit_chx.topology import ExchangeDefinition, Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
 from rabbit_chx.topology.reading_shards import modulo_map_of, modulo_map_read
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.cli.live_options import BrokerOptions, LiveBroker
 
 __all__ = ["ExchangePlace", "under_rules"]
-
-_HASH_ARGUMENTS = ("hash-header", "hash-property")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +163,7 @@ def _of_definitions(
     release = rules or topology.release
     try:
         ring = HashRing.from_bindings(members, release, "assumed")
-        arguments = {name: found.arguments[name] for name in _HASH_ARGUMENTS if name in found.arguments}
+        arguments = {name: found.arguments[name] for name in HASH_ARGUMENTS if name in found.arguments}
         HashedOn.from_arguments(arguments)
     except InputError as error:
         raise InputError(f"{path}, exchange {exchange!r}: {error}") from None

@@ -2,7 +2,7 @@
 
 from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
 from rabbit_chx.routing.consistent_hash import ConsistentHashExchange, Explanation
-from rabbit_chx.routing.hash_input import HashedOn
+from rabbit_chx.routing.hash_input import HASH_ARGUMENTS, HASH_PROPERTIES, HashedOn
 from rabbit_chx.routing.jump import bucket_of_seed, jump_consistent_hash, seed_of
 from rabbit_chx.routing.key_map import (
     KeyMap,
@@ -22,6 +22,8 @@ from rabbit_chx.routing.slot_table import SlotTable
 from rabbit_chx.routing.super_stream import SuperStream
 
 __all__ = [
+    "HASH_ARGUMENTS",
+    "HASH_PROPERTIES",
     "NEWEST",
     "Binding",
     "ConsistentHashExchange",

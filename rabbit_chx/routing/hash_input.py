@@ -16,13 +16,15 @@ from rabbit_chx.amqp.fields import AmqpField, pairs_of
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 
-__all__ = ["HASH_PROPERTIES", "HashedOn", "refuse_misspelt"]
+__all__ = ["HASH_ARGUMENTS", "HASH_PROPERTIES", "HashedOn", "refuse_misspelt"]
+
+#: The arguments of an exchange that say what it hashes.
+HASH_ARGUMENTS = ("hash-header", "hash-property")
 
 #: The properties that an exchange can hash.
 HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
 
 _NEARNESS = 0.8
-_HASH_ARGUMENTS = {b"hash-header": "hash-header", b"hash-property": "hash-property"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,9 @@ def _known(arguments: Headers | None) -> dict[str, AmqpField]:
     named: dict[str, AmqpField] = {}
     for name, value in pairs_of({} if arguments is None else arguments):
         raw = short_string(name, "the name of an argument")
-        known = _HASH_ARGUMENTS.get(raw)
-        if known is None:
-            refuse_misspelt([raw.decode(errors="replace")])
+        known = raw.decode(errors="replace")
+        if known not in HASH_ARGUMENTS:
+            refuse_misspelt([known])
             continue
         if known in named:
             raise InputError(f"the argument {known} is given twice: give it once")
@@ -103,7 +105,7 @@ def refuse_misspelt(names: Iterable[str]) -> None:
         InputError: a name is nearly one of these.
     """
     for name in names:
-        near = difflib.get_close_matches(name.lower(), _HASH_ARGUMENTS.values(), n=1, cutoff=_NEARNESS)
+        near = difflib.get_close_matches(name.lower(), HASH_ARGUMENTS, n=1, cutoff=_NEARNESS)
         if near and name != near[0]:
             raise InputError(
                 f"the broker does not know the argument {name!r} and would hash the routing key: did you mean "

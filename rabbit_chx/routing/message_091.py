@@ -27,6 +27,7 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.checks import is_whole, shown
 from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
+from rabbit_chx.routing.hash_input import HASH_PROPERTIES
 from rabbit_chx.routing.message import NO_KEYS, HashedTerm, SentMessage
 from rabbit_chx.routing.rules import (
     FIRST_HEADER_COUNTS,
@@ -252,7 +253,7 @@ def _property(properties: object, name: str) -> Any:  # noqa: ANN401
         for given in properties:
             if given not in PROPERTY_FLAGS:
                 raise InputError(
-                    f"AMQP has no property {given!r:.60}: give message_id, correlation_id or timestamp"
+                    f"AMQP has no property {given!r:.60}: give one of {', '.join(HASH_PROPERTIES)}"
                 )
         return properties.get(name)
     if properties is not None and not hasattr(properties, "message_id"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.routing import NEWEST, Place
+from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, Place
 from rabbit_chx.topology.changes import FieldChange, PlannedChange, fields_between, kind_of
 from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name, object_differences, owned_binding
 from rabbit_chx.topology.findings import Cures
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["differing_fields", "object_findings"]
 
 _BROKERS_OWN = "amq."
-_HASHED = ("arguments.hash-header", "arguments.hash-property")
+_HASHED = tuple(f"arguments.{name}" for name in HASH_ARGUMENTS)
 _DOES = {
     "exchange": "a channel that publishes to it is closed",
     "queue": "nothing is kept for its consumers",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.checks import is_whole
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.arguments import plain
@@ -42,7 +42,6 @@ __all__ = ["misspellings", "problems_of"]
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]
 
-_HASH_PROPERTIES = ("correlation_id", "message_id", "timestamp")
 _MATCHES = ("all", "any", "all-with-x", "any-with-x")
 _OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 _MAX_AGE = re.compile(r"[0-9]+[YMDhms]")
@@ -65,7 +64,6 @@ _REFUSED = {
 _SHOWN = 10
 _TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, "x-modulus-hash")
 _EXCHANGE_ARGUMENTS = ("alternate-exchange",)
-_HASH_ARGUMENTS = (*_EXCHANGE_ARGUMENTS, "hash-header", "hash-property")
 _QUEUE_ARGUMENTS = (
     "x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-max-priority", "x-max-age", "x-overflow",
     "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy", "x-single-active-consumer",
@@ -204,9 +202,9 @@ def _exchange_arguments(entry: FileEntry) -> Iterator[_Finding]:
             "a header is named by text",
             "write the header's name in quotes",
         )
-    if hashed is not None and hashed not in _HASH_PROPERTIES:
-        rule = f"only {', '.join(_HASH_PROPERTIES[:-1])} and {_HASH_PROPERTIES[-1]} can be hashed"
-        meant = similar(hashed, _HASH_PROPERTIES) if isinstance(hashed, str) else None
+    if hashed is not None and hashed not in HASH_PROPERTIES:
+        rule = f"only {', '.join(HASH_PROPERTIES[:-1])} and {HASH_PROPERTIES[-1]} can be hashed"
+        meant = similar(hashed, HASH_PROPERTIES) if isinstance(hashed, str) else None
         yield (
             "arguments.hash-property",
             hashed,
@@ -456,7 +454,7 @@ def misspellings(topology: ObjectSet) -> Iterator[str]:
     for exchange in topology.exchanges:
         if exchange.type not in _TYPES and (meant := _meant(exchange.type, _TYPES)):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
-        known = _HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else _EXCHANGE_ARGUMENTS
+        known = (*_EXCHANGE_ARGUMENTS, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
         yield from _arguments(f"exchange {exchange.name}", exchange.arguments, known)
     for queue in topology.queues:
         yield from _arguments(f"queue {queue.name}", queue.arguments, _QUEUE_ARGUMENTS)

@@ -21,6 +21,7 @@ from rabbit_chx.errors import (
     TopologyError,
 )
 from rabbit_chx.routing import (
+    HASH_ARGUMENTS,
     Binding,
     ConsistentHashExchange,
     Destination,
@@ -80,7 +81,6 @@ _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: What the broker says of itself: its version, and most often the name of its cluster.
 OVERVIEW = ApiRequest("GET", ("overview",), fields={"rabbitmq_version": str})
 _MODULUS = "x-modulus-hash"
-_HASH_ARGUMENTS = ("hash-header", "hash-property")
 _ALTERNATE = "alternate-exchange"
 _EXCHANGE = {"name": str, "type": str, "internal": bool}
 _BINDING = {"source": str, "destination": str, "destination_type": str, "routing_key": str}
@@ -247,7 +247,7 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
         name,
         {
             argument: found["arguments"][argument]
-            for argument in _HASH_ARGUMENTS
+            for argument in HASH_ARGUMENTS
             if argument in found["arguments"]
         },
         (yield from bindings_listed(vhost, name)),
@@ -314,7 +314,7 @@ def exchange_mirror(
             exchange=name,
         )
     ring = yield from ring_read(access, name, release)
-    arguments = {one: value for one, value in found["arguments"].items() if one in _HASH_ARGUMENTS}
+    arguments = {one: value for one, value in found["arguments"].items() if one in HASH_ARGUMENTS}
     return ConsistentHashExchange(name, ring, arguments=arguments)
 
 

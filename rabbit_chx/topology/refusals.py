@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rabbit_chx.routing import HASH_ARGUMENTS
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import FieldChange, TopologyObject, fields_between, kind_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
@@ -50,7 +51,6 @@ _POLICY_KEYS = {
         "alternate-exchange",
     )
 }  # fmt: skip
-_HASHED = ("hash-header", "hash-property")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _said(field: FieldChange) -> str:
 def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldChange, ...]) -> str:
     name = getattr(wanted, "name", "")
     arguments = {field.field.partition(".")[2]: field for field in fields}
-    if _is_hash_exchange(live) and any(hashed in arguments for hashed in _HASHED):
+    if _is_hash_exchange(live) and any(hashed in arguments for hashed in HASH_ARGUMENTS):
         return (
             "another header or property is hashed then, so that all keys move whatever the ring; declare an exchange of "
             "another name beside it, and let publishers change over"

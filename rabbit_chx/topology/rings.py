@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import NEWEST, Destination, HashRing, Release
+from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, Destination, HashRing, Release
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
 from rabbit_chx.topology.refusals import (
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
 __all__ = ["RingWork", "live_ring_of", "ring_differences"]
-
-_HASHED = ("hash-header", "hash-property")
 
 
 def ring_differences(
@@ -112,7 +110,9 @@ class _Rings:
         members = live.bound if ours.ring is None else ours.ring
         if ours.type != HASH_EXCHANGE:
             members = ()
-        alike = all(theirs.arguments.get(argument) == ours.arguments.get(argument) for argument in _HASHED)
+        alike = all(
+            theirs.arguments.get(argument) == ours.arguments.get(argument) for argument in HASH_ARGUMENTS
+        )
         hands = self._hands(live, members)
         return work_of_replaced_ring(name, live, members, limit, hands=hands, hashed_alike=alike)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Binding, Destination, HashedOn, Release, rules
+from rabbit_chx.routing import HASH_ARGUMENTS, Binding, Destination, HashedOn, Release, rules
 from rabbit_chx.topology.findings import Cures
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, SlotNames
 from rabbit_chx.topology.reach import transient_destinations
@@ -36,7 +36,6 @@ __all__ = [
 ]
 
 MODULUS_EXCHANGE = "x-modulus-hash"
-_HASH_ARGUMENTS = ("hash-header", "hash-property")
 _GHOSTS_SINCE = (4, 3, 0)
 _DRAIN = (
     "Stop the publishers of {name}, let the consumers empty its queues, upgrade, and start the publishers again: "
@@ -84,7 +83,7 @@ def hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
     """
     if exchange.type == MODULUS_EXCHANGE:
         return None
-    named = {name: exchange.arguments[name] for name in _HASH_ARGUMENTS if name in exchange.arguments}
+    named = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
     return HashedOn.from_arguments(named)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -22,7 +22,6 @@ from rabbit_chx.topology.upgrade import bound_to
 __all__ = ["StandIn", "stand_in_for"]
 
 _BROKERS_OWN = "amq."
-_HASH_ARGUMENTS = ("hash-header", "hash-property")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def stand_in_for(topology: Topology, exchange: ExchangeDefinition) -> StandIn:
                     name,
                     exchange.type,
                     arguments={
-                        one: exchange.arguments[one] for one in _HASH_ARGUMENTS if one in exchange.arguments
+                        one: exchange.arguments[one] for one in HASH_ARGUMENTS if one in exchange.arguments
                     },
                     ring=members if is_ring else None,
                 ),
