@@ -39,7 +39,7 @@ from rabbit_chx.topology.upgrade import (
 
 if TYPE_CHECKING:
     from rabbit_chx.routing.release import Store
-    from rabbit_chx.testing.rehearsal.upgrade_proof import UpgradeProof
+    from rabbit_chx.testing.rehearsal import UpgradeProof
     from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
@@ -261,7 +261,7 @@ def _proven(
     topology: Topology, samples: Mapping[str, Sequence[SampledMessage]], prediction: UpgradePrediction
 ) -> UpgradeProof | str:
     """Return what the brokers did, or why nothing was proven."""
-    from rabbit_chx.testing.rehearsal.upgrade_run import prove_upgrade
+    from rabbit_chx.testing.rehearsal import prove_upgrade
 
     in_arrays = [one.name for one in prediction.exchanges if one.kept_in_array is not None]
     total = 2 * sum(map(len, samples.values())) + sum(len(samples[name]) for name in in_arrays)

@@ -20,7 +20,7 @@ from rabbit_chx.cli.notation import (
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, TableColumn
 
 if TYPE_CHECKING:
-    from rabbit_chx.testing.rehearsal.upgrade_proof import ExchangeProof, UpgradeProof
+    from rabbit_chx.testing.rehearsal import ExchangeProof, UpgradeProof
     from rabbit_chx.topology.upgrade import UpgradePrediction
     from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade
 
