@@ -12,7 +12,7 @@ from rabbit_chx.cli.input_files import file_name
 from rabbit_chx.cli.notation import place_json, plural
 from rabbit_chx.cli.outcome import DIFFERENCE, DONE
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
-from rabbit_chx.topology.findings import CHECK_KINDS
+from rabbit_chx.topology.check import CHECK_KINDS
 
 if TYPE_CHECKING:
     from rabbit_chx.topology import TopologyCheck

@@ -19,8 +19,8 @@ from rabbit_chx.cli.topology_input import read_topology
 from rabbit_chx.errors import ApplyError
 from rabbit_chx.topology import BindingDefinition, Plan, PlanRefusal, Topology, check, plan, repair_target
 from rabbit_chx.topology.check import live_hash_exchange
-from rabbit_chx.topology.check_rings import numbered_slots
 from rabbit_chx.topology.repair import MemberGaps
+from rabbit_chx.topology.slots import numbered_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.topology.check_objects import object_findings
-from rabbit_chx.topology.check_rings import LiveRingCheck, SlottedRingCheck, WantedRingCheck, numbered_order
-from rabbit_chx.topology.check_slots import SlotCheck
-from rabbit_chx.topology.findings import Cures
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, live_slots
-from rabbit_chx.topology.reach import Ways, transient_destinations
-from rabbit_chx.topology.shards import is_sharded
-from rabbit_chx.topology.slots import lowered, slot_layouts
+from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST
+from rabbit_chx.topology.changes import fields_between, kind_of, name_of
+from rabbit_chx.topology.check_rings import (
+    CheckedExchange,
+    apply_cure,
+    differing_fields,
+    live_ring_findings,
+    misplaced_share,
+    wanted_order_findings,
+    wanted_ring_findings,
+)
+from rabbit_chx.topology.check_slots import slot_findings
+from rabbit_chx.topology.diff import (
+    NamedObject,
+    binding_identity,
+    by_name,
+    object_differences,
+    owned_binding,
+)
+from rabbit_chx.topology.objects import (
+    HASH_EXCHANGE,
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+)
+from rabbit_chx.topology.plan import policy_in_the_way
+from rabbit_chx.topology.reach import Reach, transient_destinations
+from rabbit_chx.topology.shards import is_sharded, shard_binding
+from rabbit_chx.topology.slots import lowered, numbered_slots, slot_layouts
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.model import Topology
 
-__all__ = ["TopologyCheck", "check", "live_hash_exchange"]
+__all__ = ["CHECK_KINDS", "TopologyCheck", "check", "live_hash_exchange"]
+
+#: All kinds of findings of a check, in the order in which reports list them.
+CHECK_KINDS = (
+    "ghost-bucket",  # buckets of what is not bound
+    "hole",  # buckets of nothing, or a ring without buckets
+    "order",  # the ring has another order than the topology says
+    "second-binding",  # bound more than once
+    "silent-binding",  # bound, and no key gets there
+    "transient-destination",  # it goes by itself, and keys move then
+    "missing",
+    "unexpected",
+    "different",  # beside the topology, or beside the weights of the bindings
+    "unroutable-share",  # keys that end in no queue
+)
+_BROKERS_OWN = "amq."
+_DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
+_WITHOUT_IT = {
+    "exchange": "a channel that publishes to it is closed",
+    "queue": "nothing is kept for its consumers",
+    "policy": "what it sets does not apply",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,7 +72,7 @@ class TopologyCheck:
     """What a check found. A value; `check` makes it.
 
     Attributes:
-        findings: what is wrong.
+        findings: what is wrong, of the kinds of `CHECK_KINDS`.
         exchanges: the names of the hash exchanges whose rings were checked.
         unroutable: the exact share of keys that end in no queue, by exchange.
         misplaced: the exact share of keys that have another destination than the topology says, by exchange; without
@@ -71,15 +114,49 @@ def check(
         NotFoundError: there is no exchange of that name.
         MismatchError: the exchange is of another type.
     """
-    rings = _Rings(live, wanted, file)
-    findings: list[Finding] = [] if wanted is None else list(_cluster(wanted, live))
-    names = rings.named() if exchange is None else [live_hash_exchange(live, exchange).name]
+    layouts = {} if wanted is None else slot_layouts(wanted, live)
+    plain = None if wanted is None else lowered(wanted, layouts)
+    reach, transient = Reach(live), transient_destinations(live)
+    findings = [] if wanted is None else list(_cluster(wanted, live))
+    names = (
+        [live_hash_exchange(live, exchange).name] if exchange is not None else _hash_exchanges(live, wanted)
+    )
+    unroutable: dict[str, float] = {}
+    misplaced: dict[str, float] = {}
+    parked: dict[str, int] = {}
     for name in names:
-        findings += rings.findings(name)
-    if wanted is not None and exchange is None:
-        findings += object_findings(*_without_slots(wanted, live), file)
-    found = tuple(dict.fromkeys(findings))
-    return TopologyCheck(found, tuple(names), rings.unroutable, rings.misplaced, rings.parked)
+        listed = None if plain is None else plain.exchange(name)
+        checked = CheckedExchange(
+            live_hash_exchange(live, name),
+            _ring_read(live, name),
+            live,
+            reach,
+            transient,
+            layouts.get(name),
+            external=listed is not None and listed.owner == "external",
+            file=None if listed is None else file,
+        )
+        findings += [*live_ring_findings(checked), *slot_findings(checked)]
+        unroutable[name] = checked.unroutable.share
+        if checked.parked:
+            parked[name] = sum(checked.parked.values())
+        if listed is None:
+            if numbered := numbered_slots(name, checked.bound):
+                findings += wanted_order_findings(checked, numbered, "the numbers of its slots")
+        elif listed.ring is not None:
+            findings += wanted_ring_findings(checked, listed.ring)
+            if (share := misplaced_share(checked, listed.ring)) is not None:
+                misplaced[name] = share
+        elif listed.type == HASH_EXCHANGE and not is_sharded(
+            checked.exchange, live
+        ):  # the plugin makes its ring
+            says = "the topology does not say its ring, so its order is not checked"
+            findings.append(checked.finding("different", says, "write its members as `ring` in the topology"))
+    if plain is not None and exchange is None:
+        # What slots are made of is checked with their hash exchange.
+        made = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
+        findings += _object_findings(_without(plain, made), _without(live, made), file)
+    return TopologyCheck(tuple(dict.fromkeys(findings)), tuple(names), unroutable, misplaced, parked)
 
 
 def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
@@ -93,100 +170,38 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
         NotFoundError: there is none of that name.
         MismatchError: it is of another type.
     """
-    found = live.exchange(name)
-    if found is None:
+    exchange = live.exchange(name)
+    if exchange is None:
         raise NotFoundError(
             f"there is no exchange {name!r}: check its name and the vhost of the URL", exchange=name
         )
-    if found.type != HASH_EXCHANGE:
+    if exchange.type != HASH_EXCHANGE:
         raise MismatchError(
-            f"exchange {name!r} is of type {found.type}, not {HASH_EXCHANGE}: give another one", exchange=name
+            f"exchange {name!r} is of type {exchange.type}, not {HASH_EXCHANGE}: give another one",
+            exchange=name,
         )
-    return found
+    return exchange
 
 
-class _Rings:
-    def __init__(self, live: Topology, wanted: Topology | None, file: str | None) -> None:
-        self._live, self._wanted, self._file = live, wanted, file
-        self._layouts = {} if wanted is None else slot_layouts(wanted, live)
-        self._ways = Ways(live)
-        self._transient = transient_destinations(live)
-        self.unroutable: dict[str, float] = {}
-        self.misplaced: dict[str, float] = {}
-        self.parked: dict[str, int] = {}
+def _hash_exchanges(live: Topology, wanted: Topology | None) -> list[str]:
+    """Return the hash exchanges that are there, of those that are wanted, or of all."""
+    names = [exchange.name for exchange in live.exchanges if exchange.type == HASH_EXCHANGE]
+    if wanted is None:
+        return names
+    hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
+    return [name for name in names if name in hashing]
 
-    def named(self) -> list[str]:
-        """Return the hash exchanges that are there, of those that are wanted, or of all."""
-        there = [one.name for one in self._live.exchanges if one.type == HASH_EXCHANGE]
-        if self._wanted is None:
-            return there
-        wanted = {one.name for one in self._wanted.exchanges if one.type == HASH_EXCHANGE}
-        return [name for name in there if name in wanted]
 
-    def findings(self, name: str) -> Iterator[Finding]:
-        there = live_hash_exchange(self._live, name)
-        ours = None if self._wanted is None else self._wanted.exchange(name)
-        ring = self._read_ring(name)
-        cures = Cures(
-            None if ours is None else self._file, external=ours is not None and ours.owner == "external"
+def _ring_read(live: Topology, name: str) -> HashRing:
+    ring = live.rings.get(name)
+    if ring is None or ring.provenance != "read":
+        how = "is not known" if ring is None else f"was not read but is {ring.provenance}"
+        raise InputError(
+            f"the ring of {name!r} {how}, and a check of it would prove nothing: give --ring-via PREFIX, such as "
+            "'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python",
+            exchange=name,
         )
-        unroutable = self._ways.unroutable_of(there)
-        self.unroutable[name] = unroutable.share
-        layout = self._layouts.get(name)
-        slotted = layout is not None
-        yield from LiveRingCheck(there, ring, self._ways, self._transient, cures, slotted).findings(
-            unroutable
-        )
-        slots = live_slots(name, ring, self._live.exchanges, self._live.bindings)
-        checked = SlotCheck(slots, self._live, self._ways, self._transient, cures, layout)
-        yield from checked.findings()
-        if checked.parked:
-            self.parked[name] = sum(checked.parked.values())
-        if layout is not None:
-            numbered = SlottedRingCheck(slots, there.ring or (), layout, cures)
-            yield from numbered.findings()
-            self.misplaced[name] = numbered.misplaced()
-            return
-        if ours is None:
-            yield from numbered_order(slots, there.ring or (), cures)
-        if ours is None or ours.type != HASH_EXCHANGE:
-            return
-        if ours.ring is None:
-            if is_sharded(there, self._live):
-                return  # the plugin makes its ring
-            says = "the topology does not say its ring, so its order is not checked"
-            yield Finding("different", says, "write its members as `ring` in the topology", exchange=name)
-            return
-        against = WantedRingCheck(name, ring, there.ring or (), ours.ring, cures, slots.sole_owners)
-        yield from against.findings()
-        if (misplaced := against.misplaced()) is not None:
-            self.misplaced[name] = misplaced
-
-    def _read_ring(self, name: str) -> HashRing:
-        ring = self._live.rings.get(name)
-        if ring is None or ring.provenance != "read":
-            how = "is not known" if ring is None else f"was not read but is {ring.provenance}"
-            raise InputError(
-                f"the ring of {name!r} {how}, and a check of it would prove nothing: give --ring-via PREFIX, such as "
-                "'docker exec NAME' or 'kubectl exec POD --', or ring_source= in Python",
-                exchange=name,
-            )
-        return ring
-
-
-def _without_slots(wanted: Topology, live: Topology) -> tuple[Topology, Topology]:
-    """Return both without the exchanges and bindings that slots are made of, which are checked with their hash exchange."""
-    layouts = slot_layouts(wanted, live)
-    made = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
-    return _without(lowered(wanted, layouts), made), _without(live, made)
-
-
-def _without(topology: Topology, names: frozenset[str]) -> Topology:
-    return replace(
-        topology,
-        exchanges=tuple(one for one in topology.exchanges if one.name not in names),
-        bindings=tuple(one for one in topology.bindings if one.source not in names),
-    )
+    return ring
 
 
 def _cluster(wanted: Topology, live: Topology) -> Iterator[Finding]:
@@ -194,3 +209,88 @@ def _cluster(wanted: Topology, live: Topology) -> Iterator[Finding]:
         there = "a cluster whose name is not known" if live.cluster is None else live.cluster
         says = f"the topology is for the cluster {wanted.cluster}, and this is {there}"
         yield Finding("different", says, f"connect to {wanted.cluster}, or correct `cluster`")
+
+
+def _without(topology: Topology, names: frozenset[str]) -> Topology:
+    return replace(
+        topology,
+        exchanges=tuple(exchange for exchange in topology.exchanges if exchange.name not in names),
+        bindings=tuple(binding for binding in topology.bindings if binding.source not in names),
+    )
+
+
+def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Finding]:
+    """Yield what a plan would create, change, delete, bind and unbind, as what is wrong. Rings are checked elsewhere."""
+    there = by_name(live)
+    for key, wished in by_name(wanted).items():
+        found, what = there.get(key), f"{key[0]} {wished.name}"
+        cure = apply_cure(file, external=wished.owner == "external")
+        if found is None:
+            if wished.name and not wished.name.startswith(
+                _BROKERS_OWN
+            ):  # no list shows the broker's own exchanges
+                says = f"{what} is not there: {_WITHOUT_IT[key[0]]}"
+                yield _object_finding("missing", wished, says, _past_policy(wished, live, cure))
+        elif fields := fields_between(found, wished):
+            says, share = f"{what} differs: {differing_fields(fields)}", None
+            if isinstance(wished, ExchangeDefinition) and wished.type == HASH_EXCHANGE:
+                elsewhere = any(field.field in _DECIDES_ON_KEYS for field in fields)
+                says, share = (f"{says}; keys are hashed otherwise", 1.0) if elsewhere else (says, 0.0)
+            yield _object_finding("different", wished, says, cure, share)
+    differences = object_differences(wanted, live)
+    for deleted in differences.deleted:
+        says = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
+        yield _object_finding("unexpected", deleted, says, _allow_delete(file))
+    yield from _binding_findings(wanted, live, differences.shards, file)
+
+
+def _binding_findings(
+    wanted: Topology, live: Topology, shards: frozenset[str], file: str | None
+) -> Iterator[Finding]:
+    listed = {binding_identity(binding) for binding in wanted.bindings}
+    bound = {binding_identity(binding) for binding in live.bindings}
+    hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
+    for binding in wanted.bindings:
+        if binding_identity(binding) not in bound:
+            says = f"the binding {name_of(binding)} is not there: its messages do not come to {binding.destination!s}"
+            yield _binding_finding(
+                "missing", binding, says, apply_cure(file, external=binding.owner == "external")
+            )
+    for binding in live.bindings:
+        if (
+            binding_identity(binding) not in listed
+            and binding.source not in hashing
+            and not shard_binding(binding, shards)
+            and owned_binding(wanted, binding)
+        ):
+            says = f"the binding {name_of(binding)} is owned and not in the topology: {binding.destination!s} gets its messages"
+            yield _binding_finding("unexpected", binding, says, _allow_delete(file))
+
+
+def _allow_delete(file: str | None) -> str:
+    return f"add it to the topology, or {apply_cure(file)} --allow-delete"
+
+
+def _past_policy(wished: NamedObject, live: Topology, cure: str) -> str:
+    """Return the cure of an object that is not there. A policy that is in its way goes first."""
+    if not isinstance(wished, ExchangeDefinition) or wished.owner == "external":
+        return cure
+    policy = policy_in_the_way(wished, live.policies, live.release or NEWEST)
+    if policy is None:
+        return cure
+    return (
+        f"remove the policy {policy.name}, under which it cannot be declared (rabbitmqctl clear_policy {shlex.quote(policy.name)}); "
+        f"{cure}; and set the policy again, if the topology does not have it"
+    )
+
+
+def _object_finding(
+    kind: str, about: NamedObject, says: str, cure: str, share: float | None = None
+) -> Finding:
+    exchange = about.name if isinstance(about, ExchangeDefinition) else None
+    queue = about.name if isinstance(about, QueueDefinition) else None
+    return Finding(kind, says, cure, exchange=exchange, destination=queue, share=share)
+
+
+def _binding_finding(kind: str, binding: BindingDefinition, says: str, cure: str) -> Finding:
+    return Finding(kind, says, cure, exchange=binding.source, destination=binding.destination)

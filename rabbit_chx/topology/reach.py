@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 
-__all__ = ["UnroutableKeys", "Ways", "reached_from", "transient_destinations"]
+__all__ = ["Reach", "UnroutableKeys", "reached_from", "transient_destinations"]
 
 _ALTERNATE = "alternate-exchange"
 _BROKERS_OWN = "amq."
@@ -57,8 +57,8 @@ class UnroutableKeys:
     by_place: dict[Place, float]
 
 
-class Ways:
-    """The ways of messages through what is on a broker.
+class Reach:
+    """What messages reach of what is on a broker.
 
     Args:
         live: what is there, with its rings.

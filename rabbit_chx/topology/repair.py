@@ -13,10 +13,9 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.applying import changes_together
 from rabbit_chx.topology.check import live_hash_exchange
-from rabbit_chx.topology.check_rings import numbered_slots
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
-from rabbit_chx.topology.slots import laid_out
+from rabbit_chx.topology.slots import laid_out, numbered_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing

@@ -39,6 +39,7 @@ __all__ = [
     "laid_out",
     "lowered",
     "not_folded",
+    "numbered_slots",
     "parking_queues",
     "queues_behind_slots",
     "slot_layouts",
@@ -324,3 +325,9 @@ def queues_behind_slots(live: Topology) -> list[str]:
     }
     queues = (one.destination for one in live.bindings if one.source in alternates)
     return sorted({one for one in queues if isinstance(one, str)})
+
+
+def numbered_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMember, ...] | None:
+    """Return the members of a ring of slots in the order of their numbers; None if they are not the slots of an exchange."""
+    members = tuple(map(RingMember, SlotNames(exchange, len(bound)).refs))
+    return members if bound and set(members) == set(bound) else None

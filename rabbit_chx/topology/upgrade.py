@@ -11,7 +11,7 @@ from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HASH_ARGUMENTS, Binding, Destination, HashedOn, Release, rules
-from rabbit_chx.topology.findings import Cures
+from rabbit_chx.topology.check_rings import repair_cure
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, SlotNames
 from rabbit_chx.topology.reach import transient_destinations
 from rabbit_chx.topology.upgrade_exchange import (
@@ -133,9 +133,9 @@ def predict_upgrade(
     made = []
     for exchange in hash_exchanges(topology):
         upgrade = predict_exchange(topology, exchange, samples.get(exchange.name, ()), before, after)
-        cures = Cures(file, exchange.owner == "external")
         bindings = bound_to(topology, exchange)
-        findings = findings_of(upgrade, bindings, transient, (before, after), cures)
+        repair = _repaired(exchange, file)
+        findings = findings_of(upgrade, bindings, transient, (before, after), repair)
         made.append(replace(upgrade, findings=tuple(findings)))
     return UpgradePrediction(before, after, tuple(made))
 
@@ -168,7 +168,7 @@ def findings_of(
     bindings: Sequence[Binding],
     transient: Mapping[Destination, str],
     releases: tuple[Release, Release],
-    cures: Cures,
+    repair: str,
 ) -> Iterator[Finding]:
     """Yield what an upgrade does to an exchange beside the movement of its keys.
 
@@ -177,7 +177,7 @@ def findings_of(
         bindings: what is bound to it.
         transient: queues and exchanges that go by themselves, with the reason in words.
         releases: the release before and the one after.
-        cures: the cures, with the name of the file.
+        repair: what brings the order of the ring back.
     """
     before, after = releases
     if upgrade.hashed_on is None:
@@ -201,7 +201,7 @@ def findings_of(
             f"an upgrade restarts the broker, and on RabbitMQ {rings.decided_by} after a {rings.restart.about} "
             f"{rings.restart.says}; an import of definitions loses the order too. So repair the ring after the upgrade, "
             "before publishers start",
-            _repaired(upgrade.name, cures),
+            repair,
         )
     if heavy := heavy_bindings(bindings, after):
         named = ", ".join(f"{destination!s} (key {key})" for destination, key in heavy[:3])
@@ -214,14 +214,15 @@ def findings_of(
     yield from _of_transients(upgrade, transient, after)
 
 
-def _repaired(name: str, cures: Cures) -> str:
+def _repaired(exchange: ExchangeDefinition, file: str | None) -> str:
     """Return what brings the order of a ring back. Without a file nothing says that order after the upgrade."""
-    if cures.file is not None or cures.external:
-        return cures.repaired(name)
-    exchange, file = shlex.quote(name), shlex.quote(f"{name}.toml")
+    external = exchange.owner == "external"
+    if file is not None or external:
+        return repair_cure(exchange.name, file, external=external)
+    name, exported = shlex.quote(exchange.name), shlex.quote(f"{exchange.name}.toml")
     return (
-        f"before the upgrade, run: rabbit-chx topology export --exchange {exchange} > {file}; and after it: "
-        f"rabbit-chx ring repair {exchange} --file {file} --apply"
+        f"before the upgrade, run: rabbit-chx topology export --exchange {name} > {exported}; and after it: "
+        f"rabbit-chx ring repair {name} --file {exported} --apply"
     )
 
 

@@ -12,7 +12,7 @@ from rabbit_chx.cli.check_report import CheckedBroker, CheckReport, FailedCheckR
 from rabbit_chx.rendering import ConsoleOutput, PrometheusOutput
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import TopologyCheck
-from rabbit_chx.topology.findings import CHECK_KINDS
+from rabbit_chx.topology.check import CHECK_KINDS
 
 NAME = 'or"ders\\\n'
 ABOUT = CheckedBroker("rabbit:5672", "/", None, 1_700_000_000.1234)

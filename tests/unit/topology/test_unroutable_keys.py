@@ -8,7 +8,7 @@ import pytest
 
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, Release
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, Topology
-from rabbit_chx.topology.reach import Ways
+from rabbit_chx.topology.reach import Reach
 
 CHX = "x-consistent-hash"
 A, B = ExchangeRef("a"), ExchangeRef("b")
@@ -32,7 +32,7 @@ def share(
     )
     read = {name: HashRing.from_buckets(buckets, RELEASE) for name, buckets in rings.items()}
     live = replace(live, rings=read)
-    found = Ways(live).unroutable_of(there["x"])
+    found = Reach(live).unroutable_of(there["x"])
     assert sum(found.by_place.values()) == found.share
     return found.share
 
