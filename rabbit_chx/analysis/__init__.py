@@ -4,14 +4,13 @@ NumPy is loaded when something is counted.
 """
 
 from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_square_threshold
-from rabbit_chx.analysis.comparison import Comparison, Moved, compare_modulo, compare_releases, compare_rings
+from rabbit_chx.analysis.comparison import Comparison, Moved, compare_releases, compare_rings
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.key_search import NoKeyFoundError, keys_for
 from rabbit_chx.analysis.key_sketch import KeyCount, KeySketch
 from rabbit_chx.analysis.matrix import MovementMatrix, count_movement, movement_matrix
-from rabbit_chx.analysis.modulo_map import ModuloMap, check_comparable, modulo_movement
-from rabbit_chx.analysis.modulo_simulation import simulate_modulo
+from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
 from rabbit_chx.analysis.slot_load import KeyLoad, SlotLoad
 from rabbit_chx.analysis.soundness import ring_findings
@@ -50,21 +49,18 @@ __all__ = [
     "Simulation",
     "SlotLoad",
     "UniformityRow",
-    "check_comparable",
     "chi_square",
     "chi_square_of_keys",
     "chi_square_tail",
     "chi_square_threshold",
-    "compare_modulo",
     "compare_releases",
     "compare_rings",
     "count_keys",
     "count_movement",
     "keys_for",
-    "modulo_movement",
+    "movement",
     "movement_matrix",
     "ring_findings",
     "simulate",
-    "simulate_modulo",
     "uniformity_table",
 ]

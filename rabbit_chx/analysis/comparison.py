@@ -12,7 +12,7 @@ from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
 from rabbit_chx.analysis.modulo_map import ModuloMap, check_comparable
 from rabbit_chx.routing import KeyMap, Place, Release, check_key_map
 
-__all__ = ["Comparison", "Moved", "compare_modulo", "compare_releases", "compare_rings"]
+__all__ = ["Comparison", "Moved", "compare_releases", "compare_rings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,13 @@ class Comparison:
 
 
 def compare_rings(
-    values: Sequence[Any], before: KeyMap, after: KeyMap, hashing: Hashing | None = None
+    values: Sequence[Any],
+    before: KeyMap | ModuloMap,
+    after: KeyMap | ModuloMap,
+    hashing: Hashing | None = None,
 ) -> Comparison:
-    """Return which values of a sample move between two rings, each by the rules of its own release.
+    """Return which values of a sample move between two rings, each by the rules of its own release; or between two
+    exchanges without one.
 
     Args:
         values: what is hashed of each message: routing keys, or values of the header or the property; header
@@ -75,39 +79,14 @@ def compare_rings(
         hashing: what the exchange hashes; None for the routing key.
 
     Raises:
-        InputError: the client cannot send a value where the exchange looks for it.
-    """
-    check_key_map(before, after)
-    hashing = hashing or Hashing()
-    routed = hashing.route_all(values, before), hashing.route_all(values, after)
-    return _compared(values, before, after, *routed)
-
-
-def compare_modulo(keys: Sequence[str], before: ModuloMap, after: ModuloMap) -> Comparison:
-    """Return which keys of a sample move between two exchanges without a ring.
-
-    Args:
-        keys: the routing keys.
-        before: the exchange before the change.
-        after: the same after it, or another one whose keys are hashed alike.
-
-    Raises:
-        InputError: a key cannot be sent, or keys are not hashed alike.
+        InputError: the client cannot send a value where the exchange looks for it, or keys are not hashed alike.
         NotDeterminedError: nobody can know where a key goes, on one of the releases.
     """
     check_comparable(before, after)
-    messages = [{"routing_key": key} for key in keys]
-    return _compared(keys, before, after, before.route_all(messages), after.route_all(messages))
-
-
-def _compared(
-    values: Sequence[Any],
-    before: KeyMap | ModuloMap,
-    after: KeyMap | ModuloMap,
-    routed_before: Sequence[Place | Refused],
-    routed_after: Sequence[Place | Refused],
-) -> Comparison:
-    outcomes = list(zip(values, routed_before, routed_after, strict=True))
+    hashing = hashing or Hashing()
+    outcomes = list(
+        zip(values, hashing.route_all(values, before), hashing.route_all(values, after), strict=True)
+    )
     pairs = Counter(_routed_pairs((one, other) for _, one, other in outcomes))
     return Comparison(
         before=before,

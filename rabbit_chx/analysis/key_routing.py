@@ -9,6 +9,7 @@ from typing import Any
 from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
 from rabbit_chx.amqp.names import short_string
+from rabbit_chx.analysis.modulo_map import ModuloMap
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, Place
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
@@ -78,16 +79,18 @@ class Hashing:
             return {"properties": {self.hash_property: value}, "client": self.client}
         return {"routing_key": value}
 
-    def route_all(self, values: Sequence[Any], ring: KeyMap) -> list[Place | Refused]:
+    def route_all(self, values: Sequence[Any], ring: KeyMap | ModuloMap) -> list[Place | Refused]:
         """Return where each value goes, by the rules of the ring's release; None where nothing takes it.
 
         Args:
             values: routing keys, or values of the header or the property.
-            ring: the ring of the exchange, or its slots.
+            ring: the ring of the exchange, or its slots; or an exchange without a ring.
 
         Raises:
             InputError: the client cannot send a value where the exchange looks for it.
         """
+        if isinstance(ring, ModuloMap):
+            return list(ring.route_all(list(map(self.message, values))))
         exchange = ConsistentHashExchange("sample", ring, self.arguments)
         if not exchange.ring.destinations:
             return [_routed(exchange, self.message(value)) for value in values]

@@ -8,11 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
+from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, ModulusHashExchange, Place, Release, SuperStream
+from rabbit_chx.routing import (
+    Destination,
+    ExchangeRef,
+    KeyMap,
+    ModulusHashExchange,
+    Place,
+    Release,
+    SuperStream,
+    check_key_map,
+)
 
-__all__ = ["ModuloKind", "ModuloMap", "StreamClient", "check_comparable", "modulo_movement"]
+__all__ = ["ModuloKind", "ModuloMap", "StreamClient", "check_comparable", "movement"]
 
 ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
 StreamClient: TypeAlias = Literal["java", "rstream"]
@@ -98,7 +107,7 @@ class ModuloMap:
             )
         return [mirror.partition_for(message["routing_key"], self.client) for message in messages]
 
-    def bound(self, destination: Destination, key: str) -> ModuloMap:
+    def bind(self, destination: Destination, key: str) -> ModuloMap:
         """Return the map with one binding more; a super stream gets a partition at its end.
 
         Args:
@@ -107,7 +116,7 @@ class ModuloMap:
         """
         return replace(self, bindings=(*self.bindings, (destination, key)))
 
-    def unbound(self, destination: Destination, key: str | None = None) -> ModuloMap:
+    def unbind(self, destination: Destination, key: str | None = None) -> ModuloMap:
         """Return the map without the bindings of a destination.
 
         Args:
@@ -117,14 +126,18 @@ class ModuloMap:
         Raises:
             InputError: there is no such binding.
         """
-        left = tuple(one for one in self.bindings if one[0] != destination or key not in (None, one[1]))
+        left = tuple(
+            (place, bound)
+            for place, bound in self.bindings
+            if place != destination or key not in (None, bound)
+        )
         if len(left) == len(self.bindings):
             which = f"{destination!s}" if key is None else f"{destination!s} with the key {key!r}"
             raise InputError(f"{which} is not bound to {self.name}: give one that is")
         return replace(self, bindings=left)
 
 
-def check_comparable(before: ModuloMap, after: ModuloMap) -> None:
+def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> None:
     """Raise an error unless a key has the same hash in both, and a known place.
 
     Args:
@@ -135,29 +148,40 @@ def check_comparable(before: ModuloMap, after: ModuloMap) -> None:
         InputError: they are of two kinds, or two clients hash.
         NotDeterminedError: nobody can know where a key goes, on one of the releases.
     """
+    if isinstance(before, KeyMap) or isinstance(after, KeyMap):
+        check_key_map(before, after)
+        return
     if before.kind != after.kind:
         raise InputError(
             f"{before.name!r} is of type {before.kind} and {after.name!r} of type {after.kind}, which hash otherwise: give two of one type"
         )
     if before.kind == "super-stream" and before.client != after.client:
         raise InputError(f"the clients {before.client} and {after.client} hash otherwise: give one for both")
-    for one in (before, after):
-        one.route_all([{"routing_key": ""}])
+    for exchange in (before, after):
+        exchange.route_all([{"routing_key": ""}])
 
 
-def modulo_movement(before: ModuloMap, after: ModuloMap) -> MovementMatrix:
-    """Return the exact movement between two maps of one kind, over all hashes.
+def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementMatrix:
+    """Return the exact movement between two rings as `movement_matrix` does, or between two exchanges without one.
 
     Args:
         before: the map before the change.
-        after: the map after it.
+        after: the map after it, of the same kind.
 
     Returns:
-        Shares. Without bindings all of them are in the place None.
+        Shares of all seeds, or of all hashes. Without bindings all of them are in the place None.
+
+    Raises:
+        InputError: the two are of two kinds.
     """
+    check_comparable(before, after)
+    if isinstance(before, KeyMap) and isinstance(after, KeyMap):
+        return movement_matrix(before, after)
+    assert isinstance(before, ModuloMap)  # noqa: S101  # two that can be compared are of one kind
+    assert isinstance(after, ModuloMap)  # noqa: S101
     import numpy as np
 
-    places: list[tuple[Place, ...]] = [one.numbered or (None,) for one in (before, after)]
+    places: list[tuple[Place, ...]] = [side.numbered or (None,) for side in (before, after)]
     names: list[dict[Place, int]] = [{p: n for n, p in enumerate(dict.fromkeys(one))} for one in places]
     columns = [np.array([names[n][p] for p in one]) for n, one in enumerate(places)]
     sizes = [len(one) for one in places]

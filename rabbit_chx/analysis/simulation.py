@@ -7,15 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
-from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of, movement_matrix
+from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
+from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
 from rabbit_chx.routing import KeyMap, Place, check_key_map, queue_behind, ring_beneath
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.modulo_map import ModuloMap
 
 __all__ = [
     "Change",
@@ -23,8 +21,6 @@ __all__ = [
     "PlaceShare",
     "SampleCounts",
     "Simulation",
-    "counted_values",
-    "sample_counts",
     "simulate",
 ]
 
@@ -126,17 +122,17 @@ class Simulation:
 
 
 def simulate(
-    ring: KeyMap,
+    ring: KeyMap | ModuloMap,
     values: Sequence[Any] | None = None,
     *,
     hashing: Hashing | None = None,
-    changed: KeyMap | None = None,
+    changed: KeyMap | ModuloMap | None = None,
     heaviest: int = 5,
 ) -> Simulation:
     """Return the exact shares of a ring, where a sample goes on it, and what a change would move.
 
     Args:
-        ring: the ring that is asked about, or the slots of one.
+        ring: the ring that is asked about, or the slots of one; or an exchange without a ring.
         values: a sample: what is hashed of each message, once for each message.
         hashing: what the exchange hashes; None for the routing key.
         changed: the same after a change, if one is asked about.
@@ -145,20 +141,26 @@ def simulate(
     Raises:
         InputError: a value of the sample cannot be sent, or a ring is neither a HashRing nor a SlotTable.
     """
-    check_key_map(ring, *([] if changed is None else [changed]))
-    shares, beneath = ring.shares(), ring_beneath(ring)
-    held = Counter(queue_behind(ring, place) for place in beneath.buckets)
-    count = beneath.bucket_count
+    if isinstance(ring, ModuloMap):
+        held = Counter[Place](ring.numbered)
+        count = held.total()
+    else:
+        check_key_map(ring)
+        beneath = ring_beneath(ring)
+        held = Counter(queue_behind(ring, place) for place in beneath.buckets)
+        count = beneath.bucket_count
+    shares = ring.shares()
     places = tuple(
         PlaceShare(place, held[place], share, 0.0 if place is None else held[place] / count)
         for place, share in shares.items()
     )
+    exact = None if changed is None else movement(ring, changed)
     if values is None:
-        exact = Change(changed, movement_matrix(ring, changed), None) if changed else None
-        return Simulation(ring, places, None, exact)
+        change = None if changed is None or exact is None else Change(changed, exact, None)
+        return Simulation(ring, places, None, change)
 
     hashing = hashing or Hashing()
-    weights, positions = counted_values(hashing.identities(values))
+    weights, positions = _counted_values(hashing.identities(values))
     keys = [values[position] for position in positions]
     outcomes = hashing.route_all(keys, ring)
     named = (
@@ -166,18 +168,17 @@ def simulate(
         for n in nlargest(heaviest, range(len(keys)), weights.__getitem__)
         if not isinstance(place := outcomes[n], Refused)
     )
-    sample = sample_counts(weights, outcomes, shares, tuple(named))
-    if changed is None:
+    sample = _sample_counts(weights, outcomes, shares, tuple(named))
+    if changed is None or exact is None:
         return Simulation(ring, places, sample, None)
     pairs: Counter[tuple[Place, Place]] = Counter()
     for weight, before, after in zip(weights, outcomes, hashing.route_all(keys, changed), strict=True):
         if not isinstance(before, Refused) and not isinstance(after, Refused):
             pairs[before, after] += weight
-    moved = Change(changed, movement_matrix(ring, changed), matrix_of(pairs, ring, changed))
-    return Simulation(ring, places, sample, moved)
+    return Simulation(ring, places, sample, Change(changed, exact, matrix_of(pairs, ring, changed)))
 
 
-def counted_values(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
+def _counted_values(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
     """Return how often each distinct identity occurs, and where first, in the order of first occurrence.
 
     Args:
@@ -195,7 +196,7 @@ def counted_values(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
     return weights, positions
 
 
-def sample_counts(
+def _sample_counts(
     weights: Sequence[int],
     outcomes: Sequence[Place | Refused],
     shares: dict[Place, float],

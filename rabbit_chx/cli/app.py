@@ -22,28 +22,15 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 import click
 
-from rabbit_chx.analysis import NoKeyFoundError
-from rabbit_chx.cli.compare_command import compare
-from rabbit_chx.cli.group_command import group
-from rabbit_chx.cli.keys_command import keys
-from rabbit_chx.cli.option_groups import show_help
-from rabbit_chx.cli.outcome import WRONG_USAGE, Outcome, PartlyDoneError
-from rabbit_chx.cli.rehearse_command import rehearse
-from rabbit_chx.cli.ring_command import ring
-from rabbit_chx.cli.route_command import route
-from rabbit_chx.cli.rules_command import rules
-from rabbit_chx.cli.shards_command import shards
-from rabbit_chx.cli.simulate_command import simulate
-from rabbit_chx.cli.slots_command import slots
+from rabbit_chx.cli.command import WRONG_USAGE, Outcome, PartlyDoneError
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.cli.topology_command import topology
-from rabbit_chx.cli.uniformity_command import uniformity
-from rabbit_chx.cli.verify_command import verify
 from rabbit_chx.errors import (
     ApplyError,
     BrokerRefusedError,
@@ -66,7 +53,6 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, WRONG_USAGE),
     (click.Abort, 130),
     (KeyboardInterrupt, 130),
-    (NoKeyFoundError, 70),
     (PartlyDoneError, 3),
     (InputError, WRONG_USAGE),
     (PublishError, 3),
@@ -86,39 +72,119 @@ _OUTPUTS: dict[str, type[ConsoleOutput | JsonOutput | MarkdownOutput | Prometheu
 }
 
 
-@click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    invoke_without_command=True,
-    epilog="Exit codes: 0 done, 1 found a difference, 2 wrong usage, 3 partly done, 69 no broker, 70 failed, "
-    "77 the broker refused.",
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called: its help is this table.
+
+    Args:
+        table: for each command its line of help, and a group, or where its function is, as ``module:function``.
+    """
+
+    def __init__(self, *, table: Mapping[str, tuple[str, str | click.Group]], **attributes: Any) -> None:  # noqa: ANN401  # as click has them
+        super().__init__(invoke_without_command=True, **attributes)
+        self._table = table
+        self.callback = self._help_if_alone
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names of the commands."""
+        return sorted(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a command, imported; None where there is none."""
+        _, place = self._table.get(cmd_name, ("", None))
+        if not isinstance(place, str):
+            return place
+        module, _, function = place.partition(":")
+        command: click.Command = getattr(import_module(f"rabbit_chx.cli.{module}"), function)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of the commands, and import none."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self._table[name][0]) for name in self.list_commands(ctx)])
+
+    @staticmethod
+    @click.pass_context
+    def _help_if_alone(context: click.Context) -> None:
+        """Show the help of a group that was called without a command; a help that nobody asked for is no result."""
+        if context.invoked_subcommand is None:
+            click.echo(context.get_help(), err=True)
+            context.exit(WRONG_USAGE)
+
+
+_RING = LazyGroup(
+    help="Read the ring of an exchange from a live broker, check and repair it.",
+    epilog="Example: rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
+    table={
+        "show": ("The buckets of each destination.", "ring:show"),
+        "check": ("Does each key of an exchange come to a queue?", "check:check_ring"),
+        "repair": (
+            "Restore the order of a ring; a dry run unless --apply is given.",
+            "repair:repair",
+        ),
+    },
 )
-@click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")
-@click.pass_context
-def app(context: click.Context) -> None:
-    """See where RabbitMQ's x-consistent-hash exchange sends each key.
+
+_SHARDS = LazyGroup(
+    help="Inspect an exchange that the plugin rabbitmq_sharding shards.",
+    epilog="Example: rabbit-chx shards show images --management-url http://localhost:15672",
+    table={"show": ("Its queues on all nodes, with messages and consumers.", "shards:show")},
+)
+
+_SLOTS = LazyGroup(
+    help="Read who has which slot of an exchange, and propose who should.",
+    epilog="Example: rabbit-chx slots show events --ring-via 'docker exec rabbitmq'",
+    table={
+        "show": ("The queue and the load of each slot.", "slots:show"),
+        "balance": ("Slots to move so that no queue has too much.", "slots:balance"),
+    },
+)
+
+_TOPOLOGY = LazyGroup(
+    help="Say in a file which exchanges, queues, bindings and policies there should be.",
+    epilog="Example: rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
+    table={
+        "export": ("What is there, as a topology file.", "export:export"),
+        "plan": ("What it takes to get there, and which keys move.", "plan:plan"),
+        "arrange": ("Write each ring in the order that moves least.", "arrange:arrange"),
+        "apply": ("Do what the plan says.", "apply:apply"),
+        "check": ("Is what is there as the file says, and sound?", "check:check_topology"),
+    },
+)
+
+_GROUP = LazyGroup(
+    help="See the consumers of a group: who is active, who waits, what is left to do.",
+    epilog="Example: rabbit-chx group show orders --management-url http://localhost:15672",
+    table={"show": ("Lag, active member and last switch of each queue.", "group:show")},
+)
+
+app = LazyGroup(
+    help="""See where RabbitMQ's x-consistent-hash exchange sends each key.
 
     Example: rabbit-chx route --bind q1=1 --bind q2=10 user-42
-    """
-    if context.invoked_subcommand is None:
-        show_help(context)
-
-
-for command in (
-    route,
-    simulate,
-    compare,
-    keys,
-    uniformity,
-    rules,
-    ring,
-    shards,
-    slots,
-    topology,
-    group,
-    verify,
-    rehearse,
-):
-    app.add_command(command)
+    """,
+    epilog="Exit codes: 0 done, 1 found a difference, 2 wrong usage, 3 partly done, 69 no broker, 70 failed, "
+    "77 the broker refused.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    table={
+        "route": ("Where keys go, and why.", "route:route"),
+        "simulate": (
+            "Shares of a ring, a sample on it, and what a change moves.",
+            "simulate:simulate",
+        ),
+        "compare": ("Which keys move to another release or ring.", "compare:compare"),
+        "keys": ("Keys that land on a queue.", "keys:keys"),
+        "uniformity": ("The plugin's chi-square table, computed.", "uniformity:uniformity"),
+        "rules": ("The rules of each release.", "rules:rules"),
+        "ring": ("The ring of a live exchange.", _RING),
+        "shards": ("The shards of an exchange of rabbitmq_sharding.", _SHARDS),
+        "slots": ("The slots of a live exchange.", _SLOTS),
+        "topology": ("A topology file: export, plan, apply, check.", _TOPOLOGY),
+        "group": ("Who consumes the queues of an exchange.", _GROUP),
+        "verify": ("Is every message where the mirror says?", "verify:verify"),
+        "rehearse": ("Which keys does an upgrade move?", "rehearse:rehearse"),
+    },
+)
+click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -6,29 +6,30 @@ import json
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.amqp.client_fields import field_for
-from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
+from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, ring_beneath
+from rabbit_chx.routing import Destination, ExchangeRef, KeyMap, ring_beneath
+
+if TYPE_CHECKING:
+    from rabbit_chx.analysis import Hashing, ModuloMap
+    from rabbit_chx.routing import HashRing
 
 __all__ = [
-    "FIELD_TYPES",
     "bound_destination",
-    "header_value",
+    "hashed_value",
     "parse_binding",
     "parse_destination",
     "parse_field",
     "parse_header",
     "parse_property",
     "parse_unbind",
-    "property_value",
 ]
 
 _T = TypeVar("_T")
 
-FIELD_TYPES: tuple[FieldType, ...] = get_args(FieldType)
 _MAX_DECIMALS = 255
 _EXCHANGE = "exchange:"
 _BOOLS = {"true": True, "false": False}
@@ -55,26 +56,28 @@ def parse_binding(text: str) -> tuple[Destination, str]:
     return parse_destination(name), weight
 
 
-def bound_destination(text: str, ring: KeyMap) -> Destination:
-    """Parse a destination that has buckets in the ring, or the queue of a slot.
+def bound_destination(text: str, source: KeyMap | ModuloMap) -> Destination:
+    """Parse a destination that has buckets in the ring, or the queue of a slot. Without a ring any destination will do.
 
     Raises:
         InputError: the destination has no bucket in the ring.
     """
-    destination = parse_destination(text)
-    if destination not in ring.destinations and destination not in ring_beneath(ring).destinations:
+    destination, known = parse_destination(text), source.destinations
+    if not isinstance(source, KeyMap):
+        return destination
+    if destination not in known and destination not in ring_beneath(source).destinations:
         shown = [
             f"{_EXCHANGE}{place.name}" if isinstance(place, ExchangeRef) else place
-            for place in ring.destinations[:_SHOWN_DESTINATIONS]
+            for place in known[:_SHOWN_DESTINATIONS]
         ]
-        more = ", ..." if len(ring.destinations) > _SHOWN_DESTINATIONS else ""
+        more = ", ..." if len(known) > _SHOWN_DESTINATIONS else ""
         raise InputError(
             f"{text} has no bucket: the ring has {', '.join(shown) or 'no destinations'}{more}; give one of them"
         )
     return destination
 
 
-def parse_unbind(text: str, ring: HashRing) -> tuple[Destination, str | None]:
+def parse_unbind(text: str, source: HashRing | ModuloMap) -> tuple[Destination, str | None]:
     """Parse ``DESTINATION``, for all its bindings, or ``DESTINATION=WEIGHT``; a name may contain an equals
     sign.
 
@@ -85,9 +88,9 @@ def parse_unbind(text: str, ring: HashRing) -> tuple[Destination, str | None]:
         InputError: the destination has no bucket in the ring.
     """
     name, equals, weight = text.rpartition("=")
-    if not equals or parse_destination(text) in ring.destinations:
-        return bound_destination(text, ring), None
-    return bound_destination(name, ring), weight
+    if not equals or parse_destination(text) in source.destinations:
+        return bound_destination(text, source), None
+    return bound_destination(name, source), weight
 
 
 def parse_header(text: str) -> tuple[str, Any]:
@@ -115,12 +118,7 @@ def parse_property(text: str) -> tuple[str, str | int]:
     name, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"the property {text!r} has no value: write NAME=VALUE, as in message_id=m1")
-    return name, property_value(name, value)
-
-
-def property_value(name: str, text: str) -> str | int:
-    """Return the value of a message property; a timestamp is in whole seconds since 1970."""
-    return _integer("timestamp", text) if name == "timestamp" else text
+    return name, _property(name, value)
 
 
 def parse_field(type_: FieldType, text: str) -> AmqpField:
@@ -140,20 +138,28 @@ def parse_field(type_: FieldType, text: str) -> AmqpField:
         raise InputError(f"{text!r:.60} cannot be sent as {type_}: it is nested too deeply") from None
 
 
-def header_value(type_: FieldType, text: str) -> str | int | AmqpField:
-    """Parse a header's value: a bare text or int where the type allows it, since whole columns of those hash
-    fast.
+def hashed_value(hashing: Hashing, key: str) -> Any:  # noqa: ANN401
+    """Return the value that an exchange hashes for a key of the command line.
+
+    A header is a bare text or int where its type allows it, since whole columns of those hash fast.
 
     Args:
-        type_: the header's wire type.
-        text: as in `parse_field`.
+        hashing: what the exchange hashes, and the wire type of a key as a header.
+        key: the key.
 
     Raises:
-        InputError: the text is not a value of that type.
+        InputError: the key is not a value of the wire type.
     """
-    if type_ == "longstr":
-        return text
-    return _integer(type_, text) if type_ in INTEGER_RANGES else parse_field(type_, text)
+    if hashing.hash_property is not None:
+        return _property(hashing.hash_property, key)
+    type_ = hashing.field_type or "longstr"
+    if hashing.hash_header is None or type_ == "longstr":
+        return key
+    return _integer(type_, key) if type_ in INTEGER_RANGES else parse_field(type_, key)
+
+
+def _property(name: str, text: str) -> str | int:
+    return _integer("timestamp", text) if name == "timestamp" else text
 
 
 def _value(type_: FieldType, text: str) -> Any:  # noqa: ANN401

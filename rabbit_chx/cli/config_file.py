@@ -1,17 +1,14 @@
 """The configuration file of rabbitmqadmin: the addresses and the login of a broker, kept out of the list of processes.
 
-rabbitmqadmin 2 reads TOML (rabbitmqadmin-ng v2.29.0, ``src/config.rs``), rabbitmqadmin 1 reads INI (rabbitmq-server
-v3.10.8, ``deps/rabbitmq_management/bin/rabbitmqadmin``, ``make_configuration``). Both are read here. Version 1 ends with
-an error if a section has a key that it does not know, so the keys that are ours are in a section beside it.
+rabbitmqadmin 2 reads TOML (rabbitmqadmin-ng v2.29.0, ``src/config.rs``). The keys that are ours are in a table within that of a
+broker. The INI file of rabbitmqadmin 1 is not read: its keys have other names, and an error says which.
 """
 
 from __future__ import annotations
 
-import configparser
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +24,7 @@ __all__ = ["DEFAULT_FILE", "DEFAULT_NODE", "NodeSettings", "read_node"]
 DEFAULT_FILE = "~/.rabbitmqadmin.conf"
 DEFAULT_NODE = "default"
 
-#: The keys of rabbitmqadmin 2, then those of rabbitmqadmin 1 that are named otherwise, then ours.
+#: The keys of rabbitmqadmin 2, then what rabbitmqadmin 1 calls some of them, then ours.
 _KEYS = (
     "base_uri",
     "scheme",
@@ -42,7 +39,7 @@ _KEYS = (
     "client_certificate_file_path",
     "client_private_key_file_path",
 )
-_OTHER_NAMES = {
+_OLD_NAMES = {
     "ssl": "tls",
     "vhost": "virtual_host",
     "ssl_ca_cert_file": "ca_certificate_bundle_path",
@@ -50,7 +47,7 @@ _OTHER_NAMES = {
     "ssl_key_file": "client_private_key_file_path",
 }
 _OURS = ("amqp_url", "amqp_port", "ring_via")
-#: The section of those beside section NAME: [NAME.rabbit_chx], which in TOML is a table within it.
+#: The table of ours within that of a broker: [NAME.rabbit_chx].
 _BESIDE = "rabbit_chx"
 _SECRET = ("base_uri", "password", "amqp_url")
 #: The files of TLS, and the parameters of a URL that name them.
@@ -59,7 +56,6 @@ _TLS_FILES = {
     "client_certificate_file_path": "certfile",
     "client_private_key_file_path": "keyfile",
 }
-_SWITCH = {"true": True, "false": False}
 _AT = re.compile(r"\(?at (line \d+|end of document)")
 
 
@@ -129,44 +125,22 @@ def read_node(path: str | None, node: str | None) -> NodeSettings | None:
 
 
 def _sections(text: str, file: str) -> dict[str, dict[str, Any]]:
-    """Return the sections of a file, TOML or INI. Messages of the parsers hold values, so only their lines are told."""
+    """Return the tables of a file. Messages of the parser hold values, so only its lines are told."""
+    import tomllib
+
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # int() raises the bare one for thousands of digits
         at = _AT.search(str(error))
-        toml = at[1] if at else "the text"
-    else:
-        return {name: table for name, table in tables.items() if isinstance(table, dict)}
-    parser = configparser.ConfigParser()
-    try:
-        parser.read_string(text)
-        found: dict[str, dict[str, Any]] = {name: dict(parser.items(name)) for name in parser.sections()}
-    except configparser.InterpolationError as error:
         raise InputError(
-            f"{file}, section [{error.section}], key {error.option}: a % in a value of an INI file is written %%"
+            f"{file} is no configuration file of rabbitmqadmin 2: {at[1] if at else 'the text'} is not TOML; texts have quotes "
+            "there, and numbers have none"
         ) from None
-    except (configparser.Error, ValueError) as error:
-        line = getattr(error, "lineno", None) or next(
-            (line for line, _ in getattr(error, "errors", ())), None
-        )
-        ini = "the text" if line is None else f"line {line}"
-        raise InputError(
-            f"{file} is no configuration file of rabbitmqadmin: {toml} is not TOML, as version 2 reads it, and {ini} is "
-            "not INI, as version 1 reads it"
-        ) from None
-    if any(value.startswith(('"', "'")) for values in found.values() for value in values.values()):
-        raise InputError(
-            f"{file} has values in quotes, as the TOML of rabbitmqadmin 2 has them, but {toml} is not TOML: put "
-            "quotes around each text, and none around numbers"
-        )
-    beside = {name: found.pop(name) for name in list(found) if name.endswith(f".{_BESIDE}")}
-    for name, values in beside.items():
-        found.setdefault(name.removesuffix(f".{_BESIDE}"), {})[_BESIDE] = values
-    return found
+    return {name: table for name, table in tables.items() if isinstance(table, dict)}
 
 
 class _Section:
-    """A section with the one beside it."""
+    """The table of a broker, with ours within it."""
 
     def __init__(self, where: str, table: Mapping[str, Any], name: str) -> None:
         self.where = where
@@ -175,7 +149,8 @@ class _Section:
             if key.replace("-", "_") in _OURS:
                 self._fail(key, f"this key belongs in the section [{name}.{_BESIDE}]")
             meant = key.lower().replace("-", "_")
-            if key != meant and meant in (*_KEYS, *_OTHER_NAMES):
+            meant = _OLD_NAMES.get(meant, meant)
+            if key != meant and meant in _KEYS:
                 self._fail(key, f"this key is written {meant}")
         for key in beside if isinstance(beside, dict) else [_BESIDE]:
             if key not in _OURS:
@@ -239,38 +214,27 @@ class _Section:
         return f"?{urlencode(files, quote_via=quote)}" if files else ""
 
     def _prefix(self) -> str:
-        """Return what is before ``/api``. The prefix of rabbitmqadmin 2 ends in ``/api``, that of 1 does not."""
+        """Return what is before ``/api``, in which the prefix of rabbitmqadmin may end."""
         parts = [part for part in self._text("path_prefix", "").split("/") if part]
         return "".join(f"/{quote(part)}" for part in (parts[:-1] if parts[-1:] == ["api"] else parts))
 
-    def _value(self, key: str) -> Any:  # noqa: ANN401  # whatever TOML has
-        names = [key, *(old for old, new in _OTHER_NAMES.items() if new == key)]
-        return next((self.given[name] for name in names if name in self.given), None)
-
     def _text(self, key: str, default: Any) -> Any:  # noqa: ANN401  # a text, or the default
-        value = self._value(key)
-        if value is None:
-            return default
-        if not isinstance(value, str):
+        value = self.given.get(key, default)
+        if value is not default and not isinstance(value, str):
             self._fail(key, "this is a text; in TOML it has quotes")
         return value
 
     def _port(self, key: str, default: int) -> int:
-        value = self._value(key)
-        if value is None:
-            return default
-        digits = str(value)
-        if isinstance(value, bool) or not re.fullmatch("[0-9]{1,5}", digits) or not 1 <= int(digits) <= 65535:
+        port = self.given.get(key, default)
+        if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
             self._fail(key, "this is a number from 1 to 65535")
-        return int(digits)
+        return port
 
     def _switch(self, key: str) -> bool:
-        value = self._value(key)
-        if value is None or isinstance(value, bool):
-            return bool(value)
-        if str(value).lower() not in _SWITCH:
+        switch = self.given.get(key, False)
+        if not isinstance(switch, bool):
             self._fail(key, "this is true or false")
-        return _SWITCH[str(value).lower()]
+        return switch
 
     def _fail(self, key: str, rule: str) -> NoReturn:
         raise InputError(f"{self.where}, key {key}: {rule}")

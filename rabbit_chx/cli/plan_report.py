@@ -5,28 +5,51 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import listed
-from rabbit_chx.cli.change_rows import changes_table, ranged
-from rabbit_chx.cli.notation import matrix_table, percent, place_text, plural, ring_text
+from rabbit_chx.cli.command import option
+from rabbit_chx.cli.report import matrix_table, numbers, percent, place_text, plural, ring_text, texts
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn
+from rabbit_chx.topology import BindingDefinition
+from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import kind_of, name_of
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
-from rabbit_chx.topology.ranges import folded
+from rabbit_chx.topology.ranges import expanded, folded
+from rabbit_chx.topology.toml_file import toml_value
 
 if TYPE_CHECKING:
-    from rabbit_chx.topology import Plan, PlanRefusal, RingMember, RingPlan, RingProposal
+    from rabbit_chx.topology import (
+        FieldChange,
+        Plan,
+        PlannedChange,
+        PlanRefusal,
+        RingMember,
+        RingPlan,
+        RingProposal,
+    )
     from rabbit_chx.topology.slot_plan import SlotHandOver
 
-__all__ = ["PlanReport"]
+__all__ = ["PlanReport", "changes_table", "ranged", "whole_option"]
 
 _FOLDED_ROWS = 20
 _MOST_NAMES = 30
 _MOST_MOVES = 20
 _MOST_REFUSALS = 20
+_FIRST_ROWS, _LAST_ROWS = 30, 10
 _ORDERED = ("least-moving-order", "fewest-steps")
 _SAME = 1e-9
+#: What a created object has where its file does not say otherwise.
+_DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
+#: What the name of a binding says already.
+_NAMED = ("source", "destination", "routing_key")
+
+
+def whole_option() -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that is the option for long plans."""
+    return option("--all", is_flag=True, help="Show every change, also of a long plan.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +74,9 @@ class PlanReport:
         """Return the changes, each ring, what is left alone, and the refusals."""
         plan, refusals = self.plan, self.plan.refusals if self.refusals is None else self.refusals
         moving = [ring for ring in plan.rings.values() if ring.steps or ring.moved or ring.moved_at_worst]
-        new = {one.name for one in plan.changes if (one.action, one.kind) == ("create", "exchange")}
+        new = {
+            change.name for change in plan.changes if (change.action, change.kind) == ("create", "exchange")
+        }
         yield Facts([*self.about, *_summary(plan, moving, refusals)])
         if plan.changes:
             table = changes_table(plan.changes, whole=self.whole)
@@ -94,7 +119,7 @@ def _summary(
 def _helpers(plan: Plan) -> Iterator[Line]:
     """Yield a sentence where something is created only to be deleted."""
     created, deleted = (
-        {(one.kind, one.name): None for one in plan.changes if one.action == action}
+        {(change.kind, change.name): None for change in plan.changes if change.action == action}
         for action in ("create", "delete")
     )
     if names := [name for kind, name in created if (kind, name) in deleted]:
@@ -134,26 +159,26 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
     if over:
         yield _slots_table(over, whole=whole)
     if len(ring.proposals) > 1:
-        yield _proposals_table(ring.proposals)
-        yield Facts([(one.strategy, _said(one)) for one in ring.proposals])
+        yield Table(
+            [*texts("way"), *numbers("in the end", "at worst")],
+            [
+                (proposal.strategy, percent(proposal.moved), percent(proposal.moved_at_worst))
+                for proposal in ring.proposals
+            ],
+        )
+        yield Facts([(proposal.strategy, _said(proposal)) for proposal in ring.proposals])
 
 
 def _slots_table(over: Sequence[SlotHandOver], *, whole: bool) -> Table:
     """Return which slots change hands, those beside each other in one row."""
     entries = [
-        {"slot": one.slot, "old": one.old or NOT_ONE_QUEUE, "new": one.new or NOT_ONE_QUEUE} for one in over
+        {"slot": hand.slot, "old": hand.old or NOT_ONE_QUEUE, "new": hand.new or NOT_ONE_QUEUE}
+        for hand in over
     ]
-    rows = [(one["slot"], one["old"], one["new"]) for one in folded(entries, ["slot"])]
+    rows = [(entry["slot"], entry["old"], entry["new"]) for entry in folded(entries, ["slot"])]
     if (hidden := len(rows) - _MOST_MOVES) > 1 and not whole:
         rows[_MOST_MOVES:] = [(f"{hidden:,} rows more", "", "--all shows them")]
     return Table([TableColumn(name, numeric=False, code=True) for name in ("slot", "from", "to")], rows)
-
-
-def _proposals_table(proposals: Iterable[RingProposal]) -> Table:
-    columns = [TableColumn("way", numeric=False), TableColumn("in the end"), TableColumn("at worst")]
-    return Table(
-        columns, [(one.strategy, percent(one.moved), percent(one.moved_at_worst)) for one in proposals]
-    )
 
 
 def _said(proposal: RingProposal) -> str:
@@ -176,8 +201,8 @@ def _listed(names: Sequence[str], *, whole: bool = False) -> str:
 
 def _unmanaged(plan: Plan, *, whole: bool) -> list[tuple[str, str]]:
     by_kind: dict[str, list[str]] = {}
-    for one in plan.unmanaged:
-        by_kind.setdefault(kind_of(one), []).append(name_of(one))
+    for left in plan.unmanaged:
+        by_kind.setdefault(kind_of(left), []).append(name_of(left))
     return [
         (counted_kind(len(names), kind), _listed(ranged(names), whole=whole))
         for kind, names in by_kind.items()
@@ -185,8 +210,96 @@ def _unmanaged(plan: Plan, *, whole: bool) -> list[tuple[str, str]]:
 
 
 def _refused(refusals: Sequence[PlanRefusal], *, whole: bool) -> list[tuple[str, str]]:
-    entries = folded([{"says": one.says, "with": one.allow_with or ""} for one in refusals], ["says"])
+    entries = folded(
+        [{"says": refusal.says, "with": refusal.allow_with or ""} for refusal in refusals], ["says"]
+    )
     pairs = [(entry["with"] or "no flag", entry["says"]) for entry in entries]
     if len(pairs) > _MOST_REFUSALS and not whole:
         return [*pairs[:_MOST_REFUSALS], ("...", f"{len(pairs) - _MOST_REFUSALS:,} more; --all shows them")]
     return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A run of like changes."""
+
+    change: str
+    name: str
+    fields: tuple[str, ...]
+    count: int
+
+
+def changes_table(changes: Sequence[PlannedChange], *, whole: bool) -> Table:
+    """Return the changes in order, field by field.
+
+    Args:
+        changes: the changes of a plan.
+        whole: whether a long table is shown whole; else its middle is left out.
+    """
+    rows: list[tuple[str, str, str, str]] = []
+    step = 1
+    for row in _rows(changes):
+        steps = f"{step}" if row.count == 1 else f"{step}-{step + row.count - 1}"
+        step += row.count
+        first, *others = row.fields or ("",)
+        rows += [(steps, row.change, row.name, first), *(("", "", "", field) for field in others)]
+    hidden = len(rows) - _FIRST_ROWS - _LAST_ROWS
+    if hidden > 1 and not whole:
+        rows[_FIRST_ROWS:-_LAST_ROWS] = [("...", f"{hidden:,} rows more", "", "--all shows them")]
+    columns = [*texts("step", "change"), TableColumn("name", numeric=False, code=True)]
+    if any(fields for *_, fields in rows):
+        return Table([*columns, TableColumn("fields", numeric=False, code=True)], rows)
+    return Table(columns, [row[:-1] for row in rows])
+
+
+def ranged(names: Iterable[str]) -> list[str]:
+    """Return the names with ranges in place of those that count up, such as ``orders.{1..40}``.
+
+    Args:
+        names: names, in order.
+    """
+    return [entry["name"] for entry in folded([{"name": name} for name in names], ["name"])]
+
+
+def _rows(changes: Sequence[PlannedChange]) -> Iterator[_Row]:
+    """Yield a row for each run of like changes whose names count up, or down."""
+    for change, run in groupby(changes, key=_described):
+        entries = [(like.name, tuple(_fields(like))) for like in run]
+        up, down = _folded(entries), _folded(entries[::-1])
+        if len(down) < len(up):
+            for name, fields, count in down[::-1]:
+                yield _Row(change, f"{name}, last first" if count > 1 else name, fields, count)
+        else:
+            for name, fields, count in up:
+                yield _Row(change, name, fields, count)
+
+
+def _described(change: PlannedChange) -> str:
+    return f"{change.action} {change.kind}".removesuffix(" binding")
+
+
+def _folded(entries: Sequence[tuple[str, tuple[str, ...]]]) -> list[tuple[str, tuple[str, ...], int]]:
+    """Return names and fields with ranges, each with how many it stands for."""
+    return [
+        (entry["name"], fields, len(expanded(entry, ["name"])))
+        for fields, like in groupby(entries, key=itemgetter(1))
+        for entry in folded([{"name": name} for name, _ in like], ["name"])
+    ]
+
+
+def _fields(change: PlannedChange) -> Iterator[str]:
+    """Yield what differs; of what is created, what is not a default; of what goes, nothing but its type."""
+    for field in change.fields:
+        if change.action in ("update", "replace"):
+            yield f"{field.field}: {_value(field, 'old')} -> {_value(field, 'new')}"
+        elif field.field in _NAMED and isinstance(change.subject, BindingDefinition):
+            continue
+        elif change.action in ("create", "bind") and _DEFAULTS.get(field.field, ...) != field.new:
+            yield f"{field.field}: {_value(field, 'new')}"
+
+
+def _value(field: FieldChange, which: str) -> str:
+    value = plain({"value": getattr(field, which)})["value"]
+    if value is None:
+        return "nothing"
+    return value if isinstance(value, str) and "." not in field.field else toml_value(value)

@@ -195,29 +195,6 @@ def test_an_alternate_exchange_is_said_where_the_ring_is_empty(
     assert "nothing is bound: every message goes to the alternate exchange 'amq.fanout'" in found.err
 
 
-def test_an_exported_definitions_file_has_the_arguments_and_not_the_order(
-    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    declare(shop.channel, "tenants", KINDS["tenants"])
-    path = tmp_path / "definitions.json"
-    path.write_text(json.dumps(shop.management.request("GET", "definitions")))
-    of = ("--definitions", str(path), "--exchange", "tenants", "--vhost", shop.settings.vhost)
-    document = answer("simulate", *of)
-    assert document["ring"]["provenance"] == "assumed"
-    assert document["ring"]["release"]["version"] == shop.broker.version
-    live = answer("simulate", "--exchange", "tenants", *shop.live, *shop.via)
-    listed = {one["name"] for one in json.loads(path.read_text())["exchanges"]}
-    slot = "q4" if "slot" in listed else {"exchange": "slot"}  # 4.3 leaves internal exchanges out
-    assert sorted((str(one["destination"]), one["buckets"]) for one in document["shares"]) == sorted(
-        (str(slot if one["destination"] == "q4" else one["destination"]), one["buckets"])
-        for one in live["shares"]
-    )
-    assert main(["route", *of, "k"]) == 0
-    said = capsys.readouterr().err
-    assert f"{path} does not hold their order" in said
-    assert "hashes hash-header 'tenant'" in said
-
-
 CANARY = "c4n@ry/%2F"
 
 

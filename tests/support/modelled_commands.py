@@ -45,7 +45,7 @@ class ModelledCommands:
         self.refuses: set[str] = set()
         self.opened = 0
         self._path, self._monkeypatch = path, monkeypatch
-        monkeypatch.setattr("rabbit_chx.cli.live_options.Broker", self._broker)
+        monkeypatch.setattr("rabbit_chx.broker.Broker", self._broker)
 
     def holds(self, topology: Topology) -> None:
         """Let the broker have what a topology says, and nothing else."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.analysis import ModuloMap, modulo_map, modulo_movement, simulate_modulo
+from rabbit_chx.analysis import ModuloMap, modulo_map, movement, simulate
 from rabbit_chx.analysis.modulo_map import StreamClient
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import ExchangeRef, ModulusHashExchange, Release, SuperStream
@@ -54,33 +54,33 @@ def test_movement_is_exact(monkeypatch: pytest.MonkeyPatch, before: int, after: 
     counted = Counter(
         (places[0][hash_ % len(places[0])], places[1][hash_ % len(places[1])]) for hash_ in range(SMALL)
     )
-    found = modulo_movement(one, other).amounts
+    found = movement(one, other).amounts
     assert found.keys() == counted.keys()
     assert all(found[pair] == pytest.approx(number / SMALL) for pair, number in counted.items())
 
 
 def test_movement_of_the_real_hashes() -> None:
     given = modulus(("q1", ""), ("q2", ""))
-    assert modulo_movement(given, given.bound("q3", "")).moved == pytest.approx(2 / 3)
+    assert movement(given, given.bind("q3", "")).moved == pytest.approx(2 / 3)
     stream = ModuloMap("s", "super-stream", (("s-0", "0"), ("s-1", "1")), client="rstream")
-    assert modulo_movement(stream, stream.bound("s-2", "2")).moved == pytest.approx(2 / 3)
-    assert modulo_movement(stream, stream).moved == 0
+    assert movement(stream, stream.bind("s-2", "2")).moved == pytest.approx(2 / 3)
+    assert movement(stream, stream).moved == 0
 
 
 def test_bindings_go_and_come() -> None:
     given = modulus(*BINDINGS)
-    assert given.unbound("q2", "3").bindings == BINDINGS[:3]
-    assert given.unbound("q2").bindings == BINDINGS[1:3]
-    assert given.bound("q9", "").bindings[-1] == ("q9", "")
+    assert given.unbind("q2", "3").bindings == BINDINGS[:3]
+    assert given.unbind("q2").bindings == BINDINGS[1:3]
+    assert given.bind("q9", "").bindings[-1] == ("q9", "")
     for wrong in (("q3", None), ("q1", "11")):
         with pytest.raises(InputError, match="is not bound to e"):
-            given.unbound(*wrong)
+            given.unbind(*wrong)
 
 
 def test_a_sample() -> None:
     keys = ["hot"] * 50 + KEYS
     given = modulus(*BINDINGS)
-    simulation = simulate_modulo(given, keys, changed=given.unbound("q1"), heaviest=1)
+    simulation = simulate(given, keys, changed=given.unbind("q1"), heaviest=1)
     sample, change = simulation.sample, simulation.change
     assert sample is not None
     assert (sample.messages, sample.keys) == (350, 301)
@@ -90,7 +90,7 @@ def test_a_sample() -> None:
     assert sum(sample.messages_of.values()) == 350
     assert change is not None
     assert change.messages is not None
-    after = given.unbound("q1").route_all([{"routing_key": key} for key in keys])
+    after = given.unbind("q1").route_all([{"routing_key": key} for key in keys])
     before = given.route_all([{"routing_key": key} for key in keys])
     assert change.messages.moved == sum(one != other for one, other in zip(before, after, strict=True))
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from command_line import BIND, PROGRAM
 
@@ -166,7 +167,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in COMMANDS:
         assert main([command, "-h"]) == 0
         assert f"Example: rabbit-chx {command}" in capsys.readouterr().out
-    assert set(app.commands) == set(COMMANDS)
+    assert set(app.list_commands(click.Context(app))) == set(COMMANDS)
 
 
 def test_without_click_it_names_the_extra(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
 
 from rabbit_chx.broker import DiagnosticsRing
-from rabbit_chx.cli.live_options import LiveBroker, live_options
-from rabbit_chx.cli.outcome import Outcome
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
+from rabbit_chx.cli.command import Outcome, command, options
 from rabbit_chx.errors import InputError
 
 URL = "amqp://ann:s%40crt@host:5673/shop?heartbeat=5"
@@ -26,16 +25,17 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Live
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
 
-    def ask(*options: str, **environment: str) -> LiveBroker:
+    def ask(*arguments: str, **environment: str) -> LiveBroker:
         found: list[LiveBroker] = []
 
-        def command(*, broker: LiveBroker) -> Outcome:
-            found.append(broker)
-            return Outcome("table")
+        @command(example="it")
+        def it(*, broker: BrokerOptions = options(BrokerOptions)) -> Outcome:
+            found.append(broker.live())
+            return Outcome()
 
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        click.command()(live_options(command)).main(list(options), standalone_mode=False)
+        it.main(list(arguments), standalone_mode=False)
         return found[0]
 
     return ask
@@ -119,7 +119,7 @@ def config(tmp_path: Path) -> str:
 
 def test_a_section_of_the_file_says_everything(asked: Callable[..., LiveBroker], config: str) -> None:
     expected = "Broker('amqp://eve:***@prod:5672/eu', management_url='http://eve:***@prod:15672')"
-    for options, environment in (
+    for named, environment in (
         (("--config", config, "--node", "prod"), {}),
         (("--node", "prod"), {}),
         ((), {"RABBIT_CHX_CONFIG": config, "RABBIT_CHX_NODE": "prod"}),
@@ -128,7 +128,7 @@ def test_a_section_of_the_file_says_everything(asked: Callable[..., LiveBroker],
         with pytest.MonkeyPatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            broker = asked(*options)
+            broker = asked(*named)
         assert repr(broker.broker()) == expected
         assert repr(broker.ring_source) == repr(DiagnosticsRing("docker exec prod"))
         assert "c4nary" not in repr(broker)

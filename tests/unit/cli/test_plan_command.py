@@ -11,8 +11,8 @@ import pytest
 from modelled_commands import ModelledCommands
 from slot_files import live_of
 
-from rabbit_chx.cli.apply_report import ApplyReport
-from rabbit_chx.cli.plan_command import lifting_flags
+from rabbit_chx.cli.apply import ApplyReport
+from rabbit_chx.cli.plan import lifting_flags
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.rendering import Facts, Section
 from rabbit_chx.routing import HashRing

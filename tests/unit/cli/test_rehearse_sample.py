@@ -8,11 +8,11 @@ from upgrade_topologies import MIXED
 from rabbit_chx import Topology
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.broker.traced_message import TracedMessage
-from rabbit_chx.cli.rehearse_sample import field_types, samples_of, traced_sample
-from rabbit_chx.cli.sample_options import AskedSample
+from rabbit_chx.cli.rehearse import field_types, samples_of
+from rabbit_chx.cli.samples import SampleOptions, traced_sample
 from rabbit_chx.routing import HashedOn
 
-ASKED = AskedSample(None, None, 3, 3)
+ASKED = SampleOptions(count=3)
 HEADERS = (
     (b"CC", AmqpField("array", [AmqpField("longstr", "c")])),
     (b"tenant", AmqpField("unsignedbyte", 5)),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rabbit_chx.analysis import Finding
-from rabbit_chx.cli.repair_report import RepairReport, RepairState
+from rabbit_chx.cli.repair import RepairReport, RepairState
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology import Topology, plan, repair_target

@@ -11,8 +11,9 @@ import pytest
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.fields import FieldType
-from rabbit_chx.cli.slot_sample import AskedLoad, LiveTable, SlotSample
-from rabbit_chx.cli.slots_report import BalanceReport, SlotsReport
+from rabbit_chx.analysis import Hashing
+from rabbit_chx.cli.broker_options import LiveBroker, TraceOptions
+from rabbit_chx.cli.slots import BalanceReport, LiveTable, LoadOptions, SlotSample, SlotsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import ConsoleOutput, Report
 from rabbit_chx.topology import LoadTarget, balance
@@ -30,7 +31,12 @@ def sample(tmp_path: Path) -> SlotSample:
     path = tmp_path / "keys"
     keys = [*(f"user-{n}" for n in range(100)), *["whale"] * 60, *["user-2"] * 40]
     path.write_text("".join(f"{key}\n" for key in keys))
-    return SlotSample.of_file(LIVE, str(path), None)
+    return counted(LIVE, path)
+
+
+def counted(live: LiveTable, path: Path, type_: FieldType | None = None) -> SlotSample:
+    broker: LiveBroker = None  # type: ignore[assignment]  # a file needs none
+    return LoadOptions(str(path), type_).read(broker, live)
 
 
 def text(report: Report) -> str:
@@ -109,11 +115,11 @@ def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> No
     live = LiveTable("events", "shop", {"hash-header": "tenant"}, TABLE, PublishRates(None, {}))
     path = tmp_path / "tenants"
     path.write_text("7\n7\n8\n")
-    sample = SlotSample.of_file(live, str(path), "long")
-    place = live.hashing("long").route_all([AmqpField("long", 7)], TABLE.ring)[0]
+    sample = counted(live, path, "long")
+    place = Hashing("tenant", field_type="long").route_all([AmqpField("long", 7)], TABLE.ring)[0]
     assert (sample.load.keys[0].place, sample.load.keys[0].least) == (place, 2)
     with pytest.raises(InputError, match="hashes none: leave it out"):
-        SlotSample.of_file(LIVE, str(path), "long")
+        counted(LIVE, path, "long")
 
 
 @pytest.mark.parametrize(
@@ -124,11 +130,11 @@ def test_options_that_contradict_each_other(
     key_file: str | None, field_type: FieldType | None, *, passive: bool, says: str
 ) -> None:
     with pytest.raises(InputError, match=says):
-        AskedLoad(key_file, field_type, passive=passive, seconds=1, messages=1)
+        LoadOptions(key_file, field_type, TraceOptions(passive))
 
 
 def test_an_empty_sample_is_none(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("")
     with pytest.raises(InputError, match="has no message that comes to a slot"):
-        SlotSample.of_file(LIVE, str(path), None)
+        counted(LIVE, path)

@@ -12,7 +12,6 @@ from command_line import piped
 
 from rabbit_chx import ExchangeRef, HashRing, SlotTable, Topology
 from rabbit_chx.routing import KeyMap
-from rabbit_chx.topology.slots import laid_out
 
 if TYPE_CHECKING:
     Ran = Callable[..., tuple[int, str, str]]
@@ -132,22 +131,6 @@ def test_keys_of_a_queue_and_of_a_slot(answer: Callable[..., Any], ran: Ran, rin
     )
 
 
-@pytest.mark.parametrize("internal", [True, False], ids=["all listed", "as 4.3 exports it"])
-def test_a_definitions_file_is_followed_though_it_lacks_internal_exchanges(
-    ran: Ran, tmp_path: Path, *, internal: bool
-) -> None:
-    plain = laid_out(Topology.from_toml(FILE), Topology())
-    document = json.loads(plain.to_definitions())
-    if not internal:
-        document["exchanges"] = [one for one in document["exchanges"] if not one["internal"]]
-    path = tmp_path / "definitions.json"
-    path.write_text(json.dumps(document))
-    of = ("--definitions", str(path), "--exchange", "events", "--output", "json")
-    answers = json.loads(ran("route", *of, *KEYS)[1])["answers"]
-    owners = {one.source: one.destination for one in plain.bindings}
-    assert [one["destination"] for one in answers] == [owners[one["slot"]] for one in answers]
-
-
 def test_a_file_with_slots_is_converted_and_rehearsed(ran: Ran, tmp_path: Path) -> None:
     path = tmp_path / "topology.toml"
     path.write_text(FILE)
@@ -160,15 +143,3 @@ def test_a_file_with_slots_is_converted_and_rehearsed(ran: Ran, tmp_path: Path) 
     assert code == 1
     assert "keys of events are counted by the exchanges in the ring" in errors
     assert f"ring repair events --file {path}" in out
-
-
-def test_a_slot_with_two_queues_in_a_definitions_file_is_bad_input(ran: Ran, tmp_path: Path) -> None:
-    plain = laid_out(Topology.from_toml(FILE), Topology())
-    document = json.loads(plain.to_definitions())
-    path = tmp_path / "definitions.json"
-    doubled = next(one for one in document["bindings"] if one["source"] == "events.slot.03")
-    document["bindings"].append({**doubled, "destination": "events.3"})
-    path.write_text(json.dumps(document))
-    code, out, errors = ran("route", "--definitions", str(path), "--exchange", "events", "k")
-    assert (code, out) == (2, "")
-    assert "slot events.slot.03 of exchange 'events' is bound to 2 queues, events.2 and events.3" in errors

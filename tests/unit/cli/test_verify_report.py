@@ -9,7 +9,7 @@ import pytest
 from rabbit_chx.analysis import Finding, Place
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, Observation
 from rabbit_chx.broker.live_exchange import LiveExchange
-from rabbit_chx.cli.verify_report import Difference, PassiveReport, ScratchReport
+from rabbit_chx.cli.verify import Difference, PassiveReport, ScratchReport
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
 

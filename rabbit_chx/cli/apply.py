@@ -1,0 +1,302 @@
+"""``rabbit-chx topology apply``: turns what is there into what a file says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import click
+
+from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
+from rabbit_chx.cli.command import (
+    DIFFERENCE,
+    DONE,
+    PARTLY,
+    TEXT,
+    Number,
+    Outcome,
+    argument,
+    command,
+    option,
+    options,
+)
+from rabbit_chx.cli.inputs import STDIN, read_topology
+from rabbit_chx.cli.plan import LivePlan
+from rabbit_chx.cli.plan_report import PlanReport, changes_table, whole_option
+from rabbit_chx.cli.report import document, entries, plural, ring_text
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
+from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Section
+from rabbit_chx.topology import Plan, PlanRefusal, QueueDefinition
+from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
+from rabbit_chx.topology.plan_output import change_entry, counted_changes
+
+if TYPE_CHECKING:
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology import Applied, PlannedChange
+
+__all__ = ["ApplyReport", "apply"]
+
+#: How an application ended.
+ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]
+_CODES: dict[ApplyState, int] = {"applied": DONE, "unchanged": DONE, "refused": DIFFERENCE, "partly": PARTLY}
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What was done of a plan.
+
+    Attributes:
+        state: how it ended.
+        checksum: the checksum of the plan.
+        planned: how many changes there were to do.
+        changes: the changes that were done.
+        rings: the rings that changed, as they are afterwards.
+        refusals: why it was refused.
+        says: what went wrong, in words; None where nothing did.
+        done: what was done with slots and parked messages; None where nothing was.
+    """
+
+    state: ApplyState
+    checksum: str
+    planned: int
+    changes: Sequence[PlannedChange] = ()
+    rings: Mapping[str, HashRing] | None = None
+    refusals: Sequence[PlanRefusal] = ()
+    says: str | None = None
+    done: Applied | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """Return what was done. What was to be done is shown before it."""
+        if self.state == "unchanged":
+            yield Facts(
+                [("applied", "nothing: what is there is as the file says"), ("checksum", self.checksum)]
+            )
+        elif self.state == "applied":
+            counted = f"{plural(self.planned, 'change')}: {counted_changes(self.changes)}"
+            facts = [("applied", counted if self.changes else "no change: what is there is as the file says")]
+            rings = [("ring", f"{name}: {ring_text(ring)}") for name, ring in (self.rings or {}).items()]
+            yield Facts([*facts, *self._slot_facts(), *rings])
+        elif self.state == "partly":
+            done = f"{len(self.changes):,} of {plural(self.planned, 'change')}"
+            left = "apply again: it plans anew, and does the rest"
+            yield Facts([("done", done), *self._slot_facts(), ("left", left)])
+            if self.changes:
+                yield Section("Done", [changes_table(self.changes, whole=False)])
+
+    def _slot_facts(self) -> Iterator[tuple[str, str]]:
+        if self.done is None:
+            return
+        if self.done.handed_over:
+            yield "slots", f"{plural(len(self.done.handed_over), 'slot')} with another queue"
+        if self.done.unparked:
+            yield "parked", f"{plural(self.done.unparked, 'message')} published once more"
+        for says in self.done.overtaken:
+            yield "overtaken", says
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        done, slots = self.done, {}
+        if done is not None and (done.handed_over or done.unparked):
+            slots = {
+                "handed_over": [
+                    {"slot": slot, "old": old, "new": new} for slot, old, new in done.handed_over
+                ],
+                "unparked": done.unparked,
+                "overtaken": done.overtaken,
+            }
+        return document(
+            "apply",
+            state=self.state,
+            checksum=self.checksum,
+            planned=self.planned,
+            changes=list(map(change_entry, self.changes)),
+            rings=[
+                {"exchange": name, "ring": json.loads(ring.to_json())}
+                for name, ring in (self.rings or {}).items()
+            ],
+            refusals=entries(self.refusals, "says", "allow_with"),
+            says=self.says,
+            **slots,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """How a plan is to be applied."""
+
+    yes: bool = option(
+        is_flag=True, help="Do not ask. Needed where there is no terminal, unless --checksum is given."
+    )
+    checksum: str | None = option(
+        type=TEXT,
+        metavar="C",
+        help="Apply only the plan with this checksum, without asking. Nothing lifts one that differs.",
+    )
+    plan_file: str | None = option(
+        "--plan",
+        metavar="FILE",
+        help="The same, with the checksum of a plan that `plan --plan-out` wrote.",
+    )
+    allow_moved: float | None = option(
+        type=Number(0, 1),
+        metavar="SHARE",
+        help="The share of keys that may move in each ring, 0 to 1.",
+    )
+    allow_delete: bool = option(is_flag=True, help="Delete and replace what the plan says.")
+    allow_loss: bool = option(is_flag=True, help="Delete queues that have messages or consumers, too.")
+    hand_over: HandOverLevel = option(
+        type=click.Choice(HAND_OVER_LEVELS),
+        default="parked",
+        show_default=True,
+        help="How slots change hands: parked loses nothing; in-order overtakes nothing either, and needs a ConsumerGroup.",
+    )
+    whole: bool = whole_option()
+    verbose: bool = option(
+        "-v", "--verbose", is_flag=True, help="Tell each change on stderr when it is done."
+    )
+
+    def expected(self) -> str | None:
+        """Return the checksum that is asked for, given as it is or as a plan; None where none is.
+
+        Raises:
+            InputError: the plan cannot be read, or the two contradict each other.
+        """
+        path, checksum = self.plan_file, self.checksum
+        if path is None:
+            return checksum
+        try:
+            plan = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise InputError(f"the plan {path} cannot be read: {error.strerror}") from None
+        except ValueError:
+            plan = None
+        of_plan = plan.get("checksum") if isinstance(plan, dict) else None
+        if not isinstance(of_plan, str) or plan.get("format") != "rabbit-chx/plan":
+            raise InputError(f"{path} is not a plan: give what rabbit-chx topology plan --plan-out wrote")
+        if checksum is not None and checksum != of_plan:
+            raise InputError(f"--checksum is {checksum}, and that of {path} is {of_plan}: give one of them")
+        return of_plan
+
+
+@command(example="rabbit-chx topology apply topology.toml --ring-via 'docker exec rabbitmq'")
+def apply(
+    *,
+    file: str = argument(),
+    broker: BrokerOptions = options(BrokerOptions),
+    how: ApplyOptions = options(ApplyOptions),
+    output: str,
+) -> Outcome:
+    """Show the plan of FILE, ask, and do it: turn what is on the broker into what FILE says.
+
+    The rings are read afterwards and compared with the plan. If it is interrupted, apply again: it plans anew from what is
+    there, and does the rest.
+
+    The exit code is 0 where it was applied or there was nothing to do, 1 where it was refused and nothing was changed, and
+    3 where it was done in part.
+
+    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin.
+    """
+    at, expected = broker.live(), how.expected()
+    asks = not how.yes and expected is None
+    if asks and (file == STDIN or not _has_terminal()):
+        raise InputError(
+            "apply asks before it changes anything, and there is nobody to ask: give --yes, or --checksum with the checksum "
+            "of a plan that was looked at"
+        )
+    given = read_topology(file, at.settings.vhost)
+    with at.broker() as opened:
+        live = LivePlan.read(opened, given, at.settings.vhost)
+        plan, size = live.plan, len(live.plan.changes)
+        refusals = (
+            *plan.refused(allow_moved=how.allow_moved, allow_delete=how.allow_delete),
+            *_exclusive(plan),
+        )
+        if expected is not None and plan.checksum != expected:
+            raise PlanOutdatedError(
+                f"the plan of {given.name} has the checksum {plan.checksum} now, and not {expected}: nothing was changed; the "
+                "file or the broker is another one since, so look at the new plan"
+            )
+        if not size and not refusals and not plan.parked:
+            return Outcome(ApplyReport("unchanged", plan.checksum, size))
+        report = PlanReport(plan, live.about(), refusals, how.whole)
+        if refusals:
+            refused = ApplyReport(
+                "refused", plan.checksum, size, refusals=refusals, says="nothing was changed"
+            )
+            say("the plan is refused, and nothing was changed")
+            return Outcome(refused if output == "json" else report, code=DIFFERENCE)
+        if output == "table" or asks:
+            stream = sys.stdout if output == "table" else sys.stderr
+            ConsoleOutput(stream).show(report)
+            stream.write("\n")
+        if asks and not click.confirm(_question(plan), err=True):
+            say("nothing was changed")
+            refused = ApplyReport("refused", plan.checksum, size, says="the answer was no")
+            return Outcome(refused if output == "json" else None, code=DIFFERENCE)
+        done = _done(opened, plan, how, output)
+        return Outcome(done, _CODES[done.state])
+
+
+def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyReport:
+    """Do the plan, and return what was done of it."""
+    size, done = len(plan.changes), 0
+    with unwound_by_signals(), counted("applied", size) as seen:
+
+        def progress(count: int, _: int) -> None:
+            nonlocal done
+            told, done = plan.changes[done:count], count
+            seen(count)
+            for change in told if how.verbose else ():
+                kind = "" if change.kind == "binding" else f"{change.kind} "
+                say(f"done: {change.action} {kind}{change.name}")
+
+        try:
+            applied = opened.apply(
+                plan,
+                allow_moved=how.allow_moved,
+                allow_delete=how.allow_delete,
+                allow_loss=how.allow_loss,
+                hand_over=how.hand_over,
+                progress=progress,
+            )
+        except ApplyError as error:
+            say(str(error))
+            part = error.applied
+            return ApplyReport("partly", plan.checksum, size, part.changes, says=str(error), done=part)
+        except PlanOutdatedError:
+            raise
+        except PlanRefusedError as error:
+            if output != "json":
+                raise
+            return ApplyReport("refused", plan.checksum, size, refusals=error.refusals, says=str(error))
+        except KeyboardInterrupt:
+            say(f"at least {done:,} of {plural(size, 'change')} were done: apply again, which does the rest")
+            raise
+    return ApplyReport("applied", applied.checksum, size, applied.changes, applied.rings, done=applied)
+
+
+def _question(plan: Plan) -> str:
+    size = len(plan.changes)
+    if not size:
+        return f"Publish {plural(sum(plan.parked.values()), 'parked message')} once more?"
+    return f"Do {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
+
+
+def _exclusive(plan: Plan) -> Iterator[PlanRefusal]:
+    for change in plan.changes:
+        queue = change.wanted
+        if isinstance(queue, QueueDefinition) and queue.exclusive:
+            yield PlanRefusal(
+                f"queue {queue.name} is exclusive: it would belong to this command's connection, and go when that ends; leave "
+                'it out of the file, or write owner = "external", as its client declares it'
+            )
+
+
+def _has_terminal() -> bool:
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

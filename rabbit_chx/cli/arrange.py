@@ -1,0 +1,139 @@
+"""``rabbit-chx topology arrange``: a topology file whose rings move as few keys as can be."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import Outcome, argument, command, option, options
+from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.plan import LivePlan
+from rabbit_chx.cli.report import document, entry, percent
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import Block, Verbatim
+from rabbit_chx.topology.arrange import rearranged
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology import RingPlan, RingProposal
+
+__all__ = ["arrange"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangedFile:
+    """A topology file with its rings in other orders.
+
+    Attributes:
+        text: the text of the file; None where it was written to the file.
+        rings: the rings that have another order, each with the plan as it was and the order.
+    """
+
+    text: str | None
+    rings: tuple[tuple[RingPlan, RingProposal], ...]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the text of the file."""
+        if self.text is not None:
+            yield Verbatim(self.text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the text, and what each ring moves before and after."""
+        moved = ("moved", "moved_at_worst")
+        rings = [
+            {"exchange": ring.exchange, "before": entry(ring, *moved), "after": entry(order, *moved)}
+            for ring, order in self.rings
+        ]
+        return document("arrange", rings=rings, text=self.text)
+
+
+@command(example="rabbit-chx topology arrange topology.toml --ring-via 'docker exec rabbitmq' --write")
+def arrange(
+    *,
+    file: str = argument(),
+    broker: BrokerOptions = options(BrokerOptions),
+    write: bool = option(is_flag=True, help="Write it to FILE instead of stdout."),
+) -> Outcome:
+    """Print FILE with the members of each ring in the order that moves the fewest keys away from the ring that is there.
+
+    A ring whose order changes is written anew, without the comments in it. Everything else in the file stays as it is,
+    comments too. stderr says what each ring would move, before and after.
+
+    FILE is a topology file; - is stdin. The rings have to be read: give --ring-via.
+    """
+    at = broker.live()
+    if write and file == "-":
+        raise InputError("stdin is no file to write to: leave --write out, or give a file")
+    given, vhost = read_topology(file, at.settings.vhost), at.settings.vhost
+    with at.broker() as opened:
+        made = LivePlan.read(opened, given, vhost).plan
+    if given.is_definitions:
+        raise InputError(
+            f"{given.name} is a definitions file, which keeps no order: make a topology file of it with rabbit-chx "
+            f"topology export --from {file}, and arrange that"
+        )
+    better = {
+        name: (ring, order)
+        for name, ring in made.rings.items()
+        for order in ring.proposals
+        if order.strategy == "least-moving-order"
+    }
+    done = rearranged(given.text, {name: order.ring for name, (_, order) in better.items()})
+    slotted = [exchange.name for exchange in made.wanted.exchanges if exchange.slots is not None]
+    for name in slotted:
+        say(f"{name}: it has slots, which are in the order of their numbers: there is nothing to arrange")
+    for ring in (ring for name, ring in made.rings.items() if name not in slotted):
+        _say(ring, better[ring.exchange][1] if ring.exchange in better else None)
+    for name in done.unwritten:
+        better.pop(name)
+        say(
+            f"{name}: its order is not written, as one entry stands for several exchanges: write an entry for each"
+        )
+    for name in done.uncommented:
+        say(f"{name}: its ring is written anew, and the comments in it are gone")
+    if write:
+        if done.text != given.text:
+            _replace(Path(file), done.text)
+            say(f"{file} is written")
+        else:
+            say(f"{file} stays as it is")
+    return Outcome(ArrangedFile(None if write else done.text, tuple(better.values())))
+
+
+def _say(ring: RingPlan, order: RingProposal | None) -> None:
+    if not ring.before.buckets:
+        return
+    written = f"{ring.exchange}: {_figures(ring)} as written"
+    if order is not None:
+        say(f"{written}, {_figures(order)} in this order")
+    elif ring.before.provenance != "read":
+        say(
+            f"{ring.exchange}: the ring was not read but is {ring.before.provenance}: give --ring-via to arrange it"
+        )
+    elif ring.proposals:
+        say(f"{written}; no order moves less")
+    elif ring.moved or ring.moved_at_worst:
+        say(f"{written}; no order is proposed, as the exchange or members of it are replaced")
+
+
+def _figures(moving: RingPlan | RingProposal) -> str:
+    return f"{percent(moving.moved)} of the keys move ({percent(moving.moved_at_worst)} at the worst moment)"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file at once or not at all; it keeps its permissions, and a link stays one."""
+    target = path.resolve()
+    try:
+        with tempfile.NamedTemporaryFile(
+            dir=target.parent, prefix=f".{target.name}.", delete=False
+        ) as temporary:
+            temporary.write(text.encode())
+        shutil.copymode(target, temporary.name)
+        Path(temporary.name).replace(target)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None

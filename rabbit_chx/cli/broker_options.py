@@ -1,0 +1,297 @@
+"""The options that name a live broker, and those of its tracer."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlsplit
+
+import click
+
+from rabbit_chx.cli.command import TEXT, Number, option, typed
+from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import EmptyRingError, InputError
+from rabbit_chx.rendering import CountProgress
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.analysis.traffic import Observation
+    from rabbit_chx.broker import Broker, RingSource
+    from rabbit_chx.broker.live_exchange import LiveExchange
+    from rabbit_chx.broker.management import Management
+    from rabbit_chx.broker.management_url import ManagementUrl
+    from rabbit_chx.broker.traced_message import TracedMessage
+
+__all__ = ["BrokerOptions", "LiveBroker", "TraceOptions", "counted", "unwound_by_signals"]
+
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)  # Windows has no SIGHUP
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LiveBroker:
+    """How to reach the broker.
+
+    Attributes:
+        url: the AMQP URI.
+        settings: the settings that the URI gives.
+        management_url: the URL of the HTTP API; None where it was not given.
+        ring_source: how to read the true ring; None where it was not given.
+    """
+
+    url: str
+    settings: ConnectionSettings
+    management_url: str | None
+    ring_source: RingSource | None
+
+    def __repr__(self) -> str:
+        return f"LiveBroker({self.settings.masked_url!r})"
+
+    def management(self, why: str) -> Management:
+        """Return the HTTP API, with the login of the AMQP URI where its own URL has none.
+
+        Args:
+            why: why the command needs the API, for the message.
+
+        Raises:
+            InputError: its URL was not given, or is malformed.
+        """
+        from rabbit_chx.broker.management import Management
+
+        if self.management_url is None:
+            raise InputError(f"{why}: give --management-url http://user:password@host:15672")
+        return Management(self._management_address(self.management_url))
+
+    def broker(self) -> Broker:
+        """Return a `Broker` with all that the options tell; it is not yet open.
+
+        Raises:
+            InputError: the management URL is malformed.
+        """
+        from rabbit_chx.broker import Broker
+
+        address = None if self.management_url is None else self._management_address(self.management_url)
+        return Broker(self.url, address, self.ring_source)
+
+    def need_rings(self) -> None:
+        """Raise an error unless rings can be read.
+
+        Raises:
+            InputError: there is no ring source.
+        """
+        if self.ring_source is None:
+            raise InputError(
+                "only the buckets of a ring tell its order, and what is lost: give --ring-via PREFIX, such as "
+                "'docker exec NAME' or 'kubectl exec POD --', to read them"
+            )
+
+    def _management_address(self, url: str) -> ManagementUrl:
+        from rabbit_chx.broker.management_url import ManagementUrl
+
+        return ManagementUrl.of(url).with_login_of(self.settings)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BrokerOptions:
+    """The options that name a broker. Nothing is read before `live`."""
+
+    url: str | None = option(
+        envvar="AMQP_URL", metavar="URL", help="The broker's AMQP URI.  [default: $AMQP_URL]"
+    )
+    vhost: str | None = option(
+        envvar="RABBIT_CHX_VHOST",
+        type=TEXT,
+        metavar="NAME",
+        help="The vhost.  [default: $RABBIT_CHX_VHOST, or that of the URL]",
+    )
+    management_url: str | None = option(
+        envvar="RABBIT_CHX_MANAGEMENT_URL",
+        metavar="URL",
+        help="The management API: http://user:password@host:15672, or https:// with the TLS parameters of an AMQP URI, "
+        "such as ?cacertfile=FILE. Without a user it has the login of --url.  "
+        "[default: $RABBIT_CHX_MANAGEMENT_URL]",
+    )
+    ring_via: str | None = option(
+        envvar="RABBIT_CHX_RING_VIA",
+        metavar="PREFIX",
+        help="The command prefix that reaches rabbitmqctl, to read the true ring: 'docker exec NAME', "
+        "'kubectl exec POD --', or '' on the broker's own machine.  [default: $RABBIT_CHX_RING_VIA]",
+    )
+    config: str | None = option(
+        envvar=["RABBIT_CHX_CONFIG", "RABBITMQADMIN_CONFIG_FILE_PATH"],
+        metavar="FILE",
+        help="The configuration file of rabbitmqadmin, for what is not given otherwise.  "
+        f"[default: $RABBIT_CHX_CONFIG, or {DEFAULT_FILE} where neither URL is given]",
+    )
+    node: str | None = option(
+        envvar=["RABBIT_CHX_NODE", "RABBITMQADMIN_NODE_ALIAS"],
+        metavar="SECTION",
+        help=f"The broker's section in that file.  [default: $RABBIT_CHX_NODE, or {DEFAULT_NODE}]",
+    )
+
+    def live(self) -> LiveBroker:
+        """Return the broker that they name. An option goes before the environment, and that before the file.
+
+        Raises:
+            InputError: they name none, or one of them is wrong.
+        """
+        from rabbit_chx.amqp import ConnectionSettings
+        from rabbit_chx.broker import DiagnosticsRing
+
+        url, management_url, ring_via = self.url or None, self.management_url or None, self.ring_via
+        on_line = typed(BrokerOptions)
+        named = self.config is not None or self.node is not None
+        node = read_node(self.config, self.node) if named or (url, management_url) == (None, None) else None
+        if node is not None:
+            host, own = (ConnectionSettings.from_uri(given or node.url).host for given in (url, node.url))
+            if host != own:
+                name = "--url" if "--url" in on_line else "$AMQP_URL"
+                say(f"{name} names the host {host} and goes before {node.where}, which names {own}")
+            url, management_url = url or node.url, management_url or node.management_url
+            ring_via = node.ring_via if ring_via is None else ring_via
+        if url is None:
+            raise InputError(
+                "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL, or write its address "
+                f"in {DEFAULT_FILE}"
+            )
+        settings = ConnectionSettings.from_uri(url)
+        if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
+            url = urlsplit(url)._replace(path="/" + quote(self.vhost, safe="")).geturl()
+            settings = replace(settings, vhost=self.vhost)
+        source = None if ring_via is None else DiagnosticsRing(ring_via)
+        return LiveBroker(url, settings, management_url, source)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """The options of the tracer."""
+
+    passive: bool = option(
+        is_flag=True,
+        help="Watch real traffic with the firehose tracer. It is on for the whole vhost while the command runs.",
+    )
+    seconds: float = option(
+        type=Number(0, 86_400, min_open=True),
+        default=60.0,
+        show_default=True,
+        help="With --passive: stop after this many seconds.",
+    )
+    messages: int = option(
+        type=click.IntRange(1, 1_000_000),
+        default=10_000,
+        show_default=True,
+        help="With --passive: stop after this many messages.",
+    )
+
+    def observed(
+        self, broker: LiveBroker, management: Management, exchange: LiveExchange
+    ) -> list[Observation]:
+        """Trace the traffic of a hash exchange; say beforehand what that costs, and show progress.
+
+        Args:
+            broker: the broker, for AMQP.
+            management: the broker's HTTP API.
+            exchange: the exchange to trace.
+
+        Raises:
+            EmptyRingError: nothing is bound to the exchange, so traffic shows nothing of its ring.
+        """
+        from rabbit_chx.broker.firehose import trace_exchange
+
+        if not exchange.bindings:
+            raise EmptyRingError(
+                f"nothing is bound to exchange {exchange.name!r}: every message is unroutable, and its traffic shows no ring"
+            )
+        with self._announced(exchange.vhost, exchange.name) as seen:
+            return trace_exchange(
+                broker.settings, management, exchange, seconds=self.seconds, messages=self.messages, seen=seen
+            )
+
+    def traced(self, broker: LiveBroker, exchange: str, other_sample: str) -> list[TracedMessage]:
+        """Trace the messages to an exchange of any type, as `observed` does.
+
+        Args:
+            broker: the broker.
+            exchange: the name of the exchange.
+            other_sample: the options that give a sample otherwise, for the message.
+
+        Raises:
+            InputError: no message came.
+        """
+        from rabbit_chx.broker.firehose import trace_messages
+
+        management = broker.management("the tracer is switched over the management API")
+        vhost = broker.settings.vhost
+        with self._announced(vhost, exchange) as seen:
+            messages = trace_messages(
+                broker.settings,
+                management,
+                vhost,
+                exchange,
+                seconds=self.seconds,
+                messages=self.messages,
+                seen=seen,
+            )
+        if not messages:
+            raise InputError(
+                f"no message came to {exchange!r} in {self.seconds:g} s: trace for longer, or give {other_sample}",
+                exchange=exchange,
+            )
+        return messages
+
+    @contextmanager
+    def _announced(self, vhost: str, exchange: str) -> Iterator[Callable[[int], None]]:
+        """Say what a trace costs, and show the progress of the block that traces."""
+        sys.stderr.write(
+            f"tracing vhost {vhost!r} for at most {self.seconds:g} s or {self.messages:,} messages to {exchange!r}: "
+            "until then the broker copies every message that is published or delivered in this vhost, bodies included, "
+            "and publishing may be a third to a half slower; tracing is off again at the end, after Ctrl-C too, unless it "
+            "was on before\n"
+        )
+        with unwound_by_signals(), counted("traced", self.messages) as seen:
+            yield seen
+
+
+@contextmanager
+def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show the progress of a block, which reports how far it is.
+
+    Args:
+        what: what is done, such as ``traced``.
+        total: the count at which it is done.
+    """
+    now = 0
+
+    def seen(count: int) -> None:
+        nonlocal now
+        now = count
+
+    with CountProgress(what, total, lambda: now):
+        yield seen
+
+
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def unwind(*_: object) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, unwind) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

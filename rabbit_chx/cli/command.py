@@ -1,0 +1,220 @@
+"""How a command is declared: each option is stated once, as a field of a dataclass or a parameter of the command's function.
+
+::
+
+    @dataclass(frozen=True, slots=True)
+    class TraceOptions:
+        passive: bool = option(is_flag=True, help="Watch real traffic.")
+
+    @command(example="rabbit-chx verify orders")
+    def verify(*, exchange: str = argument(), trace: TraceOptions = options(TraceOptions)) -> Outcome:
+        ...
+
+The function gets values: each option converted, each group of options as an instance of its dataclass.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.errors import RabbitChxError
+
+if TYPE_CHECKING:
+    from rabbit_chx.rendering import Record, Report
+
+__all__ = [
+    "DIFFERENCE",
+    "DONE",
+    "PARTLY",
+    "STORES",
+    "TEXT",
+    "WRONG_USAGE",
+    "Number",
+    "Outcome",
+    "PartlyDoneError",
+    "argument",
+    "command",
+    "option",
+    "options",
+    "typed",
+]
+
+DONE, DIFFERENCE, WRONG_USAGE, PARTLY = 0, 1, 2, 3
+
+
+class PartlyDoneError(RabbitChxError):
+    """Part of what was asked was done and shown, and part was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a command, not yet shown.
+
+    Attributes:
+        report: a whole result.
+        code: the exit code.
+        batches: results that come one by one, in place of a report; each batch is shown at once.
+        finish: called when everything is shown; raises an error where the result is not complete.
+        output: the form of the result, such as ``table``.
+    """
+
+    report: Report | None = None
+    code: int = DONE
+    batches: Iterable[Sequence[Record]] | None = None
+    finish: Callable[[], None] | None = None
+    output: str = "table"
+
+
+class Text(click.types.StringParamType):
+    """Text that is valid UTF-8; a shell may pass other bytes."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text, or fail where it is not UTF-8."""
+        text = super().convert(value, param, ctx)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(
+                f"{text!r:.60} is not UTF-8: the command line takes only text; route bytes in Python",
+                param,
+                ctx,
+            )
+        return text
+
+
+class Number(click.FloatRange):
+    """A number within bounds. NaN is within any bounds for click, as it compares with none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  # as click has it
+        """Return the number, or fail where it is none or out of bounds."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
+
+TEXT = Text()
+STORES = click.Choice(["mnesia", "khepri"])
+
+
+def option(*names: str, default: Any = None, **attributes: Any) -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that is an option.
+
+    Args:
+        names: its names on the command line; without them that of the field.
+        default: its value where it is not given.
+        attributes: what else `click.Option` takes, such as its help.
+    """
+    if default is not None:
+        attributes["default"] = default
+
+    def parameters(name: str, text: str | None) -> Iterator[click.Parameter]:
+        given = attributes if text is None else {**attributes, "help": text}
+        yield click.Option([*(names or [_flag(name)]), name], **given)
+
+    return field(default=default, metadata={"parameters": parameters})
+
+
+def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that is an argument.
+
+    Args:
+        attributes: what `click.Argument` takes.
+    """
+
+    def parameters(name: str, _: str | None) -> Iterator[click.Parameter]:
+        yield click.Argument([name], **attributes)
+
+    return field(metadata={"parameters": parameters})
+
+
+def options(group: type, **helps: str) -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that has the options of a dataclass.
+
+    Args:
+        group: the dataclass.
+        helps: for options of it, the help here.
+    """
+
+    def parameters(_: str, __: str | None) -> Iterator[click.Parameter]:
+        for part in fields(group):
+            yield from part.metadata["parameters"](part.name, helps.get(part.name))
+
+    return field(default_factory=group, metadata={"parameters": parameters, "group": group})
+
+
+def command(
+    *, example: str, outputs: Sequence[str] = ("table", "json"), output_help: str = "The form of the result."
+) -> Callable[[Callable[..., Outcome]], click.Command]:
+    """Return a decorator that makes a function a command. Its docstring is the help.
+
+    Args:
+        example: how it is called.
+        outputs: the forms of its result. A function with a parameter ``output`` gets the one that was asked for.
+        output_help: the help of the option that asks for one.
+    """
+
+    def decorate(function: Callable[..., Outcome]) -> click.Command:
+        given = inspect.signature(function).parameters
+        declared: dict[str, Field[Any]] = {
+            name: parameter.default for name, parameter in given.items() if name != "output"
+        }
+
+        def run(*, output: str, **read: Any) -> Outcome:  # noqa: ANN401
+            values = {name: _value(name, part, read) for name, part in declared.items()}
+            if "output" in given:
+                values["output"] = output
+            return replace(function(**values), output=output)
+
+        output = click.Option(
+            ["-o", "--output"],
+            type=click.Choice(outputs),
+            default=outputs[0],
+            show_default=True,
+            help=output_help,
+        )
+        made = [
+            parameter
+            for name, part in declared.items()
+            for parameter in part.metadata["parameters"](name, None)
+        ]
+        return click.Command(
+            function.__name__,
+            callback=run,
+            params=[*made, output],
+            help=inspect.getdoc(function),
+            epilog=f"Example: {example}",
+        )
+
+    return decorate
+
+
+def typed(group: type) -> list[str]:
+    """Return which options of a dataclass are on the command line, and not only in the environment.
+
+    Args:
+        group: the dataclass.
+    """
+    context = click.get_current_context()
+    return [
+        _flag(part.name)
+        for part in fields(group)
+        if context.get_parameter_source(part.name) is click.core.ParameterSource.COMMANDLINE
+    ]
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _value(name: str, part: Field[Any], read: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    group = part.metadata.get("group")
+    if group is None:
+        return read[name]
+    return group(**{inner.name: _value(inner.name, inner, read) for inner in fields(group)})

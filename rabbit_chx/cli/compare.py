@@ -1,0 +1,161 @@
+"""``rabbit-chx compare``: which keys move from one release or ring to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import Comparison, ModuloMap, MovementMatrix, Refused, compare_rings, movement
+from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, option, options
+from rabbit_chx.cli.report import (
+    document,
+    entry,
+    matrix_table,
+    moved_keys,
+    percent,
+    plural,
+    ring_as_json,
+    source_as_json,
+    source_fact,
+)
+from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions
+from rabbit_chx.cli.samples import SampleOptions, sample_options
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import Block, Facts, sign_of_life
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import KeyMap
+
+__all__ = ["compare"]
+
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CompareReport:
+    """The keys that move between two rings, or between two exchanges without one.
+
+    Attributes:
+        before: the ring before the change.
+        after: the same after the change.
+        exact: the exact movement over all seeds; None where the releases may hash a header differently.
+        sample: the movement of a sample; None without a sample.
+        keys: the keys of the sample.
+        shown: how many of the moved keys the text names.
+    """
+
+    before: KeyMap | ModuloMap
+    after: KeyMap | ModuloMap
+    exact: MovementMatrix | None
+    sample: Comparison | None
+    keys: Sequence[str]
+    shown: int
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        differs = (self.exact and self.exact.moved) or (self.sample and self.sample.moved)
+        return DIFFERENCE if differs else DONE
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the sums, then from where to where keys move, then the keys."""
+        sample, exact = self.sample, self.exact
+        facts = [("before", source_fact(self.before)[1]), ("after", source_fact(self.after)[1])]
+        if exact:
+            by = "hashes" if isinstance(self.before, ModuloMap) else "2^21 seeds"
+            facts.append(("moved", f"{percent(exact.moved)} of all keys, by all {by}"))
+        if sample:
+            part = percent(len(sample.moved) / sample.values) if sample.values else percent(0)
+            facts.append(("moved", f"{len(sample.moved):,} of {plural(sample.values, 'key')}, {part}"))
+            for when in ("before", "after"):
+                outcomes = [getattr(move, when) for move in sample.moved]
+                reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
+                if reasons:
+                    facts.append(("refused", f"{len(reasons):,} {when} alone: {reasons[0]}"))
+        yield Facts(facts)
+        if sample and sample.moved:
+            yield matrix_table(sample.matrix, int)
+            moves = [(self.keys[move.position], move.before, move.after) for move in sample.moved]
+            yield from moved_keys(moves, self.shown)
+        elif exact and exact.moved:
+            yield matrix_table(exact, percent)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command; it names every moved key."""
+        sample = self.sample
+        return document(
+            "compare",
+            before=_source_json(self.before),
+            after=_source_json(self.after),
+            exact=self.exact,
+            sample=sample
+            and {
+                "keys": sample.values,
+                "moved": len(sample.moved),
+                **entry(sample, "refused_before", "refused_after", "matrix"),
+                "moves": [
+                    {"key": self.keys[move.position], **entry(move, "before", "after")}
+                    for move in sample.moved
+                ],
+            },
+        )
+
+
+def _source_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
+    return source_as_json(source) if isinstance(source, ModuloMap) else ring_as_json(source)
+
+
+@command(
+    example="rabbit-chx compare --bind q1=1 --bind q2=1 --release 3.12.14 --to-release 4.3.6 "
+    "--hash-header tenant --pattern 'tenant-{n}' --count 1000"
+)
+def compare(
+    *,
+    ring: RingOptions = options(RingOptions),
+    other: OtherRingOptions = options(OtherRingOptions),
+    hashed: HashingOptions = options(HashingOptions),
+    sample: SampleOptions = sample_options(),
+    show: int | None = option(
+        type=click.IntRange(0), help=f"How many moved keys to list.  [default: {_SHOWN}]"
+    ),
+) -> Outcome:
+    """Compare two releases, or two rings: which keys move?
+
+    The one ring is that of --bind, --ring or --exchange: give one of them. The other is that of --to-bind,
+    --to-ring or --to-exchange, or the same buckets under --to-release. An exchange is one of a live broker.
+    Both may be of type x-modulus-hash, or super streams: for bindings say so by --exchange-type.
+
+    The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two
+    releases may hash a header differently; then a sample is needed.
+    """
+    given = ring.read(other=other)
+    to = ring.read_other(given, other)
+    hashing = hashed.of(given, to, keys=sample.key_file is not None or sample.pattern is not None)
+    keys, before, after = sample.read(), given.source, to.source
+    if keys is None and show is not None:
+        raise InputError(
+            f"--show {show} says how many keys of a sample to list: give --keys or --pattern too"
+        )
+    alike = hashing.hash_header is None or before.release == after.release
+    if keys is None and not alike:
+        versions = [source.release and source.release.version for source in (before, after)]
+        raise InputError(
+            f"RabbitMQ {versions[0]} and {versions[1]} may hash the header {hashing.hash_header!r} "
+            "differently: give a sample, as --keys FILE or --pattern TEXT"
+        )
+    compared = None
+    if keys is not None:
+        with sign_of_life(plural(len(keys.keys), "key")), keys.values(hashing, before) as values:
+            compared = compare_rings(values, before, after, hashing)
+    report = CompareReport(
+        before,
+        after,
+        exact=movement(before, after) if alike else None,
+        sample=compared,
+        keys=[] if keys is None else keys.keys,
+        shown=_SHOWN if show is None else show,
+    )
+    return Outcome(report, report.code)

@@ -1,0 +1,186 @@
+"""``rabbit-chx topology export``: what is there, as a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import click
+
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
+from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import InputError, NotFoundError
+from rabbit_chx.rendering import Block, Verbatim, sign_of_life
+from rabbit_chx.topology import Topology
+from rabbit_chx.topology.reach import reached_from
+from rabbit_chx.topology.shards import without_shards
+from rabbit_chx.topology.slots import folded, laid_out, not_folded
+
+__all__ = ["export"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyText:
+    """A topology in the text of a file."""
+
+    text: str
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the text of the file."""
+        yield Verbatim(self.text)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document, where the text is one."""
+        document: dict[str, Any] = json.loads(self.text)
+        return document
+
+
+@command(example="rabbit-chx topology export --ring-via 'docker exec rabbitmq' > topology.toml")
+def export(
+    *,
+    exchanges: tuple[str, ...] = option(
+        "--exchange",
+        type=TEXT,
+        multiple=True,
+        metavar="NAME",
+        help="Only this exchange, and what its messages reach: its queues, bindings, alternate and dead-letter exchanges, "
+        "and the policies that match them. Repeat it for more.",
+    ),
+    format_: str | None = option(
+        "--format",
+        type=click.Choice(["toml", "definitions", "kubernetes"]),
+        help="The form of the file.  [default: toml; definitions with --output json]",
+    ),
+    no_rings: bool = option(
+        is_flag=True,
+        help="Leave the bindings of x-consistent-hash exchanges out, for an import that does not keep their order.",
+    ),
+    rabbitmq_cluster: str | None = option(
+        type=TEXT, metavar="NAME", help="With --format kubernetes: the name of the RabbitmqCluster."
+    ),
+    namespace: str | None = option(
+        type=TEXT, metavar="NAME", help="With --format kubernetes: the namespace of the objects."
+    ),
+    source: str | None = option(
+        "--from",
+        metavar="FILE",
+        help="Convert this topology file or definitions file instead of asking a broker; - is stdin.",
+    ),
+    broker: BrokerOptions = options(BrokerOptions),
+    output: str,
+) -> Outcome:
+    """Write what is on the broker as a topology file, whose plan is empty. Slots become `slots` and `members`.
+
+    --ring-via reads the true rings. Without it their order is assumed. What is there and is not written, such as users,
+    queues that the broker named, and shards, which their policy brings back, is told on stderr.
+    """
+    live = broker.live() if source is None else None
+    vhost = live.settings.vhost if live else broker.vhost or "/"
+    format_ = format_ or ("definitions" if output == "json" else "toml")
+    _check(format_, output, no_rings=no_rings, cluster=rabbitmq_cluster, namespace=namespace)
+    if live:
+        with live.broker() as opened, sign_of_life("reading the broker"):
+            topology = _without_exclusive(opened.topology())
+    else:
+        topology = read_topology(str(source), vhost).topology
+    if exchanges:
+        topology = _reached(topology, exchanges, live=live is not None)
+    topology = without_shards(topology)
+    if live:
+        _say_what_is_missed(topology)
+    if format_ == "toml":
+        return Outcome(TopologyText(_with_slots(topology).to_toml()))
+    topology = _laid_out(topology, format_)
+    if not no_rings:
+        _warn_of_order(topology, format_)
+    if format_ == "definitions":
+        return Outcome(TopologyText(topology.to_definitions(vhost=vhost, rings=not no_rings)))
+    text = topology.to_kubernetes(str(rabbitmq_cluster), namespace=namespace, vhost=vhost, rings=not no_rings)
+    return Outcome(TopologyText(text))
+
+
+def _check(format_: str, output: str, *, no_rings: bool, cluster: str | None, namespace: str | None) -> None:
+    """Raise an error where options do not suit the form of the file."""
+    if output == "json" and format_ != "definitions":
+        raise InputError(
+            f"--format {format_} is no JSON: leave --output json out, or give --format definitions"
+        )
+    if format_ == "kubernetes" and cluster is None:
+        raise InputError("the manifests name a RabbitmqCluster: give --rabbitmq-cluster NAME")
+    if format_ != "kubernetes" and (cluster, namespace) != (None, None):
+        raise InputError("--rabbitmq-cluster and --namespace are for manifests: give --format kubernetes too")
+    if no_rings and format_ == "toml":
+        raise InputError("a topology file keeps the order of its rings: leave --no-rings out")
+
+
+def _reached(topology: Topology, exchanges: tuple[str, ...], *, live: bool) -> Topology:
+    try:
+        return reached_from(topology, exchanges)
+    except InputError as error:
+        if not live:
+            raise
+        raise NotFoundError(f"{error}; check the vhost of the URL too", exchange=exchanges[0]) from None
+
+
+def _without_exclusive(topology: Topology) -> Topology:
+    """Return the topology without exclusive queues, which go with the connection of a client, and their bindings.
+
+    A ring keeps them as members, since its other members would move without them.
+    """
+    gone = {queue.name for queue in topology.queues if queue.exclusive}
+    said = [f"queue {name}: it is exclusive, and goes with its connection" for name in sorted(gone)]
+    said += [
+        f"queue {member.destination} is still a member of {exchange.name}, whose ring is another one without it"
+        for exchange in topology.exchanges
+        for member in exchange.ring or ()
+        if member.destination in gone
+    ]
+    return replace(
+        topology,
+        queues=tuple(queue for queue in topology.queues if not queue.exclusive),
+        bindings=tuple(binding for binding in topology.bindings if binding.destination not in gone),
+        left_out=(*topology.left_out, *said),
+    )
+
+
+def _with_slots(topology: Topology) -> Topology:
+    """Return a topology with `slots` where they say what is there, and say on stderr what keeps others plain."""
+    for exchange, why in not_folded(topology).items():
+        say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
+    return folded(topology)
+
+
+def _laid_out(topology: Topology, format_: str) -> Topology:
+    """Return a topology without `slots`, which only a topology file knows: with what they are made of."""
+    slotted = [exchange.name for exchange in topology.exchanges if exchange.slots is not None]
+    if not slotted:
+        return topology
+    says = f"the slots of {', '.join(slotted)} are written with their queues as on a new broker"
+    say(f"{says}: the format {format_} does not share them out")
+    return laid_out(topology, Topology())
+
+
+def _say_what_is_missed(topology: Topology) -> None:
+    for line in topology.left_out:
+        say(f"left out: {line}")
+    if assumed := [
+        name for name, ring in topology.rings.items() if ring.provenance == "assumed" and ring.buckets
+    ]:
+        say(
+            f"the order of {', '.join(assumed)} is assumed as the bindings are listed, and is probably another one: give "
+            "--ring-via to read it"
+        )
+
+
+def _warn_of_order(topology: Topology, format_: str) -> None:
+    hashed = [exchange.name for exchange in topology.exchanges if exchange.ring and exchange.owner == "ours"]
+    if hashed:
+        who = "a broker that imports this" if format_ == "definitions" else "the operator"
+        say(
+            f"{who} binds in no particular order, so the ring order of {', '.join(hashed)} is lost: give --no-rings, "
+            f"import that, and bind in order with: rabbit-chx ring repair {hashed[0]} --file FILE --apply"
+        )

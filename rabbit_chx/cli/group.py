@@ -1,0 +1,267 @@
+"""``rabbit-chx group``: who consumes the queues of a hash exchange, and how far behind they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.broker.live_exchange import read_exchange, read_slots
+from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.report import document, entries, numbers, plural, texts
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, group_findings
+from rabbit_chx.errors import EmptyRingError, RabbitChxError
+from rabbit_chx.rendering import Block, Facts, Line, Table
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.analysis import Finding
+    from rabbit_chx.broker.management import Management
+    from rabbit_chx.routing import Release
+
+__all__ = ["read_roster", "show"]
+
+#: What the management API knows is up to 5 s old.
+_STALE_S = 6.0
+_LOOK_S = 1.0
+_PREFETCH = 1_000  # entries of the journal
+_LONGEST_S = 10.0
+_IDLE_S = 1.0
+#: Counts without the cost of statistics, from 3.10 on; older releases ignore the first two.
+_QUEUES = {
+    "disable_stats": "true",
+    "enable_queue_totals": "true",
+    "columns": "name,type,arguments,messages_ready,messages_unacknowledged",
+}
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """A group over the queues of an exchange.
+
+    Attributes:
+        exchange: the exchange.
+        vhost: its vhost.
+        release: the release of the broker.
+        status: the group.
+        findings: what is wrong with it.
+        switches: when each queue last got another active member, in seconds since 1970, as the members tell it; a queue of which
+            nobody tells is missing.
+        parked: how many messages wait in the parking queue; None where there is no such queue.
+    """
+
+    exchange: str
+    vhost: str
+    release: Release
+    status: GroupStatus
+    findings: tuple[Finding, ...]
+    switches: Mapping[str, float]
+    parked: int | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the group in a few facts, its queues, its members, and each finding with its cure."""
+        queues, members = self.status.queues, self.status.members
+        facts = [
+            ("exchange", self.exchange),
+            ("vhost", self.vhost),
+            ("broker", f"RabbitMQ {self.release}"),
+            ("group", f"{plural(len(queues), 'queue')}, {plural(len(members), 'member')}"),
+        ]
+        if self.parked is not None:
+            facts.append(("parked", plural(self.parked, "message")))
+        yield Facts([*facts, ("warnings", f"{len(self.findings)}" if self.findings else "none")])
+        rows = [
+            (
+                queue.name,
+                _UNKNOWN if queue.ready is None else f"{queue.ready:,}",
+                _UNKNOWN if queue.unacked is None else f"{queue.unacked:,}",
+                len(queue.consumers),
+                ", ".join(consumer.name for consumer in queue.active) or _UNKNOWN,
+                _moment(self.switches.get(queue.name)),
+            )
+            for queue in queues
+        ]
+        ready, unacked = (
+            sum(queue.ready or 0 for queue in queues),
+            sum(queue.unacked or 0 for queue in queues),
+        )
+        total = ("all", f"{ready:,}", f"{unacked:,}", sum(len(queue.consumers) for queue in queues), "", "")
+        columns = [
+            *texts("queue"),
+            *numbers("ready", "unacked", "consumers"),
+            *texts("active", "last switch"),
+        ]
+        yield Table(columns, rows, total)
+        if members:
+            yield Table(
+                [*texts("member", "connected"), *numbers("active", "waiting")],
+                [
+                    (member.name, _moment(member.connected_at), len(member.active), len(member.waiting))
+                    for member in members
+                ],
+            )
+        for finding in self.findings:
+            yield Facts([(finding.kind, finding.says), ("cure", finding.cure)])
+        if members and not self.switches:
+            yield Line(
+                "The last switch is not known: RabbitMQ does not keep it, and no journal of the members tells it."
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/group``."""
+        return document(
+            "group",
+            exchange=self.exchange,
+            vhost=self.vhost,
+            version=self.release.version,
+            queues=[
+                {
+                    "name": queue.name,
+                    "type": queue.type,
+                    "single_active_consumer": queue.single_active,
+                    "ready": queue.ready,
+                    "unacked": queue.unacked,
+                    "active": [consumer.name for consumer in queue.active],
+                    "waiting": [consumer.name for consumer in queue.consumers if not consumer.active],
+                    "last_switch": _moment_json(self.switches.get(queue.name)),
+                }
+                for queue in self.status.queues
+            ],
+            members=[
+                {
+                    "name": member.name,
+                    "connected_at": _moment_json(member.connected_at),
+                    "active": member.active,
+                    "waiting": member.waiting,
+                }
+                for member in self.status.members
+            ],
+            parked=self.parked,
+            findings=entries(self.findings, "kind", "queues=names", "says", "cure"),
+        )
+
+
+def _moment(seconds: float | None) -> str:
+    return _UNKNOWN if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def _moment_json(seconds: float | None) -> str | None:
+    return (
+        None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    )
+
+
+@command(example="rabbit-chx group show orders --management-url http://localhost:15672")
+def show(
+    *,
+    exchange: str = argument(),
+    journal: str = option(
+        default=JOURNAL,
+        show_default=True,
+        type=TEXT,
+        metavar="NAME",
+        help="The stream in which the members of the group tell of each other.",
+    ),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """Show the queues of EXCHANGE and who consumes them: messages that wait, messages in hand, the active member.
+
+    The queues are those that are bound to EXCHANGE, and those behind its slots. A consumer belongs to a group by its
+    consumer tag, as ConsumerGroup sets it.
+
+    It warns of queues with consumers of whom none is active, without consumers, or without a single active consumer; of
+    consumers that belong to no group; of priorities that the broker ignores; and of queues that are shared unevenly. Nothing is
+    changed. The exit code is 0.
+
+    When a queue last got another active member, and the weights of the members, is what the members write into their journal. Without
+    a journal it is not known.
+
+    What the management API knows is up to 5 s old. Where it shows consumers of whom none is active, the command
+    looks again for 6 s before it says so.
+    """
+    at = broker.live()
+    management = at.management("AMQP alone shows neither bindings nor consumers")
+    vhost = at.settings.vhost
+    live = read_exchange(management, vhost, exchange)
+    behind = read_slots(management, live, live.assumed_ring).queues.values()
+    bound = [place for place in live.assumed_ring.destinations if isinstance(place, str)]
+    names = list(dict.fromkeys([*bound, *(queue for queues in behind for queue in queues)]))
+    if not names:
+        raise EmptyRingError(
+            f"no queue is bound to exchange {exchange!r}, so there is nothing to consume", exchange=exchange
+        )
+    queues, status = _read(management, vhost, names)
+    deadline = time.monotonic() + _STALE_S
+    if status.nobody_active:
+        say(
+            "there are queues with consumers of whom none is active; what the API knows may be 5 s old: looking again"
+        )
+    while status.nobody_active and time.monotonic() < deadline:
+        time.sleep(_LOOK_S)
+        queues, status = _read(management, vhost, names)
+    parking = f"{exchange}.park"
+    parked = next((queue.get("messages_ready") for queue in queues if queue["name"] == parking), None)
+    roster = Roster()
+    if any((queue["name"], queue.get("type")) == (journal, "stream") for queue in queues):
+        try:
+            roster = read_roster(at.settings, journal)
+        except RabbitChxError as error:
+            say(f"the journal {journal!r} cannot be read, so the last switch is not known: {error}")
+    switches = {queue: claim.at for queue, claim in roster.claims.items() if queue in names}
+    weights = {name: member.weight for name, member in roster.members.items()}
+    findings = group_findings(status, live.release, weights)
+    return Outcome(GroupReport(exchange, vhost, live.release, status, findings, switches, parked))
+
+
+def _read(
+    management: Management, vhost: str, names: Sequence[str]
+) -> tuple[list[dict[str, Any]], GroupStatus]:
+    """Read the queues of the vhost, and the group that has some of them."""
+    queues = management.request("GET", "queues", vhost, query=_QUEUES)
+    consumers = management.request("GET", "consumers", vhost)
+    columns = {"columns": "name,connected_at"}
+    connections = management.request("GET", "vhosts", vhost, "connections", query=columns)
+    return queues, GroupStatus.of(names, queues, consumers, connections)
+
+
+def read_roster(settings: ConnectionSettings, journal: str) -> Roster:
+    """Return what a journal says. It is read from its first entry to those of now, for at most 10 s.
+
+    Args:
+        settings: the AMQP connection; its user must read the journal.
+        journal: the name of the stream, which must exist.
+
+    Raises:
+        RabbitChxError: the broker refuses it, or nothing answers at the address.
+    """
+    roster = Roster()
+    began, last_at, heard = time.time(), 0.0, time.monotonic()
+
+    def take(channel: Any, method: Any, properties: Any, body: bytes) -> None:  # noqa: ANN401
+        nonlocal last_at, heard
+        heard = time.monotonic()
+        entry = JournalEntry.from_json(body)
+        if entry is not None:
+            last_at = entry.at
+            roster.take(int(properties.headers["x-stream-offset"]), entry)
+        if method.delivery_tag % (_PREFETCH // 2) == 0:
+            channel.basic_ack(method.delivery_tag, multiple=True)
+
+    connection = PikaConnection(settings)
+    try:
+        with connection.channel() as channel:
+            channel.basic_qos(prefetch_count=_PREFETCH)
+            channel.basic_consume(journal, take, arguments={"x-stream-offset": "first"})
+            deadline = time.monotonic() + _LONGEST_S
+            # Members that live write all the time; without them the stream is at its end when nothing more comes.
+            while last_at < began and time.monotonic() < min(deadline, heard + _IDLE_S):
+                connection.process(0.1)
+    finally:
+        connection.close()
+    return roster

@@ -1,0 +1,121 @@
+"""``rabbit-chx keys``: keys that land on a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import ModuloMap, NoKeyFoundError, keys_for
+from rabbit_chx.cli.arguments import bound_destination, hashed_value
+from rabbit_chx.cli.command import TEXT, Outcome, PartlyDoneError, argument, command, option, options
+from rabbit_chx.cli.report import document, source_as_json
+from rabbit_chx.cli.rings import HashingOptions, RingOptions
+from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.rendering import Block, Lines
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import Destination, KeyMap
+
+__all__ = ["keys"]
+
+_MOST_KEYS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeysReport:
+    """Keys that land on a destination; each is yielded as soon as it is found."""
+
+    source: KeyMap | ModuloMap
+    destination: Destination
+    found: Iterable[str]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the bare keys, for a shell loop."""
+        yield Lines(self.found)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        source = source_as_json(self.source)
+        return document("keys", **source, destination=self.destination, keys=list(self.found))
+
+
+@dataclass(slots=True)
+class Search:
+    """Keys as they are found. `finish` reports a search that ended early, once the found keys are shown."""
+
+    endless: Iterator[str]
+    count: int
+    ended: NoKeyFoundError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        found = 0
+        try:
+            for key in islice(self.endless, self.count):
+                found += 1
+                yield key
+        except NoKeyFoundError as error:
+            if not found:
+                raise RabbitChxError(str(error)) from None  # the search failed: no wrong usage
+            self.ended = error
+
+    def finish(self) -> None:
+        """Report a search that ended early.
+
+        Raises:
+            PartlyDoneError: fewer keys were found than asked for.
+        """
+        if self.ended is not None:
+            raise PartlyDoneError(f"not all of {self.count:,} keys are found: {self.ended}")
+
+
+@command(example="rabbit-chx keys --bind q1=1 --bind q2=10 q1 --count 3 --pattern 'canary-{n}'")
+def keys(
+    *,
+    destination: str = argument(type=TEXT, metavar="QUEUE"),
+    ring: RingOptions = options(RingOptions),
+    count: int = option(
+        type=click.IntRange(1, _MOST_KEYS), default=1, show_default=True, help="How many keys."
+    ),
+    pattern: str = option(
+        type=TEXT,
+        default="canary-{n}",
+        show_default=True,
+        metavar="TEXT",
+        help="The form of the keys; {n} is a number.",
+    ),
+    start: int = option(
+        type=click.IntRange(0), default=0, show_default=True, help="The first number to try."
+    ),
+    tries: int = option(
+        type=click.IntRange(1),
+        default=1_000_000,
+        show_default=True,
+        help="Give up after this many keys in a row that miss.",
+    ),
+    hashed: HashingOptions = options(HashingOptions),
+) -> Outcome:
+    """Find keys that land on QUEUE, for tests and canaries.
+
+    The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker. It may be of type
+    x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+
+    The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
+    Write an exchange as a destination as exchange:NAME; it may be a slot.
+    """
+    given = ring.read()
+    source, hashing = given.source, hashed.of(given)
+    wanted = bound_destination(destination, source)
+
+    def value(key: str) -> Any:  # noqa: ANN401
+        return hashed_value(hashing, key)
+
+    try:
+        endless = keys_for(source, wanted, pattern, start=start, tries=tries, hashing=hashing, read=value)
+    except NoKeyFoundError as error:
+        raise RabbitChxError(str(error)) from None
+    search = Search(endless, count)
+    return Outcome(KeysReport(source, wanted, search), finish=search.finish)

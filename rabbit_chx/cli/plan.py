@@ -1,0 +1,118 @@
+"""``rabbit-chx topology plan``: what it takes to turn what is there into what a file says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, option, options
+from rabbit_chx.cli.inputs import TopologyInput, read_topology
+from rabbit_chx.cli.plan_report import PlanReport, whole_option
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import sign_of_life
+from rabbit_chx.topology import Plan, PlanRefusal, Topology
+from rabbit_chx.topology import plan as planned
+
+if TYPE_CHECKING:
+    from rabbit_chx.broker import Broker
+
+__all__ = ["LivePlan", "lifting_flags", "plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlan:
+    """A topology file beside a broker.
+
+    Attributes:
+        given: the file.
+        live: what is on the broker.
+        plan: what it takes to turn that into what the file says.
+        vhost: the vhost.
+    """
+
+    given: TopologyInput
+    live: Topology
+    plan: Plan
+    vhost: str
+
+    @classmethod
+    def read(cls, opened: Broker, given: TopologyInput, vhost: str) -> LivePlan:
+        """Read a broker, and plan. Nothing is changed.
+
+        Args:
+            opened: the broker.
+            given: the topology file.
+            vhost: the vhost's name.
+
+        Raises:
+            RabbitChxError: the broker cannot be read.
+        """
+        with sign_of_life("reading the broker"):
+            live = opened.topology()
+        with sign_of_life("planning"):
+            return cls(given, live, planned(given.topology, live), vhost)
+
+    def about(self) -> list[tuple[str, str]]:
+        """Return the file and the broker, for the head of a report."""
+        cluster = self.live.cluster or "a cluster without a name"
+        broker = f"{cluster}, RabbitMQ {self.live.release}, vhost {self.vhost}"
+        return [("file", self.given.name), ("broker", broker)]
+
+
+@command(
+    example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
+    outputs=("table", "json", "markdown"),
+    output_help="The form of the result. Markdown is for a pull request.",
+)
+def plan(
+    *,
+    file: str = argument(),
+    broker: BrokerOptions = options(BrokerOptions),
+    plan_out: str | None = option(metavar="FILE", help="Write the plan to this file as JSON, too."),
+    whole: bool = whole_option(),
+) -> Outcome:
+    """Show what it takes to turn what is on the broker into what FILE says: the changes in their order, field by field, and
+    for each ring the exact share of keys that moves, in the end and at the worst moment.
+
+    Nothing is changed on the broker. The exit code is 0 where nothing is to change and no
+    message is parked, else 1.
+
+    FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. --ring-via reads the true rings. Without it a
+    ring is assumed, and a plan that changes it is refused.
+    """
+    at = broker.live()
+    given = read_topology(file, at.settings.vhost)
+    with at.broker() as opened:
+        live = LivePlan.read(opened, given, at.settings.vhost)
+    made = live.plan
+    if plan_out is not None:
+        try:
+            Path(plan_out).write_text(f"{made.to_json()}\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
+    ending = []
+    flags = lifting_flags(made.refusals)
+    if (made.changes or made.parked) and flags is not None:
+        ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
+    code = DIFFERENCE if made.changes or made.refusals or made.parked else DONE
+    return Outcome(PlanReport(made, live.about(), whole=whole, ending=ending), code)
+
+
+def lifting_flags(refusals: Iterable[PlanRefusal]) -> list[str] | None:
+    """Return the flags that lift all refusals, as words of a command line; None where none does.
+
+    Args:
+        refusals: why a plan is refused.
+    """
+    shares: dict[str, float | None] = {}
+    for refusal in refusals:
+        if refusal.allow_with is None:
+            return None
+        flag, _, share = refusal.allow_with.partition(" ")
+        shares[flag] = max(float(share), shares.get(flag) or 0) if share else None
+    flags = [[flag] if share is None else [flag, f"{share:g}"] for flag, share in shares.items()]
+    return [word for words in flags for word in words]

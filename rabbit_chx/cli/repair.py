@@ -1,0 +1,251 @@
+"""``rabbit-chx ring repair``: the wanted order of a ring, restored by unbind and bind."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
+from rabbit_chx.cli.command import (
+    DIFFERENCE,
+    DONE,
+    PARTLY,
+    Number,
+    Outcome,
+    argument,
+    command,
+    option,
+    options,
+)
+from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.plan_report import PlanReport
+from rabbit_chx.cli.report import document, entries, percent, plural, ring_text
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import ApplyError
+from rabbit_chx.rendering import Block, Facts
+from rabbit_chx.topology import BindingDefinition, PlanRefusal, check, plan, repair_target
+from rabbit_chx.topology.check import live_hash_exchange
+from rabbit_chx.topology.plan_output import counted_changes
+from rabbit_chx.topology.repair import MemberGaps
+from rabbit_chx.topology.slots import numbered_slots
+
+if TYPE_CHECKING:
+    from rabbit_chx.analysis import Finding
+    from rabbit_chx.broker import Broker
+    from rabbit_chx.routing import HashRing
+    from rabbit_chx.topology import Plan, PlannedChange, Topology
+    from rabbit_chx.topology.repair import MemberGap
+
+__all__ = ["RepairReport", "RepairState", "repair"]
+
+#: How a repair ended; ``planned`` is a dry run.
+RepairState: TypeAlias = Literal["planned", "unchanged", "refused", "applied", "partly"]
+_CODES: dict[RepairState, int] = {
+    "planned": DIFFERENCE, "unchanged": DONE, "refused": DIFFERENCE, "applied": DONE, "partly": PARTLY,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What a repair does, or did.
+
+    Attributes:
+        state: how it ended.
+        exchange: the exchange.
+        about: names and values at its head.
+        plan: the plan.
+        gap: the longest time without a bucket of a member, in operations; None for none.
+        refusals: why it is refused.
+        changes: what was done.
+        ring: the ring afterwards.
+        gap_s: the longest time that a member was without a bucket, at most, in seconds; None where it was not measured.
+        left: what a check finds afterwards.
+        says: what went wrong, in words; None where nothing did.
+    """
+
+    state: RepairState
+    exchange: str
+    about: Sequence[tuple[str, str]]
+    plan: Plan
+    gap: MemberGap | None = None
+    refusals: Sequence[PlanRefusal] = ()
+    changes: Sequence[PlannedChange] = ()
+    ring: HashRing | None = None
+    gap_s: float | None = None
+    left: Sequence[Finding] = ()
+    says: str | None = None
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        return _CODES[self.state]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return what is to be done, or was done."""
+        if self.state == "unchanged":
+            yield Facts([*self.about, ("repair", "nothing to do: the ring is as it should be")])
+        elif self.state in ("planned", "refused"):
+            yield from self._planned()
+        elif self.state == "applied":
+            yield Facts([*self.about, *self._applied()])
+        else:
+            done = f"{len(self.changes):,} of {plural(len(self.plan.changes), 'change')}"
+            left = "repair again: it plans anew, and does the rest"
+            yield Facts([*self.about, ("done", done), ("left", left)])
+
+    def _planned(self) -> Iterator[Block]:
+        ending = []
+        if self.gap is not None:
+            what = plural(self.gap.operations, "operation")
+            ending.append(
+                f"Members that are bound again have no bucket in between: {self.gap.member!s} for the longest time, {what}."
+            )
+        if self.state == "planned":
+            ending.append("Nothing was changed: --apply does it.")
+        # A repair is about one exchange, and there is one way that it goes.
+        rings = {name: replace(ring, reordered=None) for name, ring in self.plan.rings.items()}
+        plan = replace(self.plan, unmanaged=(), rings=rings)
+        yield from PlanReport(plan, self.about, self.refusals, ending=ending).blocks()
+
+    def _applied(self) -> Iterator[tuple[str, str]]:
+        yield "repaired", f"{plural(len(self.changes), 'change')}: {counted_changes(self.changes)}"
+        ring = self.plan.rings.get(self.exchange)
+        if ring is not None:
+            worst = f"{percent(ring.moved_at_worst)} at the worst moment"
+            lost = f"; at most {percent(ring.lost_at_worst)} were unroutable" if ring.lost_at_worst else ""
+            yield "moved", f"{percent(ring.moved)} of the keys in the end, {worst}{lost}"
+        if self.ring is not None:
+            yield "ring", ring_text(self.ring)
+        if self.gap_s is not None:
+            yield "gap", f"no member was without a bucket for more than {self.gap_s * 1000:.1f} ms"
+        if not self.left:
+            yield "check", "sound"
+        for finding in self.left:
+            yield "check", f"{finding.kind}: {finding.says}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        operations = 0 if self.gap is None else self.gap.operations
+        return document(
+            "repair",
+            state=self.state,
+            exchange=self.exchange,
+            plan=json.loads(self.plan.to_json()),
+            refusals=entries(self.refusals, "says", "allow_with"),
+            done=len(self.changes),
+            ring=None if self.ring is None else json.loads(self.ring.to_json()),
+            longest_gap={"operations": operations, "seconds": self.gap_s},
+            left=[finding.kind for finding in self.left],
+            says=self.says,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RepairOptions:
+    """What a repair restores, and what it may do."""
+
+    file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
+    applies: bool = option("--apply", is_flag=True, help="Do it. Without this nothing is changed.")
+    allow_moved: float | None = option(
+        type=Number(0, 1),
+        metavar="SHARE",
+        help="The share of keys that may move, 0 to 1, in place of the file's max_share_moved.",
+    )
+    allow_delete: bool = option(
+        is_flag=True,
+        help="Delete and declare the exchange again, where no unbind takes its holes away.",
+    )
+
+
+@command(example="rabbit-chx ring repair orders --file topology.toml --ring-via 'docker exec rabbitmq'")
+def repair(
+    *,
+    exchange: str = argument(),
+    how: RepairOptions = options(RepairOptions),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """Give EXCHANGE the ring that FILE says; without --file, heal the ring that is there.
+
+    Healing takes ghost buckets, holes and second bindings away, and gives bindings without a bucket their buckets. The
+    members keep their order; slots get that of their numbers. Nothing but the bindings of EXCHANGE changes.
+
+    By default the command only shows the steps, what they move, and how much has no destination in between (exit code 1;
+    0 where there is nothing to do). With --apply it does them over one channel, reads the ring afterwards and compares.
+
+    The file's max_share_moved holds here too. A refusal prints the flag that lifts it.
+    """
+    at = broker.live()
+    at.need_rings()
+    vhost = at.settings.vhost
+    wanted = None if how.file is None else read_topology(how.file, vhost).topology
+    with at.broker() as opened:
+        live = opened.topology()
+        made = plan(repair_target(live, exchange, wanted), live)
+        refusals = (
+            *made.refused(allow_moved=how.allow_moved, allow_delete=how.allow_delete),
+            *_locked(made, live),
+        )
+        gaps = MemberGaps(made, exchange)
+        restored = _healed(live, exchange) if how.file is None else f"the ring of {how.file}"
+        about = (("exchange", exchange), ("vhost", vhost), ("wanted", restored))
+        report = RepairReport("planned", exchange, about, made, gaps.longest, refusals)
+        if refusals:
+            report = replace(report, state="refused")
+            if how.applies:
+                say("the repair is refused, and nothing was changed")
+        elif not made.changes:
+            report = replace(report, state="unchanged")
+        elif how.applies:
+            report = _applied(opened, report, gaps, wanted, how)
+    return Outcome(report, code=report.code)
+
+
+def _healed(live: Topology, exchange: str) -> str:
+    """Return in words what a repair without a file wants."""
+    bound = live_hash_exchange(live, exchange).ring or ()
+    slotted = numbered_slots(exchange, bound) is not None
+    return "the slots in the order of their numbers" if slotted else "the present order, healed"
+
+
+def _applied(
+    opened: Broker, report: RepairReport, gaps: MemberGaps, wanted: Topology | None, how: RepairOptions
+) -> RepairReport:
+    """Do the repair, check the ring afterwards, and return what was done."""
+    made, exchange = report.plan, report.exchange
+    with unwound_by_signals(), counted("applied", len(made.changes)) as seen:
+
+        def progress(done: int, _: int) -> None:
+            gaps.seen(done, time.monotonic())
+            seen(done)
+
+        try:
+            applied = opened.apply(
+                made, allow_moved=how.allow_moved, allow_delete=how.allow_delete, progress=progress
+            )
+        except ApplyError as error:
+            say(str(error))
+            return replace(report, state="partly", changes=error.applied.changes, says=str(error))
+    return replace(
+        report,
+        state="applied",
+        changes=applied.changes,
+        ring=applied.rings.get(exchange),
+        left=check(opened.topology(), wanted, exchange=exchange).findings,
+        gap_s=gaps.longest_s(),
+    )
+
+
+def _locked(made: Plan, live: Topology) -> Iterator[PlanRefusal]:
+    """Yield a refusal for each exclusive queue that is to be bound or unbound: only its own connection may."""
+    exclusive = {queue.name for queue in live.queues if queue.exclusive}
+    subjects = (change.subject for change in made.changes)
+    bound = (subject.destination for subject in subjects if isinstance(subject, BindingDefinition))
+    for name in dict.fromkeys(bound):
+        if name in exclusive:
+            yield PlanRefusal(
+                f"queue {name} is exclusive, and only the connection that declared it may bind or unbind it: end that "
+                "connection, or let it bind its queue again"
+            )

@@ -1,0 +1,267 @@
+"""How results are written: the words and the JSON of rings, destinations and shares are the same in every command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rabbit_chx.analysis import ModuloMap, MovementMatrix, Place, Refused
+from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.rendering import Block, Line, Table, TableColumn
+from rabbit_chx.routing import NEWEST, ExchangeRef, KeyMap, Release, SlotTable, ring_beneath
+
+__all__ = [
+    "ASSUMED",
+    "bucket_ranges",
+    "document",
+    "entries",
+    "entry",
+    "exchange_facts",
+    "hashes_text",
+    "matrix_table",
+    "moved_keys",
+    "numbers",
+    "outcome_text",
+    "percent",
+    "place_text",
+    "plural",
+    "ring_as_json",
+    "ring_text",
+    "rounded",
+    "source_as_json",
+    "source_fact",
+    "texts",
+    "to_json",
+]
+
+#: How the ring is known that is assumed from the bindings of a live broker, and the remedy.
+ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"
+#: What is told of a value in JSON.
+_FIELDS: dict[type, tuple[str, ...]] = {
+    ExchangeRef: ("exchange=name",),
+    Refused: ("refused=reason",),
+    Release: ("version", "store", "store_known"),
+}
+_NOWHERE = "(nowhere)"
+_MOST_COLUMNS = 12
+_MOST_MOVES = 50
+_VOUCHED = {
+    "read": "read from a broker",
+    "replayed": "replayed from the bindings, in the order given",
+    "assumed": "assumed",
+}
+
+
+def texts(*headings: str) -> list[TableColumn]:
+    """Return columns of text."""
+    return [TableColumn(heading, numeric=False) for heading in headings]
+
+
+def numbers(*headings: str) -> list[TableColumn]:
+    """Return columns of numbers."""
+    return [TableColumn(heading) for heading in headings]
+
+
+def document(name: str, **parts: object) -> dict[str, Any]:
+    """Return the JSON document of a command.
+
+    Args:
+        name: what it is of.
+        parts: its parts, as `to_json` takes them.
+    """
+    return {"format": f"rabbit-chx/{name}", "format_version": 1, **to_json(parts)}
+
+
+def entries(values: Iterable[object], *fields: str) -> list[dict[str, Any]]:
+    """Return the `entry` of each value."""
+    return [entry(value, *fields) for value in values]
+
+
+def entry(value: object, *fields: str) -> dict[str, Any]:
+    """Return attributes of a value as JSON.
+
+    Args:
+        value: the value.
+        fields: names of attributes, or ``name=attribute`` where the JSON has another name.
+    """
+    named = [field.partition("=") for field in fields]
+    return {name: to_json(getattr(value, attribute or name)) for name, _, attribute in named}
+
+
+def to_json(value: Any) -> Any:  # noqa: ANN401
+    """Return a value in JSON's own types.
+
+    A destination is as in the JSON of a ring: text is a queue, null is nowhere. A broker that refuses a message is ``{"refused": why}``.
+
+    Args:
+        value: a destination, a release, a movement matrix, or containers of those, text and numbers.
+    """
+    if isinstance(value, Mapping):
+        return {name: to_json(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(to_json, value))
+    for type_, fields in _FIELDS.items():
+        if isinstance(value, type_):
+            return entry(value, *fields)
+    if isinstance(value, MovementMatrix):
+        cells = [
+            {"from": source, "to": to, "amount": amount} for (source, to), amount in value.amounts.items()
+        ]
+        return entry(value, "moved", "least") | {"cells": to_json(cells)}
+    return value
+
+
+def place_text(place: Place) -> str:
+    """Return a destination's name; None, an unroutable message, is ``(nowhere)``."""
+    return _NOWHERE if place is None else str(place)
+
+
+def outcome_text(outcome: Place | Refused) -> str:
+    """Return a destination's name, or that the broker refuses the message."""
+    return "(refused)" if isinstance(outcome, Refused) else place_text(outcome)
+
+
+def hashes_text(arguments: Mapping[str, str] | None) -> str:
+    """Return what an exchange hashes.
+
+    Args:
+        arguments: the exchange's arguments; None where they are not known.
+    """
+    if arguments is None:
+        return "not known over AMQP alone: give --management-url"
+    return ", ".join(f"{name} {value!r}" for name, value in arguments.items()) or "routing key"
+
+
+def rounded(number: float) -> float:
+    """Return the number with nine digits; further digits may differ between machines."""
+    return float(f"{number:.9g}")
+
+
+def ring_text(ring: KeyMap) -> str:
+    """Return a ring in one line: its provenance, its release, its size, and how many of it are slots."""
+    size = f"{plural(len(ring_beneath(ring).buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
+    slots = f", {plural(len(ring.slots), 'slot')}" if isinstance(ring, SlotTable) else ""
+    return f"{_VOUCHED[ring.provenance]}; rules of {ring.release}; {size}{slots}"
+
+
+def source_fact(source: KeyMap | ModuloMap) -> tuple[str, str]:
+    """Return what routes, in one line behind its name: a ring, or an exchange without one."""
+    if not isinstance(source, ModuloMap):
+        return "ring", ring_text(source)
+    if source.kind == "super-stream":
+        client = "the client for Java, as by those for .NET and Go" if source.client == "java" else "rstream"
+        return "exchange", f"super-stream; hashed by {client}; {plural(len(source.numbered), 'partition')}"
+    rules = f"rules of {source.release or NEWEST}"
+    return "exchange", f"x-modulus-hash; {rules}; {plural(len(source.numbered), 'binding')}"
+
+
+def source_as_json(source: KeyMap | ModuloMap) -> dict[str, Any]:
+    """Return what routes, for programs, as the fields of a document: ``ring``, which is null for an exchange without one."""
+    if not isinstance(source, ModuloMap):
+        return {"ring": ring_as_json(source)}
+    numbered = to_json(source.numbered)
+    if source.kind == "super-stream":
+        return {
+            "ring": None,
+            "super_stream": {**entry(source, "exchange=name", "client"), "partitions": numbered},
+        }
+    release = to_json(source.release or NEWEST)
+    return {"ring": None, "modulus": {"exchange": source.name, "release": release, "destinations": numbered}}
+
+
+def exchange_facts(
+    exchange: str, vhost: str, arguments: Mapping[str, str] | None, ring: KeyMap
+) -> list[tuple[str, str]]:
+    """Return the facts at the head of a report about the ring of a live exchange.
+
+    Args:
+        exchange: the exchange's name.
+        vhost: its vhost.
+        arguments: its arguments that decide what is hashed; None where they are not known.
+        ring: its ring, or its slots.
+    """
+    facts = [
+        ("exchange", exchange),
+        ("vhost", vhost),
+        ("hashes", hashes_text(arguments)),
+        ("ring", ring_text(ring)),
+    ]
+    return [*facts, ("", ASSUMED)] if ring.provenance == "assumed" else facts
+
+
+def bucket_ranges(places: Iterable[tuple[int, Place]]) -> dict[Place, str]:
+    """Return the runs of buckets of each destination, such as ``0-9, 15``; holes are under None.
+
+    Args:
+        places: pairs of a bucket and its destination, by ascending bucket.
+    """
+    runs: dict[Place, list[list[int]]] = {}
+    for bucket, place in places:
+        of_place = runs.setdefault(place, [])
+        if of_place and of_place[-1][1] == bucket - 1:
+            of_place[-1][1] = bucket
+        else:
+            of_place.append([bucket, bucket])
+    return {
+        place: ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in of_place)
+        for place, of_place in runs.items()
+    }
+
+
+def ring_as_json(ring: KeyMap) -> dict[str, Any]:
+    """Return provenance, release and size of a ring for programs, and who has its slots; `to_json` of a ring writes all of it."""
+    size = len(ring_beneath(ring).buckets)
+    described = entry(ring, "release", "provenance") | {"buckets": size} | entry(ring, "destinations")
+    if isinstance(ring, SlotTable):
+        described["slots"] = {slot.name: ring.owners.get(slot) for slot in ring.slots}
+    return described
+
+
+def matrix_table(
+    matrix: MovementMatrix, shown: Callable[[Any], object], *, most_moves: int = _MOST_MOVES
+) -> Table:
+    """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first.
+
+    Args:
+        matrix: the matrix.
+        shown: formats an amount as a cell.
+        most_moves: how many moves a list has at most; the others are summed up.
+    """
+    moves = _moves_table(matrix, shown, most_moves)
+    if len(matrix.after) > _MOST_COLUMNS:
+        return moves
+    before, after = matrix.before_totals(), matrix.after_totals()
+    rows = [
+        [
+            place_text(source),
+            *(shown(matrix.amounts[source, to]) if (source, to) in matrix.amounts else "" for to in after),
+            shown(total),
+        ]
+        for source, total in before.items()
+    ]
+    columns = [TableColumn("from \\ to", numeric=False, code=True), *numbers(*map(place_text, after), "all")]
+    total = ["", *map(shown, after.values()), shown(sum(after.values()))]
+    return Table(columns, rows, total, narrow=moves)
+
+
+def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: int) -> Table:
+    moves = matrix.moves()
+    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:most]]
+    if rest := moves[most:]:
+        rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
+    names = [TableColumn(heading, numeric=False, code=True) for heading in ("from", "to")]
+    return Table([*names, *numbers("moves")], rows)
+
+
+def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Block]:
+    """Yield the first keys that move, and how many more there are.
+
+    Args:
+        moves: each key with its place before and after.
+        shown: how many of them are named.
+    """
+    if shown:
+        rows = [(key, outcome_text(before), outcome_text(after)) for key, before, after in moves[:shown]]
+        yield Table(texts("key", "before", "after"), rows)
+    if len(moves) > shown:
+        yield Line(f"and {plural(len(moves) - shown, 'more key')}")

@@ -1,0 +1,437 @@
+"""The ring that the options give: as bindings, as a file, or as an exchange of a live broker; and what it hashes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import click
+
+from rabbit_chx.amqp.fields import FIELD_TYPES
+from rabbit_chx.analysis import Hashing, ModuloMap
+from rabbit_chx.cli.arguments import parse_binding
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
+from rabbit_chx.cli.command import STORES, TEXT, option, options, typed
+from rabbit_chx.cli.inputs import file_name, read_whole
+from rabbit_chx.cli.report import ASSUMED, hashes_text
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.routing import (
+    Destination,
+    ExchangeRef,
+    HashedOn,
+    HashRing,
+    KeyMap,
+    Release,
+    key_map_from_json,
+)
+from rabbit_chx.routing.rules import DUPLICATES_APPEND
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp.fields import FieldType
+    from rabbit_chx.analysis.modulo_map import StreamClient
+    from rabbit_chx.routing.release import Store
+
+__all__ = ["HashingOptions", "OtherRingOptions", "RingInput", "RingOptions", "chosen_release", "say_ignored"]
+
+ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
+
+_SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RingInput:
+    """What routes, as it was given, with the arguments of its exchange.
+
+    Attributes:
+        source: the ring, or the table of its slots; or an exchange without one.
+        arguments: the exchange's arguments that decide what is hashed; None where they are not known.
+        doubt: why they are not known, as the beginning of a sentence; empty where the caller knows them.
+    """
+
+    source: KeyMap | ModuloMap
+    arguments: Mapping[str, str] | None = None
+    doubt: str = ""
+
+    @classmethod
+    def without_ring(cls, source: ModuloMap) -> RingInput:
+        """Return an exchange without a ring, which hashes the routing key."""
+        return cls(source, {})
+
+    @property
+    def type(self) -> ExchangeType:
+        """The type of the exchange."""
+        return self.source.kind if isinstance(self.source, ModuloMap) else "x-consistent-hash"
+
+    def under(self, rules: Release | None) -> RingInput:
+        """Return what was given under the rules of another release.
+
+        Args:
+            rules: the release; None for that which it has.
+
+        Raises:
+            InputError: it is a super stream.
+        """
+        if rules is None:
+            return self
+        if not isinstance(self.source, ModuloMap):
+            return replace(self, source=self.source.with_release(rules))
+        if self.source.kind == "super-stream":
+            raise InputError(
+                f"exchange {self.source.name!r} is a super stream, whose partitions the client chooses by no rule of a release: leave "
+                "the release out"
+            )
+        return replace(self, source=replace(self.source, release=rules))
+
+    def hashed_by(self, client: StreamClient | None) -> RingInput:
+        """Return what was given, with the client of a super stream.
+
+        Args:
+            client: the client; None for that which it has.
+
+        Raises:
+            InputError: it is no super stream.
+        """
+        if client is None:
+            return self
+        if not isinstance(self.source, ModuloMap) or self.source.kind != "super-stream":
+            raise InputError(f"--client {client} is about a super stream, and this is none: leave it out")
+        return replace(self, source=replace(self.source, client=client))
+
+
+@dataclass(frozen=True, slots=True)
+class RingOptions:
+    """The options of a ring. One of the first three says which."""
+
+    bindings: tuple[str, ...] = option(
+        "--bind",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE=WEIGHT",
+        help="A binding; give bindings in bind order. Write an exchange as exchange:NAME=WEIGHT.",
+    )
+    ring_file: str | None = option(
+        "--ring",
+        metavar="FILE",
+        help="A ring instead of bindings, as `ring show --output json`, HashRing.to_json or SlotTable.to_json wrote it; - is stdin.",
+    )
+    exchange: str | None = option(
+        type=TEXT, metavar="NAME", help="The ring of this exchange of the live broker instead."
+    )
+    release: str | None = option(
+        metavar="VERSION",
+        help="The RabbitMQ version whose rules apply; 4.3 is the newest known 4.3.  [default: that of the ring or the "
+        "broker, or the newest]",
+    )
+    store: Store | None = option(
+        type=STORES,
+        help="The release's metadata store.  [default: that of a fresh broker; shown as khepri? where the release "
+        "may have either]",
+    )
+    broker: BrokerOptions = options(BrokerOptions)
+    exchange_type: ExchangeType | None = option(
+        type=click.Choice(get_args(ExchangeType)),
+        help="The type of the exchange of --bind. For the other two write --bind QUEUE=KEY with the binding key; the "
+        "partitions of a super stream in their order.  [default: x-consistent-hash]",
+    )
+    client: StreamClient | None = option(
+        type=click.Choice(["java", "rstream"]),
+        help="With a super stream: the client that publishes. java hashes as those for .NET and Go do.  [default: java]",
+    )
+
+    def read(self, *, other: OtherRingOptions | None = None) -> RingInput:
+        """Return the ring, and say on stderr what is doubtful about it.
+
+        Args:
+            other: the options of the ring that it is compared with.
+
+        Raises:
+            InputError: there is none, or it is given twice, or an option would change nothing.
+            RabbitChxError: it cannot be read.
+        """
+        asked = self.exchange is not None or (other is not None and other.to_exchange is not None)
+        idle = typed(BrokerOptions)
+        if idle and not asked:
+            raise InputError(
+                f"{idle[0]} is about a live broker, and no exchange of it is asked for: give --exchange NAME as the ring, "
+                f"or leave {idle[0]} out"
+            )
+        if other is not None:
+            other.check()
+        of_other = other is not None and other.to_bindings and not self.bindings
+        type_ = None if of_other else self.exchange_type
+        rules = chosen_release(self.release, self.store)
+        given = self._chosen(
+            "the ring", self.bindings, self.ring_file, self.exchange, rules=rules, type_=type_
+        )
+        if given is None:
+            raise InputError(
+                "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --exchange NAME"
+            )
+        return given
+
+    def read_other(self, given: RingInput, other: OtherRingOptions) -> RingInput:
+        """Return the ring to compare with: one of its own, or the same buckets under another release.
+
+        Args:
+            given: the ring that was read.
+            other: the options of the other.
+
+        Raises:
+            InputError: the two cannot be compared.
+            RabbitChxError: it cannot be read.
+        """
+        rules, type_ = chosen_release(other.to_release, other.to_store), None
+        if other.to_bindings:
+            rules = rules or given.source.release
+            type_ = self.exchange_type or (given.type if isinstance(given.source, ModuloMap) else None)
+        read = self._chosen(
+            "the other ring",
+            other.to_bindings,
+            other.to_ring_file,
+            other.to_exchange,
+            rules=rules,
+            type_=type_,
+        ) or given.under(rules)
+        types = (given.type, read.type)
+        if "x-consistent-hash" in types and types[0] != types[1]:
+            raise InputError(
+                f"the one is of type {types[0]} and the other of type {types[1]}, which hash otherwise: compare two of one type"
+            )
+        return read
+
+    def _chosen(
+        self,
+        name: str,
+        bindings: tuple[str, ...],
+        file: str | None,
+        exchange: str | None,
+        *,
+        rules: Release | None,
+        type_: ExchangeType | None,
+    ) -> RingInput | None:
+        """Return one of the two rings; None where no option gives it."""
+        given = [
+            *(["bindings"] if bindings else []),
+            *([] if file is None else [f"the file {file}"]),
+            *([] if exchange is None else [f"the exchange {exchange}"]),
+        ]
+        if len(given) > 1:
+            raise InputError(f"{name} is given twice, as {given[0]} and as {given[1]}: give it once")
+        if type_ is not None and not bindings:
+            raise InputError(
+                f"--exchange-type {type_} is the type of the exchange of --bind: give --bind too"
+            )
+        if exchange is not None:
+            return _of_broker(self.broker.live(), exchange).under(rules).hashed_by(self.client)
+        if file is not None:
+            return _of_file(file).under(rules)
+        if not bindings:
+            return None
+        pairs = tuple(map(parse_binding, bindings))
+        if type_ is not None and type_ != "x-consistent-hash":
+            return RingInput.without_ring(ModuloMap("offline", type_, pairs, rules)).hashed_by(self.client)
+        ring = HashRing.from_bindings(pairs, rules)
+        say_ignored(HashRing.from_buckets((), ring.release), pairs)
+        return RingInput(ring).hashed_by(self.client)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRingOptions:
+    """The options of the ring that another one is compared with."""
+
+    to_bindings: tuple[str, ...] = option(
+        "--to-bind",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE=WEIGHT",
+        help="A binding of the other ring.",
+    )
+    to_ring_file: str | None = option("--to-ring", metavar="FILE", help="The other ring, from a file.")
+    to_exchange: str | None = option(
+        type=TEXT, metavar="NAME", help="The other ring, of an exchange beside that of --exchange."
+    )
+    to_release: str | None = option(
+        metavar="VERSION",
+        help="The other RabbitMQ version; without another ring the buckets stay the same.",
+    )
+    to_store: Store | None = option(type=STORES, help="The other release's metadata store.")
+
+    def check(self) -> None:
+        """Raise an error where none of the options was given.
+
+        Raises:
+            InputError: it is so.
+        """
+        others = (self.to_ring_file, self.to_exchange, self.to_release, self.to_store)
+        if not self.to_bindings and not any(other is not None for other in others):
+            raise InputError(
+                "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class HashingOptions:
+    """The options of what is hashed."""
+
+    hash_header: str | None = option(type=TEXT, metavar="NAME", help="The exchange's argument hash-header.")
+    hash_property: str | None = option(
+        type=TEXT, metavar="NAME", help="The exchange's argument hash-property."
+    )
+    type_: FieldType | None = option(
+        "--type",
+        type=click.Choice(FIELD_TYPES),
+        metavar="TYPE",
+        help="With --hash-header: the AMQP type of the keys: longstr, long, signedint, bool, double, timestamp ...  "
+        "[default: longstr]",
+    )
+
+    def of(self, *rings: RingInput, keys: bool = True) -> Hashing:
+        """Return what is hashed, by the options or by the exchange; the two must not contradict each other.
+
+        Args:
+            rings: the ring, or the two that are compared.
+            keys: whether keys are routed: exact shares depend on none.
+
+        Raises:
+            InputError: options and exchanges contradict each other.
+        """
+        known = [ring.arguments for ring in rings if ring.arguments is not None]
+        if len(known) > 1 and dict(known[0]) != dict(known[1]):
+            raise InputError(
+                f"the exchange of the one ring hashes {hashes_text(known[0])}, that of the other "
+                f"{hashes_text(known[1])}: no key is the same for both"
+            )
+        asked = {"hash-header": self.hash_header, "hash-property": self.hash_property}
+        named = {name: value for name, value in asked.items() if value is not None}
+        doubt = next((ring.doubt for ring in rings if ring.doubt), "")
+        if keys and not known and not named and doubt:
+            say(
+                f"{doubt}, so it is taken for the routing key: if it is not, give --hash-header or "
+                "--hash-property, or read it with --management-url"
+            )
+        arguments = known[0] if known else named
+        if named and named != dict(arguments):
+            raise InputError(
+                f"the exchange of this ring hashes {hashes_text(arguments)}, not {hashes_text(named)}: leave that out"
+            )
+        if arguments and not named:
+            say(
+                f"the exchange of this ring hashes {hashes_text(arguments)}, so that is hashed here, and not the "
+                "routing key"
+            )
+        header = arguments.get("hash-header")
+        if self.type_ is not None and header is None:
+            raise InputError(f"--type {self.type_} is the type of a header: give --hash-header too")
+        return Hashing(header, arguments.get("hash-property"), field_type=self.type_)
+
+
+def chosen_release(version: str | None, store: Store | None) -> Release | None:
+    """Return the release of the options. A series such as 4.3 is its newest known patch; a line on stderr says which.
+
+    Args:
+        version: the version, or a series; None where none was given.
+        store: the metadata store; None where none was given.
+
+    Raises:
+        InputError: the version is none, or cannot have that store, or there is a store alone.
+    """
+    if version is None:
+        if store is not None:
+            raise InputError(f"the store {store} alone does not make a release: give the release too")
+        return None
+    if not _SERIES.fullmatch(version):
+        return Release(version, store)
+    release = Release.newest_of(version, store)
+    say(f"release {version} is taken as {release.version}, the newest of that series that is known here")
+    return release
+
+
+def say_ignored(before: HashRing, bindings: Iterable[tuple[Destination, str]]) -> None:
+    """Say on stderr which bindings a broker ignores.
+
+    Args:
+        before: the ring before the first binding.
+        bindings: the bindings that are then made, one after another.
+    """
+    release = before.release
+    bound, made = set(before.destinations), set(before.bindings or ())
+    for destination, key in bindings:
+        if (destination, key) in made:
+            say(f"the binding {destination!s}={key} is given twice: for the broker it is one")
+        elif destination in bound and not release.follows(DUPLICATES_APPEND):
+            say(
+                f"the binding {destination!s}={key} changes nothing: RabbitMQ {release.version} ignores a second binding "
+                f"of {destination!s}; to give it another weight, unbind it first"
+            )
+        bound.add(destination)
+        made.add((destination, key))
+
+
+def _of_file(path: str) -> RingInput:
+    """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote; ``-`` is stdin."""
+    text, name = read_whole(path, "ring"), file_name(path)
+    try:
+        ring = key_map_from_json(text)
+        document = json.loads(text)
+        arguments = document.get("arguments")
+        if arguments is not None:
+            HashedOn.from_arguments(arguments)
+    except InputError as error:
+        remedy = ""
+        if _is_definitions(text):
+            remedy = (
+                "; this is a definitions file, which does not hold the order of a ring: read the broker, or write the bindings "
+                f"with --bind, as rabbit-chx topology export --from {path} lists them"
+            )
+        raise InputError(f"{name}: {error}{remedy}") from None
+    why = ", as it was read without the management API" if "arguments" in document else ""
+    return RingInput(ring, arguments, f"{name} does not say what the exchange hashes{why}")
+
+
+def _is_definitions(text: bytes) -> bool:
+    try:
+        document: Any = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(document, dict) and "exchanges" in document and "bindings" in document
+
+
+def _of_broker(broker: LiveBroker, exchange: str) -> RingInput:
+    """Return the ring of a live exchange: read, or else assumed from the bindings."""
+    from rabbit_chx.analysis import ring_findings
+    from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
+    from rabbit_chx.topology.reading_shards import modulo_map_read
+
+    source: KeyMap
+    if broker.management_url is None and broker.ring_source is None:
+        raise InputError(
+            f"AMQP alone shows neither the ring of exchange {exchange!r} nor its bindings: give --ring-via, such as "
+            "'docker exec NAME', and --management-url http://user:password@host:15672"
+        )
+    if broker.management_url is None:
+        with broker.broker() as live_broker:
+            source = ring = live_broker.ring(exchange)
+        arguments, findings = None, ring_findings(ring)
+        if any(isinstance(place, ExchangeRef) for place in ring.destinations):
+            say(
+                f"AMQP alone does not tell which queues are behind the exchanges in the ring of {exchange!r}: give "
+                "--management-url to follow its slots"
+            )
+    else:
+        management, vhost = broker.management(""), broker.settings.vhost
+        try:
+            live = read_exchange(management, vhost, exchange)
+        except MismatchError:
+            return RingInput.without_ring(management.run(modulo_map_read(vhost, exchange)))
+        ring = read_ring(live, broker.ring_source)
+        arguments, findings = live.arguments, ring_findings(ring, live.bindings, live.alternate)
+        source = read_slots(management, live, ring).key_map()
+    if ring.provenance == "assumed":
+        say(f"the ring of exchange {exchange!r} is {ASSUMED}")
+    for finding in findings:
+        say(f"exchange {exchange!r}: {finding.says}")
+    return RingInput(source, arguments, f"AMQP alone does not tell what exchange {exchange!r} hashes")

@@ -1,0 +1,229 @@
+"""``rabbit-chx route``: where keys go, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rabbit_chx.analysis import Hashing, ModuloMap, Refused
+from rabbit_chx.cli.arguments import hashed_value, parse_header, parse_property
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.inputs import STDIN, claim_stdin, read_batches
+from rabbit_chx.cli.report import document, entry, place_text, source_as_json, source_fact, texts
+from rabbit_chx.cli.rings import HashingOptions, RingOptions
+from rabbit_chx.errors import ChannelClosedError, InputError
+from rabbit_chx.rendering import Block, Facts, Line, Table, printable
+from rabbit_chx.routing import (
+    ConsistentHashExchange,
+    ExchangeRef,
+    Explanation,
+    KeyMap,
+    Place,
+    SlotTable,
+    ring_beneath,
+)
+
+__all__ = ["route"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Where a key goes.
+
+    Attributes:
+        key: the key, as it was given.
+        place: the key's destination; None where the message is unroutable.
+        explanation: why the key goes there; None where that was not asked.
+        slot: the name of the slot by which the key gets there; empty where it has none, None where the ring has no slots.
+    """
+
+    key: str
+    place: Place
+    explanation: Explanation | None = None
+    slot: str | None = None
+
+    def as_line(self) -> str:
+        """Return the key, its destination, its slot where there are slots, and the explanation, with tabs between them."""
+        fields = [self.key, place_text(self.place), *([] if self.slot is None else [self.slot])]
+        if self.explanation:
+            fields += [value for _, value in _facts(self.explanation)]
+        return "\t".join(map(printable, fields))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one answer of the JSON document."""
+        answer = entry(self, "key", "destination=place")
+        if self.slot is not None:
+            answer["slot"] = self.slot or None
+        if self.explanation is None:
+            return answer
+        fields = ("term", "phash2", "seed", "walk", "bucket", "buckets", "reason", "rule", "source")
+        return {**answer, "hashed_on": str(self.explanation.hashed_on), **entry(self.explanation, *fields)}
+
+
+@dataclass(frozen=True, slots=True)
+class RouteReport:
+    """Where some keys go, in the order of the keys."""
+
+    source: KeyMap | ModuloMap
+    answers: Sequence[Answer]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return a table of the answers, or the facts of each explained answer."""
+        slots = isinstance(self.source, SlotTable)
+        plain = [
+            (answer.key, *([answer.slot or ""] if slots else []), place_text(answer.place))
+            for answer in self.answers
+            if answer.explanation is None
+        ]
+        if plain:
+            yield Table(texts("key", *(["slot"] if slots else []), "destination"), plain)
+        for answer in self.answers:
+            if answer.explanation:
+                named = [("key", answer.key), ("destination", place_text(answer.place))]
+                if answer.slot:
+                    named.append(("slot", answer.slot))
+                yield Facts([*named, *_facts(answer.explanation)])
+        yield Line(": ".join(source_fact(self.source)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        answers = [answer.as_json() for answer in self.answers]
+        return document("route", **source_as_json(self.source), answers=answers)
+
+
+def _facts(why: Explanation) -> list[tuple[str, str]]:
+    hashed = "none: the seed itself" if why.phash2 is None and why.seed is not None else _text(why.phash2)
+    return [
+        ("hashed on", str(why.hashed_on)),
+        ("term", _text(why.term)),
+        ("phash2", hashed),
+        ("seed", _text(why.seed)),
+        ("walk", " > ".join(map(str, why.walk)) or "none"),
+        ("bucket", why.reason or f"{why.bucket} of {why.buckets}"),
+        ("rule", _text(why.rule)),
+        ("source", _text(why.source)),
+        ("release", str(why.release)),
+    ]
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+@command(example="rabbit-chx route --bind q1=1 --bind q2=10 --release 4.3.6 user-42 user-43")
+def route(
+    *,
+    keys: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[KEY]..."),
+    ring: RingOptions = options(RingOptions),
+    hashed: HashingOptions = options(HashingOptions),
+    headers: tuple[str, ...] = option(
+        "--header",
+        type=TEXT,
+        multiple=True,
+        metavar="NAME[:TYPE]=VALUE",
+        help="A header of the whole message.",
+    ),
+    properties: tuple[str, ...] = option(
+        "--property",
+        type=TEXT,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A property of the whole message: message_id, correlation_id or timestamp.",
+    ),
+    explain: bool = option(
+        is_flag=True, help="Show the hashed term, its hash, the seed, the walk and the rule."
+    ),
+) -> Outcome:
+    """Show the destination of each KEY.
+
+    A KEY is what the exchange hashes: the routing key, or with --hash-header or --hash-property the value of
+    that header or property. With --header or --property you give the whole message, and a KEY is its routing
+    key.
+
+    The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker. It may be of type
+    x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+
+    A single - reads the KEYs from stdin, one on each line. Each answer is a line as soon as its KEY is read,
+    with tabs between the fields; with --output json it is a JSON document.
+    """
+    given = ring.read()
+    source, hashing = given.source, hashed.of(given)
+    whole = _whole_message(headers, properties, hashing) if headers or properties else {}
+    if not whole and not keys:
+        raise InputError("there is nothing to route: give a KEY, or - to read keys from stdin")
+    if explain and isinstance(source, ModuloMap):
+        raise InputError(
+            f"--explain explains rings, and {source.name!r} is of type {source.kind}: leave it out"
+        )
+
+    def answer(key: str) -> Answer:
+        message = {"routing_key": key, **whole} if whole else hashing.message(hashed_value(hashing, key))
+        if isinstance(source, ModuloMap):
+            return Answer(key, source.route_all([message])[0])
+        exchange = ConsistentHashExchange("offline", ring_beneath(source), hashing.arguments)
+        explanation = exchange.explain(**message) if explain else None
+        place = explanation.destination if explanation else exchange.route(**message)
+        return _answered(key, source, place, explanation)
+
+    if keys != (STDIN,):
+        return Outcome(RouteReport(source, [answer(key) for key in keys or ("",)]))
+    claim_stdin("the keys")
+    if explain or whole or isinstance(source, ModuloMap):
+        return Outcome(batches=_one_by_one(answer))
+    return Outcome(batches=_in_batches(source, hashing, answer))
+
+
+def _answered(key: str, ring: KeyMap, place: Place, explanation: Explanation | None = None) -> Answer:
+    """Return the answer for a key that goes to a destination of the ring."""
+    if not isinstance(ring, SlotTable):
+        return Answer(key, place, explanation)
+    behind = ring.queue_of(place)
+    slot = place.name if isinstance(place, ExchangeRef) and behind != place else ""
+    return Answer(key, behind, explanation, slot)
+
+
+def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashing: Hashing) -> dict[str, Any]:
+    if (type_ := hashing.field_type) is not None:
+        raise InputError(
+            f"--type {type_} is the type of a KEY, which is the routing key where the message is given whole: write "
+            f"--header NAME:{type_}=VALUE"
+        )
+    pairs = list(map(parse_property, properties))
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise InputError(
+            f"a property is given twice among {', '.join(name for name, _ in pairs)}: give it once"
+        )
+    return {"headers": list(map(parse_header, headers)), "properties": named}
+
+
+def _in_batches(ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
+    for first, keys in read_batches(STDIN):
+        try:
+            places = hashing.route_all([hashed_value(hashing, key) for key in keys], ring_beneath(ring))
+        except InputError:
+            places = []
+        answers = [
+            _answered(key, ring, place)
+            for key, place in zip(keys, places, strict=False)
+            if not isinstance(place, Refused)
+        ]
+        if len(answers) == len(keys):
+            yield answers
+        else:
+            yield from _numbered(first, keys, answer)
+
+
+def _one_by_one(answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for first, keys in read_batches(STDIN):
+        yield from _numbered(first, keys, answer)
+
+
+def _numbered(first: int, keys: list[str], answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for number, key in enumerate(keys, first):
+        try:
+            yield [answer(key)]
+        except (InputError, ChannelClosedError) as error:
+            raise type(error)(f"line {number} of stdin: {error}") from None

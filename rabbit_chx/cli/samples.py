@@ -1,0 +1,204 @@
+"""Samples of keys, as options give them, and of traced messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.cli.arguments import hashed_value
+from rabbit_chx.cli.command import TEXT, option, options
+from rabbit_chx.cli.inputs import file_name, read_keys
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp import AmqpField
+    from rabbit_chx.analysis import Hashing, ModuloMap
+    from rabbit_chx.broker.traced_message import TracedMessage
+    from rabbit_chx.routing import HashedOn
+    from rabbit_chx.topology.upgrade_exchange import SampledMessage
+
+__all__ = ["PATTERN_KEYS", "Sample", "SampleOptions", "sample_options", "traced_sample"]
+
+PATTERN_KEYS = 100_000
+#: They are in memory all at once.
+_MOST_KEYS = 100_000_000
+_NUMBER = "{n}"
+_BATCH = 1 << 14
+_MODULUS_HEADERS = (b"CC", b"BCC")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A sample of keys.
+
+    Attributes:
+        keys: the keys, one for each message.
+        source: the file that has a key on each line; None for a pattern.
+    """
+
+    keys: Sequence[str]
+    source: str | None = None
+
+    def where(self, number: int, key: str) -> str:
+        """Return what messages call a key.
+
+        Args:
+            number: its number in the sample, from 1.
+            key: the key.
+        """
+        return f"key {key!r:.60}" if self.source is None else f"line {number} of {self.source}"
+
+    @contextmanager
+    def values(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[list[Any]]:
+        """Give a block what the exchange hashes for each key; name the key and its line in an error of the block.
+
+        Args:
+            hashing: what the exchange hashes.
+            source: what the block routes by.
+
+        Raises:
+            InputError: a key cannot be routed.
+        """
+        try:
+            yield [hashed_value(hashing, key) for key in self.keys]
+        except InputError as error:
+            for number, key in self._around_the_first_bad(hashing, source):
+                try:
+                    _route(hashing, source, key)
+                except InputError as cause:
+                    raise type(error)(f"{self.where(number, key)}: {cause}") from None
+            raise
+
+    def _around_the_first_bad(
+        self, hashing: Hashing, source: KeyMap | ModuloMap
+    ) -> Iterator[tuple[int, str]]:
+        """Yield the numbers, from 1, and the keys of the first batch that cannot be routed."""
+        for start in range(0, len(self.keys), _BATCH):
+            batch = self.keys[start : start + _BATCH]
+            try:
+                hashing.route_all([hashed_value(hashing, key) for key in batch], source)
+            except InputError:
+                yield from enumerate(batch, start + 1)
+                return
+
+
+def _route(hashing: Hashing, source: KeyMap | ModuloMap, key: str) -> None:
+    """Route a key alone, as an error of it is not about a position in an array."""
+    message = hashing.message(hashed_value(hashing, key))
+    if isinstance(source, KeyMap):
+        ConsistentHashExchange("sample", ring_beneath(source), hashing.arguments).route(**message)
+    else:
+        source.route_all([message])
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOptions:
+    """The sample that the options ask for, not yet read.
+
+    Raises:
+        InputError: the options contradict each other.
+    """
+
+    key_file: str | None = option(
+        "--keys", metavar="FILE", help="A file with a key on each line, as a sample; - is stdin."
+    )
+    pattern: str | None = option(type=TEXT, metavar="TEXT")
+    count: int | None = option(type=click.IntRange(1, _MOST_KEYS))
+
+    def __post_init__(self) -> None:
+        if self.key_file is not None and self.pattern is not None:
+            raise InputError("the sample is given twice, as a file and as a pattern: give it once")
+        if self.key_file is not None and self.count is not None:
+            raise InputError(
+                f"--count {self.count} says how many keys a pattern makes: give --pattern, and no --keys"
+            )
+        if self.pattern is not None and _NUMBER not in self.pattern:
+            raise InputError(
+                f"the pattern {self.pattern!r:.60} makes one key only: write {_NUMBER} where its number belongs"
+            )
+
+    @property
+    def given(self) -> bool:
+        """Whether any of the options was given."""
+        return (self.key_file, self.pattern, self.count) != (None, None, None)
+
+    def read(self) -> Sample | None:
+        """Return the sample; None where none was asked for.
+
+        Raises:
+            InputError: a count was given without a pattern, or the file cannot be read.
+        """
+        if self.count is not None and self.pattern is None:
+            raise InputError(f"--count {self.count} says how many keys a pattern makes: give --pattern too")
+        return self.read_or_make("") if self.given else None
+
+    def read_or_make(self, pattern: str, count: int = PATTERN_KEYS) -> Sample:
+        """Return the sample; where neither a file nor a pattern was given, make it of this pattern.
+
+        Args:
+            pattern: the pattern to use then.
+            count: how many keys a pattern makes where the options do not say it.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        if self.key_file is not None:
+            return Sample(read_keys(self.key_file), file_name(self.key_file))
+        made = self.pattern or pattern
+        return Sample([made.replace(_NUMBER, str(n)) for n in range(self.count or count)])
+
+
+def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any:  # noqa: ANN401  # a field's default
+    """Return a field that has the `SampleOptions`.
+
+    Args:
+        pattern: the pattern that the help names as the default; None where there is none.
+        count: how many keys a pattern makes where the options do not say it.
+    """
+    default = "" if pattern is None else f"  [default: {pattern}]"
+    return options(
+        SampleOptions,
+        pattern=f"A pattern in place of a file: {{n}} is a number from 0.{default}",
+        count=f"How many keys the pattern makes.  [default: {count:,}]",
+    )
+
+
+def traced_sample(hashed: HashedOn | None, traced: Sequence[TracedMessage]) -> list[SampledMessage]:
+    """Return traced messages with all that an exchange may hash of them, and nothing else.
+
+    Args:
+        hashed: what an ``x-consistent-hash`` exchange hashes; None for an ``x-modulus-hash`` exchange.
+        traced: the messages.
+    """
+    return [_traced(hashed, message) for message in traced]
+
+
+def _traced(hashed: HashedOn | None, message: TracedMessage) -> SampledMessage:
+    from rabbit_chx.topology.upgrade_exchange import SampledMessage
+
+    routing_key = message.routing_key.decode(errors="backslashreplace")
+    if hashed is None or hashed.kind == "routing-key":
+        headers = tuple(pair for pair in message.headers if hashed is None and pair[0] in _MODULUS_HEADERS)
+        return SampledMessage(routing_key, message.routing_key, headers)
+    if hashed.kind == "header":
+        headers = tuple(pair for pair in message.headers if pair[0] == hashed.name)
+        named = _field_text(headers[0][1]) if headers else "(no header)"
+        return SampledMessage(named, "", headers)
+    name = hashed.name.decode()
+    if name not in message.properties:
+        return SampledMessage(f"(no {name})")
+    value = message.properties[name]
+    shown = value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+    return SampledMessage(shown, properties={name: value})
+
+
+def _field_text(field: AmqpField) -> str:
+    if isinstance(field.value, bytes):
+        text = field.value.decode(errors="backslashreplace")
+        return text if field.type == "longstr" else f"{field.type} {text}"
+    return f"{field.type} {field.value}"

@@ -1,0 +1,90 @@
+"""``rabbit-chx shards``: the shards of an exchange that the plugin rabbitmq_sharding shards."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.cli.broker_options import BrokerOptions
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
+from rabbit_chx.cli.report import document, entries, entry, numbers, plural, texts
+from rabbit_chx.rendering import Block, Facts, Table
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology import Shard, ShardedExchange
+
+__all__ = ["show"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsReport:
+    """The shards of an exchange."""
+
+    exchange: ShardedExchange
+    vhost: str
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the exchange and its policy, its shards, and what there is to say about them."""
+        exchange = self.exchange
+        asked = f"{plural(exchange.shards_per_node, 'shard')} on each node"
+        key = f", bound with {exchange.routing_key!r}" if exchange.routing_key else ""
+        policy = "none" if exchange.policy is None else f"{exchange.policy}: {asked}{key}"
+        unknown = "not known: the user lacks the tag monitoring"
+        yield Facts(
+            [
+                ("exchange", exchange.name),
+                ("vhost", self.vhost),
+                ("type", exchange.type),
+                ("policy", policy),
+                ("nodes", unknown if exchange.nodes is None else ", ".join(exchange.nodes)),
+                ("release", str(exchange.release)),
+            ]
+        )
+        columns = [*texts("shard", "type", "bound"), *numbers("messages", "consumers")]
+        yield Table(columns, list(map(_row, exchange.shards)))
+        if exchange.findings:
+            pairs = [[(finding.kind, finding.says), ("", finding.cure)] for finding in exchange.findings]
+            yield Facts(functools.reduce(operator.iadd, pairs, []))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        exchange = self.exchange
+        shard = ("queue=name", "node", "number", "type", "keys", "messages", "consumers")
+        return document(
+            "shards",
+            exchange=exchange.name,
+            vhost=self.vhost,
+            **entry(exchange, "type", "release", "policy", "shards_per_node", "routing_key", "nodes"),
+            shards=entries(exchange.shards, *shard),
+            missing=exchange.missing,
+            findings=entries(exchange.findings, "kind", "shards=names", "says", "cure"),
+        )
+
+
+def _row(shard: Shard) -> tuple[object, ...]:
+    if not shard.keys:
+        bound = "no"
+    elif shard.keys == ("",):
+        bound = "yes"
+    else:
+        bound = f"with {', '.join(map(repr, shard.keys))}"
+    counts = ("not known" if count is None else count for count in (shard.messages, shard.consumers))
+    return (shard.name, shard.type or "not known", bound, *counts)
+
+
+@command(example="rabbit-chx shards show images --management-url http://localhost:15672")
+def show(*, exchange: str = argument(type=TEXT), broker: BrokerOptions = options(BrokerOptions)) -> Outcome:
+    """Show the policy that shards EXCHANGE, its shards on all nodes, and what the plugin leaves to you.
+
+    The plugin makes shards and binds them. It removes none, moves none, and gives a consumer of the exchange's name one
+    shard of the node that it is connected to. What follows from that here is under the table.
+
+    The exit code is 0.
+    """
+    live = broker.live()
+    live.management("AMQP alone shows neither policies nor bindings")
+    with live.broker() as opened:
+        return Outcome(ShardsReport(opened.sharding(exchange), live.settings.vhost))

@@ -1,0 +1,235 @@
+"""``rabbit-chx simulate``: where a ring sends keys, and what a change of the ring moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.analysis import ChiSquare, ModuloMap, SampleCounts, Simulation
+from rabbit_chx.analysis import simulate as simulated
+from rabbit_chx.cli.arguments import parse_binding, parse_unbind
+from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
+from rabbit_chx.cli.report import (
+    document,
+    entries,
+    entry,
+    matrix_table,
+    numbers,
+    percent,
+    place_text,
+    plural,
+    rounded,
+    source_as_json,
+    source_fact,
+    texts,
+    to_json,
+)
+from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
+from rabbit_chx.cli.samples import SampleOptions, sample_options
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import Block, Facts, Table, sign_of_life
+from rabbit_chx.routing import SlotTable
+
+if TYPE_CHECKING:
+    from rabbit_chx.routing import KeyMap
+
+__all__ = ["simulate"]
+
+_HEAVIEST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateReport:
+    """The result of a simulation, and the keys of its sample."""
+
+    simulation: Simulation
+    keys: Sequence[str]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the ring, its shares, the sample and the change."""
+        simulation = self.simulation
+        yield Facts([source_fact(simulation.ring)])
+        held = "bindings" if isinstance(simulation.ring, ModuloMap) else "buckets"
+        yield Table(
+            [*texts("destination"), *numbers(held, "share", "ideal", "skew")],
+            [
+                (
+                    place_text(part.place),
+                    part.buckets,
+                    percent(part.share),
+                    percent(part.ideal),
+                    "" if part.place is None else f"{part.skew:+.2%}",
+                )
+                for part in simulation.places
+            ],
+        )
+        if simulation.sample:
+            yield from self._sample(simulation.sample)
+        if change := simulation.change:
+            shares, messages = change.shares, change.messages
+            least = f"{percent(shares.least)} had to move in any case"
+            facts = [
+                ("change", source_fact(change.ring)[1]),
+                ("moved", f"{percent(shares.moved)} of all keys; {least}"),
+            ]
+            if messages:
+                total = plural(int(sum(messages.amounts.values())), "message")
+                facts.append(("", f"{messages.moved:,} of {total} of the sample"))
+            yield Facts(facts)
+            yield matrix_table(shares, percent)
+
+    def _sample(self, sample: SampleCounts) -> Iterator[Block]:
+        """Yield where the messages of the sample go, how evenly, and its heaviest keys."""
+        shares = {part.place: part.share for part in self.simulation.places}
+        keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
+        yield Table(
+            [*texts("destination"), *numbers("keys", "expected", "messages", "of all")],
+            [
+                (
+                    place_text(place),
+                    sample.keys_of[place],
+                    f"{shares.get(place, 0) * keys:,.1f}",
+                    count,
+                    percent(count / messages if messages else 0),
+                )
+                for place, count in sample.messages_of.items()
+            ],
+        )
+        size = f"{plural(sample.messages, 'message')}, {plural(sample.keys, 'distinct key')}"
+        facts = [("sample", size)]
+        if sample.refusal:
+            facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
+        if sample.test and sample.test.degrees_of_freedom:
+            facts.append(("chi-square", _test_text(sample.test)))
+        yield Facts(facts)
+        if sample.heaviest and sample.keys < sample.messages:
+            yield Table(
+                [*texts("heaviest keys"), *numbers("messages", "of all"), *texts("destination")],
+                [
+                    (
+                        self.keys[heavy.position],
+                        heavy.messages,
+                        percent(heavy.messages / sample.messages),
+                        place_text(heavy.place),
+                    )
+                    for heavy in sample.heaviest
+                ],
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        simulation, change = self.simulation, self.simulation.change
+        return document(
+            "simulate",
+            **source_as_json(simulation.ring),
+            shares=entries(simulation.places, "destination=place", "buckets", "share", "ideal", "skew"),
+            sample=simulation.sample and self._sample_json(simulation.sample),
+            change=change and {**source_as_json(change.ring), **entry(change, "shares", "messages")},
+        )
+
+    def _sample_json(self, sample: SampleCounts) -> dict[str, Any]:
+        return {
+            **entry(sample, "messages", "keys", "refused", "refusal"),
+            "destinations": [
+                {"destination": to_json(place), "messages": messages, "keys": sample.keys_of[place]}
+                for place, messages in sample.messages_of.items()
+            ],
+            "chi_square": sample.test and _test_json(sample.test),
+            "heaviest": [
+                {"key": self.keys[heavy.position], **entry(heavy, "messages", "destination=place")}
+                for heavy in sample.heaviest
+            ],
+        }
+
+
+def _test_text(test: ChiSquare) -> str:
+    text = (
+        f"{test.statistic:.3f} with {plural(test.degrees_of_freedom, 'degree')} of freedom, p = {test.p_value:.3f} "
+        f"(limits: {test.threshold(0.05):.2f} for 0.05, {test.threshold(0.01):.2f} for 0.01); distinct keys against "
+        "the exact shares"
+    )
+    return f"{text}; rough, as some destination expects fewer than 5 keys" if test.rough else text
+
+
+def _test_json(test: ChiSquare) -> dict[str, Any]:
+    limits = {"threshold_05": test.threshold(0.05), "threshold_01": test.threshold(0.01)}
+    return {
+        "statistic": rounded(test.statistic),
+        "degrees_of_freedom": test.degrees_of_freedom,
+        "p_value": rounded(test.p_value),
+        **{name: limit and rounded(limit) for name, limit in limits.items()},
+        "rough": test.rough,
+    }
+
+
+@command(example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'")
+def simulate(
+    *,
+    ring: RingOptions = options(RingOptions),
+    unbound: tuple[str, ...] = option(
+        "--unbind",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE[=WEIGHT]",
+        help="Unbind this queue, or one of its bindings, and show what moves.",
+    ),
+    added: tuple[str, ...] = option(
+        "--add",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE=WEIGHT",
+        help="Bind this, after the unbinding, and show what moves.",
+    ),
+    hashed: HashingOptions = options(HashingOptions),
+    sample: SampleOptions = sample_options(),
+    heaviest: int | None = option(
+        type=click.IntRange(0), help=f"How many heavy keys to list.  [default: {_HEAVIEST}]"
+    ),
+) -> Outcome:
+    """Show the exact share of each destination, over all 2^21 seeds, and its distance from the ideal.
+
+    The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker. It may be of type
+    x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+
+    A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them,
+    and which keys are the heaviest. --unbind and --add show what moves, and from where to where.
+    """
+    given = ring.read()
+    source = given.source
+    hashing = hashed.of(given, keys=sample.key_file is not None or sample.pattern is not None)
+    keys = sample.read()
+    if keys is None and heaviest is not None:
+        raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
+    changed = _changed(source, unbound, added) if unbound or added else None
+    if keys is None:
+        return Outcome(SimulateReport(simulated(source, changed=changed), []))
+    with sign_of_life(plural(len(keys.keys), "key")), keys.values(hashing, source) as values:
+        simulation = simulated(
+            source,
+            values,
+            hashing=hashing,
+            changed=changed,
+            heaviest=_HEAVIEST if heaviest is None else heaviest,
+        )
+    return Outcome(SimulateReport(simulation, keys.keys))
+
+
+def _changed(
+    source: KeyMap | ModuloMap, unbound: tuple[str, ...], added: tuple[str, ...]
+) -> KeyMap | ModuloMap:
+    if isinstance(source, SlotTable):
+        raise InputError(
+            "the queues of this ring share slots, so --unbind and --add do not say which slots change hands: change "
+            "`members` in a topology file and run rabbit-chx topology plan, or compare two tables of slots"
+        )
+    for text in unbound:
+        source = source.unbind(*parse_unbind(text, source))
+    bindings = list(map(parse_binding, added))
+    if not isinstance(source, ModuloMap):
+        say_ignored(source, bindings)
+    for destination, key in bindings:
+        source = source.bind(destination, key)
+    return source

@@ -1,0 +1,574 @@
+"""``rabbit-chx slots``: who has which slot of a live exchange, and who should."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rabbit_chx.amqp.fields import FIELD_TYPES
+from rabbit_chx.analysis import Hashing, SlotLoad
+from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
+from rabbit_chx.cli.arguments import hashed_value
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions
+from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.inputs import file_name, read_batches
+from rabbit_chx.cli.report import (
+    document,
+    entry,
+    exchange_facts,
+    numbers,
+    percent,
+    place_text,
+    plural,
+    rounded,
+    texts,
+)
+from rabbit_chx.cli.samples import traced_sample
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
+from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim, sign_of_life
+from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Place, SlotTable
+from rabbit_chx.topology import LoadTarget
+from rabbit_chx.topology import balance as balanced
+from rabbit_chx.topology.objects import SlotNames, order_of_name
+from rabbit_chx.topology.reading import PublishRates, rates_read
+from rabbit_chx.topology.toml_file import member_texts, members_text
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp.fields import FieldType
+    from rabbit_chx.topology import SlotBalance
+    from rabbit_chx.topology.upgrade_exchange import SampledMessage
+
+__all__ = ["BalanceReport", "LiveTable", "LoadOptions", "SlotSample", "SlotsReport", "balance", "show"]
+
+_DEFAULT_TARGET = "1.2"
+_SHOWN = 10
+_HEAVIEST = 5
+_TRACED = "traced traffic"
+_RESULTS = {
+    "balanced": "nothing to do: no queue has more than it may have",
+    "impossible": "no slots that change hands reach the target",
+    "not-found": "nothing was found that reaches the target",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTable:
+    """The slots of a live exchange.
+
+    Attributes:
+        exchange: the exchange's name.
+        vhost: its vhost.
+        arguments: its arguments that decide what is hashed.
+        slots: its slots, and who has which.
+        rates: what is published to it and its queues.
+    """
+
+    exchange: str
+    vhost: str
+    arguments: Mapping[str, str]
+    slots: SlotTable
+    rates: PublishRates
+
+    @classmethod
+    def read(cls, broker: LiveBroker, exchange: str) -> LiveTable:
+        """Read the slots of a live exchange.
+
+        Args:
+            broker: the broker.
+            exchange: the exchange's name.
+
+        Raises:
+            InputError: there is no management URL.
+            MismatchError: the exchange has no slots, or a slot has two queues.
+            RabbitChxError: the broker cannot be asked.
+        """
+        management = broker.management("only the management API tells which queue has which slot")
+        vhost = broker.settings.vhost
+        live = read_exchange(management, vhost, exchange)
+        slots = read_slots(management, live, read_ring(live, broker.ring_source)).table()
+        if not slots.slots:
+            raise MismatchError(
+                f"exchange {exchange!r} in vhost {vhost!r} has no slots: its ring has {plural(len(slots.destinations), 'destination')}, "
+                "and none is an internal fanout exchange that leads to a queue; for its ring use ring show",
+                exchange=exchange,
+            )
+        return cls(exchange, vhost, live.arguments, slots, management.run(rates_read(vhost, exchange)))
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSample:
+    """The load of slots, and where it comes from.
+
+    Attributes:
+        load: the load.
+        messages: how many messages were counted.
+        source: the file of keys, or that it was traced.
+    """
+
+    load: SlotLoad
+    messages: int
+    source: str
+
+    @classmethod
+    def counted(cls, load: SlotLoad, source: str) -> SlotSample:
+        """Return the sample of a load.
+
+        Raises:
+            InputError: no message comes to a slot.
+        """
+        counted = int(sum(load.messages.values()))
+        if not counted:
+            raise InputError(
+                f"{source} has no message that comes to a slot: give a sample of the exchange's own keys"
+            )
+        return cls(load, counted + load.nowhere, source)
+
+    def share(self, messages: float) -> float:
+        """Return the share of the load that so many messages are."""
+        return rounded(messages / sum(self.load.messages.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """The options of a sample of the load, not yet read.
+
+    Raises:
+        InputError: the options contradict each other.
+    """
+
+    key_file: str | None = option(
+        "--keys",
+        metavar="FILE",
+        help="A file with the key of a message on each line, as a sample of the load; - is stdin.",
+    )
+    type_: FieldType | None = option(
+        "--type",
+        type=click.Choice(FIELD_TYPES),
+        metavar="TYPE",
+        help="With --keys, where the exchange hashes a header: the AMQP type of the keys.  [default: longstr]",
+    )
+    trace: TraceOptions = options(TraceOptions)
+
+    def __post_init__(self) -> None:
+        if self.trace.passive and self.key_file is not None:
+            raise InputError("--passive takes real traffic as the sample: leave --keys out")
+        if self.type_ is not None and self.key_file is None:
+            raise InputError(f"--type {self.type_} is the type of the keys of a file: give --keys too")
+
+    @property
+    def given(self) -> bool:
+        """Whether any sample was asked for."""
+        return self.trace.passive or self.key_file is not None
+
+    def read(self, broker: LiveBroker, table: LiveTable) -> SlotSample:
+        """Return the sample.
+
+        Args:
+            broker: the broker.
+            table: the slots.
+
+        Raises:
+            InputError: the file cannot be read or has no keys, or a key is no value of the type; or no message came.
+            RabbitChxError: the broker cannot be asked.
+        """
+        return self._traced(broker, table) if self.key_file is None else self._of_file(table, self.key_file)
+
+    def _of_file(self, table: LiveTable, path: str) -> SlotSample:
+        """Count the keys of a file. The memory that this takes does not grow with the file."""
+        header = table.arguments.get("hash-header")
+        if self.type_ is not None and header is None:
+            raise InputError(
+                f"--type {self.type_} is the type of a header, and exchange {table.exchange!r} hashes none: leave it out"
+            )
+        hashing = Hashing(header, table.arguments.get("hash-property"), field_type=self.type_)
+        with sign_of_life(f"reading {file_name(path)}"):
+            batches = ([hashed_value(hashing, key) for key in batch] for _, batch in read_batches(path))
+            return SlotSample.counted(
+                SlotLoad.of_keys(table.slots, batches, hashing=hashing), file_name(path)
+            )
+
+    def _traced(self, broker: LiveBroker, table: LiveTable) -> SlotSample:
+        """Count real traffic, and say on stderr if it went to other queues than the slots tell."""
+        messages = self.trace.traced(broker, table.exchange, "--keys FILE")
+        mirror = ConsistentHashExchange(table.exchange, table.slots.ring, table.arguments)
+        sample = traced_sample(mirror.hashed_on, messages)
+        places = [_place(mirror, message) for message in sample]
+        elsewhere = sum(
+            isinstance(queue := table.slots.queue_of(place), str) and queue not in message.queues
+            for place, message in zip(places, messages, strict=True)
+        )
+        if elsewhere:
+            say(
+                f"{elsewhere:,} of {plural(len(messages), 'message')} went to another queue than the slots of {table.exchange!r} tell: "
+                "the load of each slot is not sure; read the ring with --ring-via, and look for slots that change hands"
+            )
+        counts = Counter((message.key, place) for message, place in zip(sample, places, strict=True))
+        routed = ((key, place, count) for (key, place), count in counts.most_common())
+        return SlotSample.counted(SlotLoad.of_routed(routed), _TRACED)
+
+
+def _place(mirror: ConsistentHashExchange, message: SampledMessage) -> Place:
+    try:
+        return mirror.route(message.routing_key, headers=message.headers, properties=message.properties)
+    except ChannelClosedError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotsReport:
+    """The slots of an exchange, and their load; None without a sample."""
+
+    table: LiveTable
+    sample: SlotSample | None
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the exchange, its queues, its slots, and the heaviest keys."""
+        table, sample = self.table, self.sample
+        slots, rates = table.slots, table.rates
+        yield Facts(_facts(table, sample))
+        yield Table(
+            [
+                *texts("queue"),
+                *numbers("slots", "of all keys"),
+                *numbers(*(["of the load"] if sample else []), *(["messages/s"] if rates.queues else [])),
+            ],
+            [
+                (
+                    place_text(queue),
+                    count,
+                    percent(slots.shares().get(queue, 0.0)),
+                    *([percent(self._queue_load(queue) or 0.0)] if sample else []),
+                    *([_rate(rates.queues.get(queue or ""))] if rates.queues else []),
+                )
+                for queue, count in self._held().items()
+            ],
+        )
+        shares, has_rate = slots.ring.shares(), sample is not None and rates.exchange is not None
+        rows = []
+        for slot in slots.slots:
+            load = self._slot_load(slot)
+            rate = [_rate((load or 0.0) * (rates.exchange or 0.0))] if has_rate else []
+            loads = () if load is None else (percent(load), *rate)
+            owner = place_text(slots.owners.get(slot))
+            rows.append((slot.name, owner, percent(shares.get(slot, 0.0)), *loads))
+        measured = numbers(*(["of the load"] if sample else []), *(["messages/s"] if has_rate else []))
+        yield Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
+        if sample is not None:
+            yield _heaviest_table(table, sample)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        slots, shares = self.table.slots, self.table.slots.ring.shares()
+        return document(
+            "slots",
+            **_about(self.table, self.sample),
+            queues=[
+                {
+                    "queue": queue,
+                    "slots": count,
+                    "keys": rounded(slots.shares().get(queue, 0.0)),
+                    "load": self._queue_load(queue),
+                    "rate": None if queue is None else self.table.rates.queues.get(queue),
+                }
+                for queue, count in self._held().items()
+            ],
+            slots=[
+                {
+                    "slot": slot.name,
+                    "queue": slots.owners.get(slot),
+                    "keys": rounded(shares.get(slot, 0.0)),
+                    "load": self._slot_load(slot),
+                }
+                for slot in slots.slots
+            ],
+            heaviest=_heaviest_json(self.table, self.sample),
+        )
+
+    def _held(self) -> dict[str | None, int]:
+        """Return how many slots each queue has; under None those that nobody has."""
+        slots = self.table.slots
+        held = Counter(slots.owners.get(slot) for slot in slots.slots)
+        named = sorted((queue for queue in slots.destinations if isinstance(queue, str)), key=order_of_name)
+        return {queue: held[queue] for queue in (*named, *([None] if held[None] else []))}
+
+    def _slot_load(self, place: Place) -> float | None:
+        if self.sample is None:
+            return None
+        return 0.0 if place is None else self.sample.share(self.sample.load.messages.get(place, 0))
+
+    def _queue_load(self, queue: str | None) -> float | None:
+        slots = self.table.slots
+        places = [place for place in slots.ring.destinations if slots.queue_of(place) == queue]
+        loads = [load for place in places if (load := self._slot_load(place)) is not None]
+        return None if self.sample is None else rounded(sum(loads))
+
+
+@dataclass(frozen=True, slots=True)
+class BalanceReport:
+    """A proposal of who should have which slot.
+
+    Attributes:
+        table: the slots.
+        sample: their load.
+        balance: the proposal.
+    """
+
+    table: LiveTable
+    sample: SlotSample
+    balance: SlotBalance
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the result, the moves, the queues before and after, the heaviest keys, and the members for the file."""
+        made, target = self.balance, self.balance.target
+        if target.kind == "share":
+            wanted = f"at most {target} of the load in each queue"
+        else:
+            wanted = f"at most {target} times the part of the load that is due to a queue by its weight"
+        yield Facts([*_facts(self.table, self.sample), ("target", wanted), ("result", self._result())])
+        for obstacle in made.obstacles:
+            yield Line(f"{obstacle.says}: {obstacle.cure}")
+        if made.moves:
+            yield Table(
+                [*texts("slot", "from", "to"), *numbers("of the load")],
+                [
+                    (move.slot.name, place_text(move.old), move.new, percent(move.share))
+                    for move in made.moves
+                ],
+            )
+        headings = ("weight", "slots", "then", "of the load", "then", "may have")
+        yield Table(
+            [*texts("queue"), *numbers(*headings)],
+            [
+                (
+                    place_text(queue.queue),
+                    "" if queue.weight is None else queue.weight,
+                    queue.slots_before,
+                    queue.slots_after,
+                    percent(queue.before),
+                    percent(queue.after),
+                    "" if queue.limit is None else percent(queue.limit),
+                )
+                for queue in made.queues
+            ],
+        )
+        yield _heaviest_table(self.table, self.sample)
+        if made.moves:
+            yield from self._file_blocks()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        made = self.balance
+        members = made.members(self.table.exchange)
+        return document(
+            "balance",
+            **_about(self.table, self.sample),
+            state=made.state,
+            target=str(made.target),
+            reachable=None if made.reachable is None else str(made.reachable),
+            moves=[
+                {"slot": move.slot.name, "old": move.old, "new": move.new, "load": rounded(move.share)}
+                for move in made.moves
+            ],
+            at_least=made.at_least,
+            moved={"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
+            queues=[
+                {
+                    "queue": queue.queue,
+                    "weight": queue.weight,
+                    "limit": None if queue.limit is None else rounded(queue.limit),
+                    "slots_before": queue.slots_before,
+                    "slots_after": queue.slots_after,
+                    "before": rounded(queue.before),
+                    "after": rounded(queue.after),
+                }
+                for queue in made.queues
+            ],
+            heaviest=_heaviest_json(self.table, self.sample),
+            obstacles=[
+                {
+                    "kind": obstacle.kind,
+                    "says": f"{obstacle.says}: {obstacle.cure}",
+                    "slot": obstacle.destination.name
+                    if isinstance(obstacle.destination, ExchangeRef)
+                    else None,
+                    "key": obstacle.names[0] if obstacle.names else None,
+                    "queue": None if isinstance(obstacle.destination, ExchangeRef) else obstacle.destination,
+                }
+                for obstacle in made.obstacles
+            ],
+            members=members and [entry(member, "queue=destination", "slots") for member in members],
+        )
+
+    def _result(self) -> str:
+        made = self.balance
+        if not made.moves:
+            return _RESULTS[made.state]
+        count = len(made.moves)
+        proof = "no fewer reach the target" if count == made.at_least else f"at least {made.at_least} have to"
+        changes = "slot changes hands" if count == 1 else "slots change hands"
+        return f"{count} {changes} ({proof}); {percent(made.load_moved)} of the load and {percent(made.keys_moved)} of all keys move"
+
+    def _file_blocks(self) -> Iterator[Block]:
+        exchange, members = self.table.exchange, self.balance.members(self.table.exchange)
+        if members is None:
+            yield Line(
+                f"A topology file cannot say this: the ring of {exchange} has more than slots by the names that a file "
+                "gives them. Bind and unbind the slots by hand."
+            )
+            return
+        yield Line(
+            f"Nothing is changed. In the topology file, the members of {exchange} are then as follows; topology plan "
+            "shows what that changes, and topology apply does it."
+        )
+        listed = members_text(member_texts(members))
+        yield Verbatim(f"slots = {len(self.table.slots.slots)}\nmembers = {listed}\n")
+
+
+def _facts(table: LiveTable, sample: SlotSample | None) -> list[tuple[str, str]]:
+    facts = exchange_facts(table.exchange, table.vhost, table.arguments, table.slots)
+    if table.rates.exchange is not None:
+        facts.append(("published", f"{_rate(table.rates.exchange)} messages/s in the last seconds"))
+    if sample is not None:
+        nowhere = f", {sample.load.nowhere:,} of them to no slot" if sample.load.nowhere else ""
+        facts.append(("sample", f"{plural(sample.messages, 'message')} of {sample.source}{nowhere}"))
+    return facts
+
+
+def _about(table: LiveTable, sample: SlotSample | None) -> dict[str, Any]:
+    return {
+        "exchange": table.exchange,
+        "vhost": table.vhost,
+        "provenance": table.slots.provenance,
+        "rate": table.rates.exchange,
+        "sample": sample and {**entry(sample, "source", "messages"), "nowhere": sample.load.nowhere},
+    }
+
+
+def _rate(rate: float | None) -> str:
+    return "" if rate is None else f"{rate:,.1f}"
+
+
+def _heaviest_table(table: LiveTable, sample: SlotSample) -> Table:
+    rows = [
+        (
+            str(heavy.key),
+            heavy.place.name if not isinstance(heavy.place, str | None) else place_text(heavy.place),
+            place_text(table.slots.queue_of(heavy.place)),
+            percent(sample.share(heavy.least)),
+        )
+        for heavy in sample.load.keys[:_HEAVIEST]
+    ]
+    return Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
+
+
+def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": str(heavy.key),
+            "slot": None if isinstance(heavy.place, str | None) else heavy.place.name,
+            "queue": None if heavy.place is None else str(table.slots.queue_of(heavy.place)),
+            **entry(heavy, "least", "most"),
+        }
+        for heavy in (sample.load.keys if sample else ())
+    ]
+
+
+@command(
+    example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'"
+)
+def show(
+    *,
+    exchange: str = argument(),
+    broker: BrokerOptions = options(BrokerOptions),
+    load: LoadOptions = options(LoadOptions),
+) -> Outcome:
+    """Show who has which slot of EXCHANGE, with the exact share of all keys.
+
+    RabbitMQ counts messages for the exchange that they are published to, and for queues, but not for slots. The load of each
+    slot comes from a sample: --keys FILE is one of yours, and --passive traces real traffic. With either the ring must be read,
+    by --ring-via. The exit code is 0.
+    """
+    live = broker.live()
+    if load.given:
+        live.need_rings()
+    table = LiveTable.read(live, exchange)
+    return Outcome(SlotsReport(table, load.read(live, table) if load.given else None))
+
+
+@command(
+    example="rabbit-chx slots balance events --passive --management-url http://localhost:15672 "
+    "--ring-via 'docker exec rabbitmq'"
+)
+def balance(
+    *,
+    exchange: str = argument(),
+    target: str = option(
+        type=TEXT,
+        default=_DEFAULT_TARGET,
+        show_default=True,
+        metavar="TARGET",
+        help="How much a queue may have: 1.2 is 1.2 times the part that is due to it by its weight, 30% is that share of the load.",
+    ),
+    weights: tuple[str, ...] = option(
+        "--weight",
+        type=TEXT,
+        multiple=True,
+        metavar="QUEUE=WEIGHT",
+        help="The weight of a queue that has slots, or is to have some.  [default: 1 for each that has some; 0 takes all away]",
+    ),
+    broker: BrokerOptions = options(BrokerOptions),
+    load: LoadOptions = options(LoadOptions),
+) -> Outcome:
+    """Propose the fewest slots of EXCHANGE that change hands so that no queue has too much of the load.
+
+    The load comes from a sample: --keys FILE, or --passive, which traces real traffic. Of proposals with as few slots it is one
+    that moves the least load. Nothing is changed: the result has the members for the topology file, and topology plan and
+    apply take them.
+
+    A key that has more than a queue may have is named, since nothing can split it.
+
+    The exit code is 0 if no queue has too much, and 1 if there is a proposal, or the target cannot be reached.
+    """
+    live = broker.live()
+    aim, weighted = LoadTarget.from_text(target), _parsed_weights(weights)
+    if not load.given:
+        raise InputError(
+            "RabbitMQ does not count the messages of slots: give --keys FILE with a sample of keys, or --passive to trace real "
+            "traffic"
+        )
+    live.need_rings()
+    table = LiveTable.read(live, exchange)
+    sample = load.read(live, table)
+    there = {queue: 1 for queue in table.slots.destinations if isinstance(queue, str)}
+    _check_queues(exchange, weighted, there)
+    wanted = {queue: weight for queue, weight in {**there, **weighted}.items() if weight}
+    made = balanced(table.slots, sample.load, wanted, target=aim)
+    return Outcome(BalanceReport(table, sample, made), code=DONE if made.state == "balanced" else DIFFERENCE)
+
+
+def _check_queues(exchange: str, weights: Mapping[str, int], there: Mapping[str, int]) -> None:
+    """Raise an error for a weight of a queue that can have no slots, or that takes none away."""
+    park = SlotNames(exchange, 1).park
+    if park in weights:
+        raise InputError(f"{park} is the parking queue of {exchange}, and has no slots: leave its weight out")
+    for queue, weight in weights.items():
+        if not weight and queue not in there:
+            known = ", ".join(sorted(there, key=order_of_name)[:_SHOWN])
+            raise InputError(
+                f"{queue} has no slot of {exchange} that the weight 0 could take away: give one of {known}"
+            )
+
+
+def _parsed_weights(texts: Sequence[str]) -> dict[str, int]:
+    weights = {}
+    for text in texts:
+        queue, equals, weight = text.rpartition("=")
+        if not equals or not queue or not weight.isascii() or not weight.isdigit():
+            raise InputError(f"the weight {text!r:.80} is none: write QUEUE=WEIGHT, as in events.1=2")
+        weights[queue] = int(weight)
+    return weights

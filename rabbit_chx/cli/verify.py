@@ -1,0 +1,396 @@
+"""``rabbit-chx verify``: the mirror compared with a live broker, message by message."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pika
+
+from rabbit_chx.analysis import Hashing, Place, Refused, ring_findings
+from rabbit_chx.analysis.traffic import InferredRing, Misrouted, compare_traffic
+from rabbit_chx.broker.firehose import infer_live_ring
+from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_reach, read_ring
+from rabbit_chx.broker.pika_connection import PikaConnection
+from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
+from rabbit_chx.broker.scratch_vhost import scratch_vhost
+from rabbit_chx.cli.broker_options import (
+    BrokerOptions,
+    LiveBroker,
+    TraceOptions,
+    counted,
+    unwound_by_signals,
+)
+from rabbit_chx.cli.command import DIFFERENCE, DONE, PARTLY, Outcome, argument, command, options
+from rabbit_chx.cli.report import (
+    bucket_ranges,
+    document,
+    entries,
+    entry,
+    exchange_facts,
+    numbers,
+    outcome_text,
+    place_text,
+    plural,
+    ring_as_json,
+    texts,
+    to_json,
+)
+from rabbit_chx.cli.samples import SampleOptions, sample_options
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import Block, Facts, Line, Table
+
+if TYPE_CHECKING:
+    from rabbit_chx.analysis import Finding
+    from rabbit_chx.broker.management import Management
+    from rabbit_chx.routing import HashRing
+
+__all__ = ["Difference", "PassiveReport", "ScratchReport", "verify"]
+
+_DEFAULT_KEYS = 10_000
+_DEFAULT_PATTERN = "key-{n}"
+_MOST_SHOWN = 20
+_HAS_NO_BINDING = "has buckets and no binding: if it does not exist any more, its messages are lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A message of the scratch copy that is not where the mirror says.
+
+    Attributes:
+        key: what was hashed.
+        predicted: the destination by the mirror.
+        found: the destination on the broker.
+    """
+
+    key: str
+    predicted: Place | Refused
+    found: Place
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchReport:
+    """A comparison with a scratch copy.
+
+    Attributes:
+        exchange: the exchange that was copied.
+        ring: its ring.
+        findings: what is wrong with the ring.
+        found: how many messages came to each destination.
+        predicted: how many messages the mirror predicted for each destination.
+        differences: the messages that were elsewhere.
+    """
+
+    exchange: LiveExchange
+    ring: HashRing
+    findings: Sequence[Finding]
+    found: Mapping[Place, int]
+    predicted: Mapping[Place, int]
+    differences: Sequence[Difference]
+
+    @property
+    def guess(self) -> str | None:
+        """What an assumed ring leaves open; None where the ring was read."""
+        if self.ring.provenance != "assumed":
+            return None
+        return (
+            "the copy was made from that guess, so this compares the rules of the broker, and not the ring; "
+            "give --ring-via PREFIX to read it"
+        )
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        if self.differences or self.findings:
+            return DIFFERENCE
+        return PARTLY if self.guess or not self.found else DONE
+
+    @property
+    def destinations(self) -> Iterable[Place]:
+        """All that has buckets or messages."""
+        return dict.fromkeys((*self.ring.buckets, *self.found))
+
+    def blocks(self) -> Iterator[Block]:
+        """Return what was compared, where the messages were, and which were elsewhere."""
+        compared = sum(self.found.values())
+        copied = f"{plural(compared, 'message')} with a copy in a vhost of its own, now removed"
+        yield Facts(
+            [
+                *_about(self.exchange, self.ring),
+                ("compared", copied if compared else "nothing"),
+                ("mismatches", f"{len(self.differences):,}"),
+                *_doubt("nothing about the ring", self.guess),
+                *_finding_facts(self.findings),
+            ]
+        )
+        if not compared:
+            return
+        yield Table(
+            [*texts("destination"), *numbers("messages", "predicted")],
+            [
+                (place_text(place), self.found.get(place, 0), self.predicted.get(place, 0))
+                for place in self.destinations
+            ],
+        )
+        if shown := self.differences[:_MOST_SHOWN]:
+            yield Table(
+                texts("key", "predicted", "found"),
+                [
+                    (message.key, outcome_text(message.predicted), place_text(message.found))
+                    for message in shown
+                ],
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        return {
+            **_document("scratch", self.exchange, self.ring, self.findings, sum(self.found.values())),
+            "mismatches": len(self.differences),
+            "destinations": [
+                {
+                    "destination": to_json(place),
+                    "messages": self.found.get(place, 0),
+                    "predicted": self.predicted.get(place, 0),
+                }
+                for place in self.destinations
+            ],
+            "examples": entries(self.differences[:_MOST_SHOWN], "key", "predicted", "found"),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PassiveReport:
+    """A comparison with real traffic.
+
+    Attributes:
+        exchange: the exchange that was watched.
+        ring: the ring that its traffic was compared with.
+        findings: what is wrong with that ring.
+        compared: how many messages were seen.
+        misrouted: the messages that were elsewhere.
+        inferred: what the traffic says of the ring.
+    """
+
+    exchange: LiveExchange
+    ring: HashRing
+    findings: Sequence[Finding]
+    compared: int
+    misrouted: Sequence[Misrouted]
+    inferred: InferredRing
+
+    @property
+    def guess(self) -> str | None:
+        """What an assumed ring leaves open; None where the ring was read, or the traffic proves all of it."""
+        proven = self.inferred.complete and self.inferred.ring(self.ring.release) == self.ring
+        if self.ring.provenance != "assumed" or self.misrouted or proven:
+            return None
+        return "this traffic does not prove all of it; give --ring-via PREFIX to read it, or more --messages"
+
+    @property
+    def code(self) -> int:
+        """The exit code."""
+        if self.misrouted or self.unbound or self.findings:
+            return DIFFERENCE
+        return PARTLY if self.guess or not self.compared else DONE
+
+    def blocks(self) -> Iterator[Block]:
+        """Return what was compared, which messages were elsewhere, and the inferred ring."""
+        compared = f"{plural(self.compared, 'message')} of real traffic; tracing is as it was before"
+        yield Facts(
+            [
+                *_about(self.exchange, self.ring),
+                ("compared", compared),
+                ("mismatches", f"{len(self.misrouted):,}"),
+                *_doubt("not all of the ring", self.guess),
+                *_finding_facts(self.findings),
+                ("inferred", self._inferred()),
+                *(("unbound", f"{place_text(place)} {_HAS_NO_BINDING}") for place in self.unbound),
+            ]
+        )
+        if shown := self.misrouted[:_MOST_SHOWN]:
+            yield Table(
+                texts("key", "predicted", "found"),
+                [
+                    (
+                        message.observation.key,
+                        place_text(message.predicted),
+                        ", ".join(sorted(message.observation.queues)) or "(nowhere)",
+                    )
+                    for message in shown
+                ],
+            )
+        if not self.compared:
+            yield Line(
+                "Nothing was published to the exchange over this node in that time: nothing is proven."
+            )
+            return
+        ranges = bucket_ranges(sorted(self.inferred.proven.items()))
+        rows = [(place_text(place), text) for place, text in ranges.items()]
+        yield Table(texts("destination", "buckets that are proven"), rows)
+
+    @property
+    def unbound(self) -> list[Place]:
+        """Destinations that have buckets and no binding; one may be a queue that no longer exists and loses
+        its messages.
+        """
+        bound = {destination for destination, _ in self.exchange.bindings}
+        return [place for place in dict.fromkeys(self.inferred.proven.values()) if place not in bound]
+
+    def _inferred(self) -> str:
+        inferred = self.inferred
+        parts = [f"{len(inferred.proven):,} of {plural(len(inferred.candidates), 'bucket')} proven"]
+        if inferred.unknown:
+            parts.append(f"{len(inferred.unknown):,} unknown")
+        if inferred.contradicted:
+            parts.append(
+                f"{len(inferred.contradicted):,} contradicted: the ring changed during the trace, or is larger"
+            )
+        if len(inferred.candidates) != inferred.expected:
+            parts.append(
+                f"the bindings say {plural(inferred.expected, 'bucket')}: some have no binding any more"
+            )
+        return ", ".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        inferred = self.inferred
+        whole = json.loads(inferred.ring(self.exchange.release).to_json()) if inferred.complete else None
+        return {
+            **_document("passive", self.exchange, self.ring, self.findings, self.compared),
+            "mismatches": len(self.misrouted),
+            "examples": [
+                {
+                    "key": message.observation.key,
+                    "predicted": to_json(message.predicted),
+                    "found": sorted(message.observation.queues),
+                }
+                for message in self.misrouted[:_MOST_SHOWN]
+            ],
+            "inferred": {
+                "buckets": len(inferred.candidates),
+                "buckets_by_bindings": inferred.expected,
+                "proven": [
+                    {"bucket": bucket, "destination": to_json(place)}
+                    for bucket, place in inferred.proven.items()
+                ],
+                **entry(inferred, "unknown", "contradicted"),
+                "unbound": to_json(self.unbound),
+                "ring": whole,
+            },
+        }
+
+
+def _about(exchange: LiveExchange, ring: HashRing) -> list[tuple[str, str]]:
+    return exchange_facts(exchange.name, exchange.vhost, exchange.arguments, ring)
+
+
+def _doubt(what: str, guess: str | None) -> list[tuple[str, str]]:
+    return [] if guess is None else [("proven", f"{what}, which is a guess: {guess}")]
+
+
+def _finding_facts(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+    return [("finding", f"{finding.kind}: {finding.says}") for finding in findings]
+
+
+def _document(
+    way: str, exchange: LiveExchange, ring: HashRing, findings: Sequence[Finding], compared: int
+) -> dict[str, Any]:
+    return document(
+        "verify",
+        way=way,
+        **entry(exchange, "exchange=name", "vhost", "arguments"),
+        ring=ring_as_json(ring),
+        findings=entries(findings, "kind", "destination", "share", "says"),
+        compared=compared,
+    )
+
+
+@command(
+    example="rabbit-chx verify orders --management-url http://guest:guest@localhost:15672 "
+    "--ring-via 'docker exec rabbitmq'"
+)
+def verify(
+    *,
+    exchange: str = argument(),
+    broker: BrokerOptions = options(BrokerOptions),
+    trace: TraceOptions = options(TraceOptions),
+    sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
+) -> Outcome:
+    """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not touched.
+
+    The command makes a copy of EXCHANGE with the same ring in a temporary vhost. It publishes the sample
+    there (10,000 keys by default), consumes it and compares. Then it removes the vhost, after Ctrl-C too. A
+    key is what EXCHANGE hashes: the routing key, the text of its hash-header, or its hash-property.
+
+    With --passive nothing is published. The command compares real traffic, and infers the ring from it.
+
+    --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
+    and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
+    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3).
+    """
+    at = broker.live()
+    if trace.passive and sample.given:
+        raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")
+    management = at.management("arguments and bindings are read over the management API")
+    live = read_exchange(management, at.settings.vhost, exchange)
+    ring = read_ring(live, at.ring_source)
+    findings = ring_findings(ring, live.bindings, live.alternate)
+    report: ScratchReport | PassiveReport
+    if trace.passive:
+        observations = trace.observed(at, management, live)
+        misrouted = compare_traffic(observations, ring, read_reach(management, live))
+        inferred = infer_live_ring(management, live, observations)
+        report = PassiveReport(live, ring, findings, len(observations), misrouted, inferred)
+    elif not ring.bucket_count:
+        report = ScratchReport(live, ring, findings, {}, {}, [])
+    else:
+        report = _on_copy(at, management, live, ring, sample=sample, findings=findings)
+    if report.guess:
+        say(f"the ring of {exchange!r} is a guess, as the order of its bindings was not read: {report.guess}")
+    return Outcome(report, code=report.code)
+
+
+def _on_copy(
+    at: LiveBroker,
+    management: Management,
+    live: LiveExchange,
+    ring: HashRing,
+    *,
+    sample: SampleOptions,
+    findings: Sequence[Finding],
+) -> ScratchReport:
+    """Publish the sample to a copy of the exchange, and compare."""
+    hashing = Hashing(live.arguments.get("hash-header"), live.arguments.get("hash-property"))
+    pattern = "{n}" if hashing.hash_property == "timestamp" else _DEFAULT_PATTERN
+    keys = sample.read_or_make(pattern, _DEFAULT_KEYS)
+    with keys.values(hashing, ring) as values:
+        predicted = hashing.route_all(values, ring)
+    messages = [_message(hashing, value) for value in values]
+    with unwound_by_signals(), counted("compared", len(values)) as seen:
+        runs = copied_runs(ring)
+        with (
+            scratch_vhost(management, at.settings.username) as vhost,
+            closing(PikaConnection(replace(at.settings, vhost=vhost))) as connection,
+        ):
+            declare_copy(connection, at.settings.masked_url, runs, live.arguments)
+            found = [run.place for run in route_on_copy(connection, runs, messages, seen)]
+    differences = [
+        Difference(key, said, place)
+        for key, said, place in zip(keys.keys, predicted, found, strict=True)
+        if isinstance(said, Refused) or said != place
+    ]
+    expected = Counter(place for place in predicted if not isinstance(place, Refused))
+    return ScratchReport(live, ring, findings, Counter(found), expected, differences)
+
+
+def _message(hashing: Hashing, value: Any) -> ScratchMessage:  # noqa: ANN401
+    if hashing.hash_header is not None:
+        return ScratchMessage(properties=pika.BasicProperties(headers={hashing.hash_header: value}))
+    if hashing.hash_property is not None:
+        return ScratchMessage(properties=pika.BasicProperties(**{hashing.hash_property: value}))
+    return ScratchMessage(value)

@@ -1,0 +1,55 @@
+"""What a cold command loads. A module that it does not need is time for whoever calls it in a loop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+#: Of what no offline command has a use for.
+HEAVY = {
+    "asyncio",
+    "configparser",
+    "http.client",
+    "numpy",
+    "pika",
+    "pamqp",
+    "ssl",
+    "tomllib",
+    "urllib.request",
+}
+FLOORS = {"broker", "connection", "consuming", "publishing", "streams", "testing", "topology"}
+PROGRAM = """
+import json, sys
+from rabbit_chx.cli import main
+main(sys.argv[1:])
+sys.stderr.write(json.dumps(sorted(sys.modules)))
+"""
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(json.loads(done.stderr))
+
+
+def floors(modules: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in modules if name.startswith("rabbit_chx.")}
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("topology", "--help"), ("--version",)])
+def test_help_imports_no_command(arguments: tuple[str, ...]) -> None:
+    modules = loaded_by(*arguments)
+    assert not modules & (HEAVY | {"rich.console"})
+    assert floors(modules) <= {"cli", "errors", "lazy_names", "rendering", "version"}
+    ours = {name for name in modules if name.startswith("rabbit_chx.cli.")}
+    assert ours == {f"rabbit_chx.cli.{name}" for name in ("app", "command", "stderr")}
+
+
+def test_a_route_by_bindings_loads_no_client_and_no_topology() -> None:
+    modules = loaded_by("route", "--bind", "q1=1", "k")
+    assert not modules & HEAVY
+    assert not floors(modules) & FLOORS
