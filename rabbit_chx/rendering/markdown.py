@@ -60,7 +60,7 @@ class MarkdownOutput:
 def _parts(block: Block, level: int) -> Iterator[str]:
     """Yield the paragraphs of a block."""
     if isinstance(block, Section):
-        inner = [part for one in block.blocks for part in _parts(one, level + 1)]
+        inner = [part for child in block.blocks for part in _parts(child, level + 1)]
         if block.folded:
             yield f"<details>\n<summary>{_escaped(block.title)}</summary>"
             yield from inner

@@ -1,4 +1,4 @@
-"""Where results go: one interface, one renderer for people and one for programs."""
+"""Where results go: the interface of a renderer, and the renderers for people and for programs."""
 
 from __future__ import annotations
 

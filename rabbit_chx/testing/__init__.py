@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from rabbit_chx.testing.local_server import local_broker, start_local_broker
     from rabbit_chx.testing.needs import in_ci, need, skip_unless_ci
     from rabbit_chx.testing.order_checker import OrderChecker, OrderFault, OrderReport
-    from rabbit_chx.testing.running_broker import RunningBroker
-    from rabbit_chx.testing.vhosts import temporary_vhost
+    from rabbit_chx.testing.running_broker import RunningBroker, temporary_vhost
 
 _HOMES = {
     "NoBrokerError": "rabbit_chx.errors",
@@ -39,7 +38,7 @@ _HOMES = {
     "skip_unless_ci": "rabbit_chx.testing.needs",
     "start_docker_broker": "rabbit_chx.testing.containers",
     "start_local_broker": "rabbit_chx.testing.local_server",
-    "temporary_vhost": "rabbit_chx.testing.vhosts",
+    "temporary_vhost": "rabbit_chx.testing.running_broker",
 }
 
 __all__ = [

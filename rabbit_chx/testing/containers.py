@@ -273,8 +273,9 @@ def image_version(series: str) -> str | None:
         environment = docker("image", "inspect", "--format", template, official_image(series))
     except UnreachableError:
         return None
-    found = [line.partition("=")[2] for line in environment.split() if line.startswith("RABBITMQ_VERSION=")]
-    return found[0] if found else series
+    prefix = "RABBITMQ_VERSION="
+    versions = [line.removeprefix(prefix) for line in environment.split() if line.startswith(prefix)]
+    return versions[0] if versions else series
 
 
 def require_image(image: str) -> None:

@@ -92,8 +92,8 @@ def find_tools() -> Path:
     Raises:
         NoBrokerError: there is no ``rabbitmq-server``, or no Erlang.
     """
-    found = shutil.which("rabbitmq-server")
-    candidates = [Path(found).resolve().parent] if found else []
+    program = shutil.which("rabbitmq-server")
+    candidates = [Path(program).resolve().parent] if program else []
     # The programs that Debian has in /usr/sbin change the user; those behind them do not.
     candidates.append(Path("/usr/lib/rabbitmq/bin"))
     for tools in candidates:

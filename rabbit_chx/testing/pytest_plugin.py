@@ -60,7 +60,7 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     from rabbit_chx.testing.containers import image_version
 
     if series := dict.fromkeys(config.getoption(_OPTION)):
-        versions = (image_version(one) or f"{one} (no image here yet)" for one in series)
+        versions = (image_version(name) or f"{name} (no image here yet)" for name in series)
         return f"{_PREFIX}RabbitMQ {', '.join(versions)} in Docker, by {_OPTION}"
     named = named_broker_in_words()
     return _PREFIX + named if named else None
@@ -211,7 +211,7 @@ def _logs(arguments: Iterable[object]) -> Iterator[tuple[str, str]]:
     brokers: dict[int, RunningBroker] = {}
     for argument in arguments:
         nodes = argument.nodes if isinstance(argument, RunningCluster) else (argument,)
-        brokers |= {id(one.server): one for one in nodes if isinstance(one, RunningBroker) and one.owned}
+        brokers |= {id(node.server): node for node in nodes if isinstance(node, RunningBroker) and node.owned}
     for broker in brokers.values():
         try:
             log = broker.log()

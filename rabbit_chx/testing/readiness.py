@@ -28,7 +28,7 @@ def free_ports(count: int) -> list[int]:
         count: how many ports.
 
     Raises:
-        NoBrokerError: there are not so many.
+        NoBrokerError: fewer are free.
     """
     ports: list[int] = []
     for port in random.sample(range(20_000, 32_000), 1_000):

@@ -32,7 +32,7 @@ from rabbit_chx.testing.containers import (
     start_docker_broker,
 )
 from rabbit_chx.testing.local_server import installed_version, start_local_broker
-from rabbit_chx.testing.vhosts import in_vhost
+from rabbit_chx.testing.running_broker import in_vhost
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,

@@ -1,16 +1,17 @@
-"""A broker that serves, with the ways to restart, break and remove it."""
+"""A broker that serves: the ways to restart, break and remove it, and a vhost of its own for each test."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
+from urllib.parse import quote
 
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.testing.commands import last_lines, run_bounded
 
-__all__ = ["PLUGINS", "RunningBroker", "Server", "masked"]
+__all__ = ["PLUGINS", "RunningBroker", "Server", "in_vhost", "masked", "temporary_vhost"]
 
 PLUGINS = (
     "rabbitmq_consistent_hash_exchange",
@@ -194,3 +195,36 @@ def masked(url: str) -> str:
     user_info, at, where = rest.rpartition("@")
     user, colon, _password = user_info.partition(":")
     return f"{scheme}{separator}{user}{colon and ':***'}{at}{where}"
+
+
+@contextmanager
+def temporary_vhost(broker: RunningBroker) -> Iterator[RunningBroker]:
+    """Create a vhost for a block; it is deleted with all that is in it.
+
+    Args:
+        broker: the broker.
+
+    Yields:
+        The broker with the vhost in its URL.
+
+    Raises:
+        InputError: the broker has no management URL.
+        BrokerRefusedError: the broker's user may not create vhosts.
+    """
+    from rabbit_chx.broker.management import Management
+    from rabbit_chx.broker.scratch_vhost import scratch_vhost
+
+    if broker.management_url is None:
+        raise InputError(
+            "a vhost can only be made through the HTTP API: set RABBIT_CHX_TEST_MANAGEMENT_URL as well"
+        )
+    with scratch_vhost(Management(broker.management_url)) as name:
+        yield in_vhost(broker, name)
+
+
+def in_vhost(broker: RunningBroker, vhost: str) -> RunningBroker:
+    """Return the broker with another vhost, not yet quoted, in its URL, whose query is kept."""
+    address, mark, query = broker.url.partition("?")
+    scheme, separator, rest = address.partition("://")
+    url = f"{scheme}{separator}{rest.partition('/')[0]}/{quote(vhost, safe='')}{mark}{query}"
+    return replace(broker, url=url)

@@ -28,7 +28,7 @@ from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.rules import RESTART_SORTS
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.vhosts import in_vhost
+from rabbit_chx.testing.running_broker import in_vhost
 from tests.parity.conftest import Rabbits
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(400)]

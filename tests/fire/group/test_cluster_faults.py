@@ -17,7 +17,7 @@ from three_nodes import LEADER_KILLED, ThreeNodes
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import JOURNAL
 from rabbit_chx.testing import RunningCluster
-from rabbit_chx.testing.vhosts import in_vhost, temporary_vhost
+from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(900)]
 

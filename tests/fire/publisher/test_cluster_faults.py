@@ -25,7 +25,7 @@ from three_nodes import (
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.testing import RunningCluster
-from rabbit_chx.testing.vhosts import temporary_vhost
+from rabbit_chx.testing.running_broker import temporary_vhost
 
 pytestmark = [pytest.mark.docker, pytest.mark.restarts, pytest.mark.timeout(600)]
 

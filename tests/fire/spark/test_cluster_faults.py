@@ -30,7 +30,7 @@ from three_nodes import (
 )
 
 from rabbit_chx.testing import RunningCluster
-from rabbit_chx.testing.vhosts import in_vhost, temporary_vhost
+from rabbit_chx.testing.running_broker import in_vhost, temporary_vhost
 
 pytestmark = [
     pytest.mark.spark,

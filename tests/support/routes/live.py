@@ -25,7 +25,7 @@ from rabbit_chx.errors import NotFoundError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from rabbit_chx.testing import RunningBroker, temporary_vhost
-from rabbit_chx.testing.vhosts import in_vhost
+from rabbit_chx.testing.running_broker import in_vhost
 from routes import amqp10
 from routes.raw import typed_properties
 from routes.scenario import CHX, Keys, Message, Scenario, Step
