@@ -19,14 +19,16 @@ from rabbit_chx.amqp.replies import error_for, may_pass
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.message import GroupMessage, message_of
-from rabbit_chx.consuming.queue_check import learned_arguments
+from rabbit_chx.consuming.queue_check import WANTED, learned_arguments
 from rabbit_chx.consuming.seat import DeliveredMessage
 from rabbit_chx.consuming.waits import came
 from rabbit_chx.errors import (
     AccessRefusedError,
+    BrokerRefusedError,
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
+    MismatchError,
     NotFoundError,
     RabbitChxError,
 )
@@ -47,6 +49,7 @@ _CLOSE_S = 5.0
 _REPUBLISH_S = 1.0
 _LOOK_S = 0.01
 _MOST_CHANNELS = 65535
+_MOST_ARGUMENTS = 30
 _JOURNAL_PREFETCH = 200
 #: The journal keeps the last 10 MB, which are some ten thousand entries.
 _JOURNAL_ARGUMENTS = {
@@ -337,28 +340,23 @@ class GroupChannels(ConsumingConnection):
         except AccessRefusedError as refused:  # the broker names another permission
             needed = f"{refused}. A group needs the permission read on its queues"
             raise AccessRefusedError(needed, queue=queue, reply_code=refused.reply_code) from None
-        asking = learned_arguments(queue)
-        arguments = next(asking)
-        while True:
-            code, refusal = await self._refusal(queue, arguments)
-            if code not in (0, 406):
-                return None
+        arguments = dict(WANTED)
+        for _ in range(_MOST_ARGUMENTS):
             try:
-                arguments = asking.send(refusal)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-
-    async def _refusal(self, queue: str, arguments: dict[str, Any]) -> tuple[int, str | None]:
-        channel = await self._channel()
-        try:
-            async with asyncio.timeout(_REPLY_S):
-                await channel.queue_declare(queue, durable=True, arguments=arguments)
-        except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
-            return refusal_told_by(refusal)
-        except (*_LOST, TimeoutError) as cause:
-            raise ConnectionLostError(f"{self.where}: the connection was lost ({said_by(cause)})") from None
-        await _closed(channel)
-        return 0, None
+                async with _answered(self.where, queue):
+                    channel = await self._channel()
+                    await channel.queue_declare(queue, durable=True, arguments=arguments)
+            except MismatchError as refusal:
+                learned = learned_arguments(queue, arguments, str(refusal))
+                if learned is None:
+                    return None
+                arguments = learned
+            except BrokerRefusedError:
+                return None
+            else:
+                await _closed(channel)
+                return arguments
+        return None
 
     async def consume_behind(
         self, queue: str, priority: int, prefetch: int, tag: str, take: Callable[[DeliveredMessage], None]

@@ -8,7 +8,7 @@ with what the refusals have told until none is refused, and the arguments are kn
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import listed
@@ -23,7 +23,6 @@ __all__ = ["WANTED", "learned_arguments", "queue_warnings", "refuse_dropping"]
 WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 #: Since 4.0 a quorum queue drops a message that was returned 20 times, unless an argument or a policy says otherwise.
 _LIMIT_SINCE = (4, 0, 0)
-_MOST_ARGUMENTS = 30
 _SHOWN = 5
 _REFUSAL = re.compile(
     r"inequivalent arg '(?P<name>[^']+)' for queue .* but current is "
@@ -36,38 +35,21 @@ _REMEDY = (
 )
 
 
-def learned_arguments(queue: str) -> Generator[dict[str, Any], str | None, dict[str, Any] | None]:
-    """Yield arguments to declare a queue with, take the broker's refusal, and return the arguments of the queue.
+def learned_arguments(queue: str, arguments: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
+    """Return arguments, and the one of the queue that the refusal of a declaration with them tells; None where it tells none.
 
-    Send None for a declaration that the broker accepts.
-
-    Args:
-        queue: the name of the queue, which exists.
-
-    Returns:
-        The arguments that the queue was declared with; None where the refusals do not tell them.
-
-    Raises:
-        MismatchError: the queue is no quorum queue, or has no single active consumer.
+    If the queue is no quorum queue, or has no single active consumer, the error is MismatchError.
     """
-    arguments = dict(WANTED)
-    for _ in range(_MOST_ARGUMENTS):
-        refusal = yield dict(arguments)
-        if refusal is None:
-            return arguments
-        found = _REFUSAL.search(refusal)
-        if found is None:
-            return None
-        name = found["name"]
-        if name in WANTED or name == "durable":
-            current = found["value"] or found["bare"] or "not set"
-            raise MismatchError(
-                f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406
-            )
-        if found["value"] is None:
-            return None
-        arguments[name] = _value(found["value"], found["type"])
-    return None
+    told = _REFUSAL.search(refusal)
+    if told is None:
+        return None
+    name = told["name"]
+    if name in WANTED or name == "durable":
+        current = told["value"] or told["bare"] or "not set"
+        raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
+    if told["value"] is None:
+        return None
+    return {**arguments, name: _value(told["value"], told["type"])}
 
 
 def refuse_dropping(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:
@@ -75,13 +57,6 @@ def refuse_dropping(queues: Mapping[str, Mapping[str, Any] | None], release: tup
 
     Before 4.0, a delivery limit of -1 is less than any count: the broker drops a message when it is returned for the first time
     (rabbit_fifo.erl; 3.8.9 and 3.10.8, tried).
-
-    Args:
-        queues: the arguments of each queue; None where they are not known.
-        release: the numbers of the broker's release.
-
-    Raises:
-        MismatchError: a queue has such a limit.
     """
     for queue, arguments in queues.items():
         limit = (arguments or {}).get("x-delivery-limit")
@@ -96,13 +71,7 @@ def refuse_dropping(queues: Mapping[str, Mapping[str, Any] | None], release: tup
 def queue_warnings(
     queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...], on_failure: OnFailure
 ) -> Iterator[str]:
-    """Return what a user of a group should know of its queues.
-
-    Args:
-        queues: the arguments of each queue; None where they are not known.
-        release: the numbers of the broker's release.
-        on_failure: what follows the last attempt to handle a message.
-    """
+    """Yield what a user of a group should know of its queues. The arguments of a queue are None where they are not known."""
     for queue, arguments in queues.items():
         if arguments is None:
             yield (

@@ -34,7 +34,7 @@ from rabbit_chx.topology.applying import tag_of
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupChannels, LineChannel
-    from rabbit_chx.consuming.member import GroupMember
+    from rabbit_chx.consuming.member import GroupMember, Hook
     from rabbit_chx.consuming.message import GroupMessage
 
 __all__ = ["RunnerSession", "SeatRunner"]
@@ -235,7 +235,7 @@ class SeatRunner:
         self._hook = asyncio.get_running_loop().create_task(self._run_hook(hook, call))
         self._hook.add_done_callback(partial(self._hook_done, hook))
 
-    async def _run_hook(self, hook: RunHook, call: Callable[[str], Awaitable[None]] | None) -> None:
+    async def _run_hook(self, hook: RunHook, call: Hook | None) -> None:
         verb = "has" if hook.which == "gained" else "has let go of"
         _log.info(
             "group member %s %s %s, generation %s",

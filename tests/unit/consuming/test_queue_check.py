@@ -6,28 +6,29 @@ import contextlib
 
 import pytest
 
+from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.consuming.queue_check import WANTED, learned_arguments, queue_warnings, refuse_dropping
 from rabbit_chx.errors import MismatchError
 
 
 def refusal(argument: str, current: str, received: str = "none") -> str:
-    return (
+    """Return what our error says of it."""
+    text = (
         f"PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': "
         f"received {received} but current is {current}"
     )
+    return str(error_for(406, text, where="amqp://localhost"))
 
 
 def test_arguments_are_learned_one_by_one() -> None:
-    asking = learned_arguments("q")
     first = {"x-queue-type": "quorum", "x-single-active-consumer": True}
-    assert next(asking) == first
-    second = asking.send(refusal("x-dead-letter-exchange", "the value 'dlx' of type 'longstr'"))
+    assert first == WANTED
+    second = learned_arguments(
+        "q", first, refusal("x-dead-letter-exchange", "the value 'dlx' of type 'longstr'")
+    )
     assert second == {**first, "x-dead-letter-exchange": "dlx"}
-    third = asking.send(refusal("x-max-length", "the value '100000' of type 'signedint'"))
+    third = learned_arguments("q", second, refusal("x-max-length", "the value '100000' of type 'signedint'"))
     assert third == {**second, "x-max-length": 100_000}
-    with pytest.raises(StopIteration) as end:
-        asking.send(None)
-    assert end.value.value == third
 
 
 @pytest.mark.parametrize(
@@ -42,19 +43,13 @@ def test_arguments_are_learned_one_by_one() -> None:
     ],
 )
 def test_a_queue_that_is_not_fit(text: str) -> None:
-    asking = learned_arguments("q")
-    next(asking)
     with pytest.raises(MismatchError, match="a group needs quorum queues with a single active consumer"):
-        asking.send(text)
+        learned_arguments("q", WANTED, text)
 
 
 @pytest.mark.parametrize("text", ["PRECONDITION_FAILED - something else", refusal("x-new", "none")])
 def test_what_is_not_understood_is_not_known(text: str) -> None:
-    asking = learned_arguments("q")
-    next(asking)
-    with pytest.raises(StopIteration) as end:
-        asking.send(text)
-    assert end.value.value is None
+    assert learned_arguments("q", WANTED, text) is None
 
 
 def test_a_queue_that_drops_what_is_returned_often() -> None:
