@@ -150,7 +150,7 @@ def _choices(  # noqa: C901  # one branch for each event
         if (
             world.cuts < cuts
             and not member.seat.stopping
-            and any(one.member == number for one in queue.consumers)
+            and any(consumer.member == number for consumer in queue.consumers)
         ):
             yield "cut", number
 
@@ -296,7 +296,12 @@ def _sent(world: World, number: int) -> list[SeatCommand]:
         queue.elect()
         return seat.subscribed(command.line)
     consumer = next(
-        (one for one in queue.consumers if (one.member, one.line) == (number, command.line)), None
+        (
+            consumer
+            for consumer in queue.consumers
+            if (consumer.member, consumer.line) == (number, command.line)
+        ),
+        None,
     )
     if consumer is None:  # the broker has closed the connection
         return []
@@ -307,7 +312,7 @@ def _sent(world: World, number: int) -> list[SeatCommand]:
         queue.elect()
         return []
     queue.remove(consumer)
-    member.to_member = [one for one in member.to_member if one[0] != command.line]
+    member.to_member = [delivery for delivery in member.to_member if delivery[0] != command.line]
     return seat.closed(command.line)
 
 

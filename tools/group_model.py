@@ -147,7 +147,7 @@ def _seat_key(seat: Seat, ranks: dict[int, int]) -> tuple[Any, ...]:
         told = (
             line.number,
             line.state,
-            tuple(one.tag for one in line.pending),
+            tuple(delivery.tag for delivery in line.pending),
             tuple(
                 (lane, work.delivery.tag, work.attempt, work.running) for lane, work in line.working.items()
             ),

@@ -57,7 +57,7 @@ class HandOverWorld:
             for name, value in vars(self).items()
             if name not in ("places", "replies", "started", "repeatable")
         }
-        sets = tuple(tuple(sorted(one)) for one in (self.replies, self.started, self.repeatable))
+        sets = tuple(tuple(sorted(members)) for members in (self.replies, self.started, self.repeatable))
         return tuple(rest.values()), sets, tuple(place.key() for place in self.places.values())
 
     # -- what can happen
@@ -68,7 +68,7 @@ class HandOverWorld:
         for place in self.places.values():
             some += self._place_choices(place)
         yield from some
-        moves = [one for one in some if one[0] not in ("mover dies", "member dies", "leave")]
+        moves = [choice for choice in some if choice[0] not in ("mover dies", "member dies", "leave")]
         if not moves or self.early:
             late = not moves
             if isinstance(self._step(), MarkerReply):
@@ -110,7 +110,7 @@ class HandOverWorld:
     def _place_choices(self, place: Place) -> Iterator[tuple[Any, ...]]:
         name = place.queue
         entry = self._ready(name)
-        held = sum(one.holder is not None for one in self.queues[name])
+        held = sum(entry.holder is not None for entry in self.queues[name])
         if entry and held < PREFETCH and not place.seat.stopping:
             yield "deliver", name
         if place.to_broker:
@@ -127,7 +127,7 @@ class HandOverWorld:
             yield "leave", name
 
     def _ready(self, queue: str) -> Entry | None:
-        return next((one for one in self.queues[queue] if one.holder is None), None)
+        return next((entry for entry in self.queues[queue] if entry.holder is None), None)
 
     # -- the mover
 
@@ -148,7 +148,7 @@ class HandOverWorld:
                     mover.answers.append(None)
                     mover.done = 0
             case QueueDeclare():
-                ready = sum(one.holder is None for one in self.queues["park"])
+                ready = sum(entry.holder is None for entry in self.queues["park"])
                 mover.answers.append(QueueCounts(ready, 0))
             case MessageTransfer():
                 self._transfer(mover, step)
@@ -178,7 +178,7 @@ class HandOverWorld:
             mover.done += 1
             self._route(Item(entry.item.number, entry.item.slot, entry.item.marker, "copy"))
             return
-        self.queues["park"] = [one for one in self.queues["park"] if one.holder != ("mover", 0)]
+        self.queues["park"] = [entry for entry in self.queues["park"] if entry.holder != ("mover", 0)]
         mover.answers.append(mover.done)
         mover.done = 0
 
@@ -211,7 +211,7 @@ class HandOverWorld:
                 self.mover, self.mover_died = None, True
                 self.mover_deaths -= 1
                 self.repeatable |= {
-                    one.item.number for one in self.queues["park"] if one.holder == ("mover", 0)
+                    entry.item.number for entry in self.queues["park"] if entry.holder == ("mover", 0)
                 }
                 self._release("mover")
             case ("no reply", late):
@@ -230,7 +230,7 @@ class HandOverWorld:
         elif what == "deliver":
             self._start(place, seat.delivered(line, self._held(place, name)))
         elif what == "handle":
-            place.running = [one for one in place.running if one[0] != rest[0]]
+            place.running = [handler for handler in place.running if handler[0] != rest[0]]
             self._start(place, seat.handled(line, rest[0]))
         elif what == "fetch":
             place.asks_park = False
@@ -249,7 +249,9 @@ class HandOverWorld:
             self.member_deaths -= 1
             self.died = True
             self.repeatable |= {item.number for _, item in place.running}
-            self.repeatable |= {place.held[one.tag].number for one in place.to_broker if isinstance(one, Ack)}
+            self.repeatable |= {
+                place.held[command.tag].number for command in place.to_broker if isinstance(command, Ack)
+            }
             self._follow(place)
             return
         if seat.stopping and seat.is_empty and not place.to_broker:
@@ -270,7 +272,7 @@ class HandOverWorld:
             return
         del place.held[command.tag]
         for name, entries in self.queues.items():
-            self.queues[name] = [one for one in entries if one.holder != (place.queue, command.tag)]
+            self.queues[name] = [entry for entry in entries if entry.holder != (place.queue, command.tag)]
 
     def _follow(self, place: Place) -> None:
         """Let another member follow."""
@@ -279,7 +281,7 @@ class HandOverWorld:
         self.places[place.queue].begin()
 
     def _release(self, holder: str) -> None:
-        for entry in (one for entries in self.queues.values() for one in entries):
+        for entry in (entry for entries in self.queues.values() for entry in entries):
             if entry.holder and entry.holder[0] == holder:
                 entry.holder = None
 
@@ -300,7 +302,9 @@ class HandOverWorld:
         """Whether a message is started before an earlier one of its slot, or after a later one."""
         slots = len(self.slots)
         slot = [number for number in range(1, self.messages + 1) if number % slots == item.slot]
-        return any((one in self.started) != (one < item.number) for one in slot if one != item.number)
+        return any(
+            (number in self.started) != (number < item.number) for number in slot if number != item.number
+        )
 
     def check_end(self) -> str:
         """Return the kind of this end."""

@@ -43,10 +43,11 @@ class RosterWorld:
 
     def key(self) -> Hashable:
         """Return what tells this state from others."""
-        past = min((one.read for one in self.readers if one.lives), default=len(self.journal))
+        past = min((reader.read for reader in self.readers if reader.lives), default=len(self.journal))
         known = sorted((name, member.token) for name, member in self._roster(past).members.items())
         readers = tuple(
-            (one.run, one.lives, one.leaves, one.lives and one.read - past) for one in self.readers
+            (reader.run, reader.lives, reader.leaves, reader.lives and reader.read - past)
+            for reader in self.readers
         )
         return tuple(known), tuple(self.journal[past:]), readers, self.again, self.alarms
 
@@ -62,9 +63,9 @@ class RosterWorld:
             yield "has left" if reader.leaves else "leave", number
             yield "die", number
             known = self._roster(reader.read).members
-            for other, one in enumerate(self.readers):
+            for other, peer in enumerate(self.readers):
                 member = known.get(_name(other))
-                is_dead = member is not None and not (one.lives and member.token == str(one.run))
+                is_dead = member is not None and not (peer.lives and member.token == str(peer.run))
                 if other != number and member and (is_dead or self.alarms):
                     told = JournalEntry("gone", _name(other), 0.0, token=member.token)
                     if told not in self.journal[reader.read :]:
@@ -131,9 +132,9 @@ class RosterWorld:
                 raise BrokenModelError(f"{set(owners.values()) - sharing} own queues and take no share")
             if told.setdefault(reader.read, (roster.term, owners)) != (roster.term, owners):
                 raise BrokenModelError(f"two members that have read {reader.read} entries do not agree")
-        living = {_name(n) for n, one in enumerate(self.readers) if one.lives and not one.leaves}
+        living = {_name(n) for n, reader in enumerate(self.readers) if reader.lives and not reader.leaves}
         is_read = all(reader.read == len(self.journal) for reader in self.readers if reader.lives)
-        if living and is_read and not any(one[0] == "gone" and not one[4] for one in self.choices()):
+        if living and is_read and not any(choice[0] == "gone" and not choice[4] for choice in self.choices()):
             read = self._roster(len(self.journal)).members
             members = {name for name, member in read.items() if member.queues}
             if members != living:

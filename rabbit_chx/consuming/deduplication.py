@@ -7,11 +7,12 @@ import inspect
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import DeduplicationError, InputError
@@ -106,7 +107,11 @@ class DeduplicatorBase(ABC):
 
     _on_disk: ClassVar[bool] = False
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, max_ids: int | None, max_age_s: float | None, timeout_s: float) -> None:
+        if max_ids is not None:
+            check_whole("max_ids", max_ids, 1)
+        if max_age_s is not None:
+            check_seconds("max_age_s", max_age_s, zero=False)
         check_seconds("timeout_s", timeout_s, zero=False)
         self._claims = _Claims(timeout_s)
         self._counts: Counter[str] = Counter()
@@ -136,13 +141,10 @@ class DeduplicatorBase(ABC):
         """
         checked = checked_id(message_id)
         self._claims.take(checked)
-        try:
+        with self._failing(checked):
             if self._knows(checked):
-                return self._repeated(checked)
+                return self._ended(checked, "repeats")
             refuse_awaitable(effect(*args))
-        except BaseException:
-            self._give_up(checked)
-            raise
         return self._finish(checked)
 
     async def run_if_new_async(
@@ -168,16 +170,13 @@ class DeduplicatorBase(ABC):
         """
         checked = checked_id(message_id)
         await self._claims.take_async(checked)
-        try:
+        with self._failing(checked):
             knows = await asyncio.to_thread(self._knows, checked) if self._on_disk else self._knows(checked)
             if knows:
-                return self._repeated(checked)
+                return self._ended(checked, "repeats")
             result = effect(*args)
             if inspect.isawaitable(result):
                 await result
-        except BaseException:
-            self._give_up(checked)
-            raise
         return await self._finish_in_a_thread(checked) if self._on_disk else self._finish(checked)
 
     @property
@@ -205,12 +204,9 @@ class DeduplicatorBase(ABC):
         """Return how many ids are kept, and the age of the oldest in seconds."""
 
     def _finish(self, message_id: str) -> bool:
-        try:
+        with self._failing(message_id):
             self._keep(message_id)
-        except BaseException:
-            self._give_up(message_id)
-            raise
-        return self._done(message_id)
+        return self._ended(message_id, "effects")
 
     async def _finish_in_a_thread(self, message_id: str) -> bool:
         # The effect is done: whoever cancels us now must not keep the id from the file.
@@ -219,19 +215,20 @@ class DeduplicatorBase(ABC):
         storing.add_done_callback(self._storing.discard)
         return await asyncio.shield(storing)
 
-    def _done(self, message_id: str) -> bool:
-        self._claims.release(message_id)
-        self._count("effects")
-        return True
+    @contextmanager
+    def _failing(self, message_id: str) -> Iterator[None]:
+        """Count a failure where the block raises, whatever it is, and give the id back."""
+        try:
+            yield
+        except BaseException:
+            self._ended(message_id, "failures")
+            raise
 
-    def _repeated(self, message_id: str) -> bool:
+    def _ended(self, message_id: str, how: Literal["effects", "repeats", "failures"]) -> bool:
+        """Give the id back, count how its message ended, and return whether it had an effect."""
         self._claims.release(message_id)
-        self._count("repeats")
-        return False
-
-    def _give_up(self, message_id: str) -> None:
-        self._claims.release(message_id)
-        self._count("failures")
+        self._count(how)
+        return how == "effects"
 
     def _count(self, what: str, number: int = 1) -> None:
         with self._counts_lock:
@@ -267,10 +264,8 @@ class Deduplicator(DeduplicatorBase):
     """
 
     def __init__(self, *, max_ids: int, max_age_s: float | None = None, timeout_s: float = 60.0) -> None:
-        super().__init__(timeout_s)
         check_whole("max_ids", max_ids, 1)
-        if max_age_s is not None:
-            check_seconds("max_age_s", max_age_s, zero=False)
+        super().__init__(max_ids, max_age_s, timeout_s)
         self._max_ids = max_ids
         self._max_age_s = max_age_s
         self._ids_lock = Lock()

@@ -13,7 +13,6 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
-from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.consuming.deduplication import (
     DeduplicatorBase,
     checked_id,
@@ -85,19 +84,11 @@ class SqliteDeduplicator(DeduplicatorBase):
         table: str = "handled_messages",
         timeout_s: float = 60.0,
     ) -> None:
-        super().__init__(timeout_s)
+        super().__init__(max_ids, max_age_s, timeout_s)
         if max_ids is None and max_age_s is None:
             raise InputError("neither max_ids nor max_age_s is given: say when an id may be forgotten")
-        if max_ids is not None:
-            check_whole("max_ids", max_ids, 1)
-        if max_age_s is not None:
-            check_seconds("max_age_s", max_age_s, zero=False)
         self._table = IdTable(
-            _checked_path(path),
-            table,
-            max_ids=max_ids,
-            max_age_s=max_age_s,
-            timeout_s=timeout_s,
+            _checked_path(path), table, max_ids=max_ids, max_age_s=max_age_s, timeout_s=timeout_s
         )
 
     def run_in_transaction(self, message_id: str | None, effect: Callable[..., object], *args: Any) -> bool:  # noqa: ANN401
@@ -123,15 +114,12 @@ class SqliteDeduplicator(DeduplicatorBase):
         """
         checked = checked_id(message_id)
         self._claims.take(checked)
-        try:
+        with self._failing(checked):
             dropped = self._table.add(checked, lambda db: refuse_awaitable(effect(db, *args)))
-        except BaseException:
-            self._give_up(checked)
-            raise
         if dropped is None:
-            return self._repeated(checked)
+            return self._ended(checked, "repeats")
         self._count("forgotten", dropped)
-        return self._done(checked)
+        return self._ended(checked, "effects")
 
     def close(self) -> None:
         """Close the file. An effect that runs in a transaction is waited for."""

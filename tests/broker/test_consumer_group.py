@@ -30,7 +30,7 @@ def stage(vhost_url: str) -> GroupStage:
 
 
 def handled_by(stage: GroupStage, member: str) -> bool:
-    return sum(one.member == member for one in stage.handled) > 20
+    return sum(message.member == member for message in stage.handled) > 20
 
 
 def knows_two(group: ConsumerGroup) -> bool:
@@ -62,7 +62,7 @@ def test_members_that_come_and_leave(stage: GroupStage) -> None:
     asyncio.run(story())
     assert len(stage.handled) == stage.sent * 6
     assert all(in_order(handled) for handled in stage.by_queue().values())
-    assert {one.member for one in stage.handled} == {"a", "b"}
+    assert {message.member for message in stage.handled} == {"a", "b"}
 
 
 def has_its_share(group: ConsumerGroup, told_by: ConsumerGroup) -> bool:
@@ -133,12 +133,12 @@ def test_a_member_that_is_killed(stage: GroupStage, tmp_path: Path) -> None:
 
     asyncio.run(story())
     for handled in stage.by_queue().values():
-        mine = [one for one in handled if one.member == "victim"]
-        heirs = [one for one in handled if one.member == "heir"]
+        mine = [message for message in handled if message.member == "victim"]
+        heirs = [message for message in handled if message.member == "heir"]
         assert in_order(mine)
         assert in_order(heirs)
-        repeated = {one.number for one in mine} & {one.number for one in heirs}
-        held = [one.number for one in mine][-PREFETCH:]
+        repeated = {message.number for message in mine} & {message.number for message in heirs}
+        held = [message.number for message in mine][-PREFETCH:]
         assert repeated <= set(held), "only what the dead member held is repeated"
 
 
@@ -172,7 +172,7 @@ def test_stop_leaves_the_message_in_its_place(stage: GroupStage) -> None:
     assert ready(stage, str(caught.value.queue)) == 3
 
     def of_that_queue() -> list[int]:
-        return [one.number for one in stage.handled if one.queue == caught.value.queue]
+        return [message.number for message in stage.handled if message.queue == caught.value.queue]
 
     async def rest() -> None:
         async with stage.member("b"):

@@ -33,7 +33,7 @@ def document_when(shop: Shop, answer: Callable[..., Any], done: Callable[[Any], 
 
 
 def actives(document: Any) -> list[list[str]]:
-    return [one["active"] for one in document["queues"]]
+    return [queue["active"] for queue in document["queues"]]
 
 
 def test_a_group_over_slots(
@@ -51,17 +51,17 @@ def test_a_group_over_slots(
             answer,
             lambda found: (
                 actives(found) == [["pod-1"], ["pod-1"], []]
-                and sum((one["ready"] or 0) + (one["unacked"] or 0) for one in found["queues"]) == 60
+                and sum((queue["ready"] or 0) + (queue["unacked"] or 0) for queue in found["queues"]) == 60
             ),
         )
-        assert [one["name"] for one in document["queues"]] == list(QUEUES)
-        assert [one["unacked"] for one in document["queues"]] == [1, 1, 0]
-        assert [one["waiting"] for one in document["queues"]] == [["pod-2"], ["pod-2"], []]
-        members = {one["name"]: (one["active"], one["waiting"]) for one in document["members"]}
+        assert [queue["name"] for queue in document["queues"]] == list(QUEUES)
+        assert [queue["unacked"] for queue in document["queues"]] == [1, 1, 0]
+        assert [queue["waiting"] for queue in document["queues"]] == [["pod-2"], ["pod-2"], []]
+        members = {member["name"]: (member["active"], member["waiting"]) for member in document["members"]}
         assert members == {"pod-1": (["events.1", "events.2"], []), "pod-2": ([], ["events.1", "events.2"])}
         assert document["members"][0]["connected_at"] is not None
         assert document["parked"] == 0
-        assert {one["kind"]: one["queues"] for one in document["findings"]} == {
+        assert {finding["kind"]: finding["queues"] for finding in document["findings"]} == {
             "no-consumer": ["events.3"],
             "unbalanced": [],
         }
@@ -113,9 +113,12 @@ def test_the_last_switch_is_read_from_the_journal_of_a_real_group(
 
 def test_a_plain_exchange_without_a_group(shop: Shop, answer: Callable[..., Any]) -> None:
     document = answer("group", "show", "orders", *shop.live)
-    assert sorted(one["name"] for one in document["queues"]) == ["q1", "q2", "q3", "q4"]
+    assert sorted(queue["name"] for queue in document["queues"]) == ["q1", "q2", "q3", "q4"]
     assert document["members"] == []
-    assert [one["kind"] for one in document["findings"]] == ["no-consumer", "no-single-active-consumer"]
+    assert [finding["kind"] for finding in document["findings"]] == [
+        "no-consumer",
+        "no-single-active-consumer",
+    ]
 
 
 def test_what_there_is_no_group_of(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,7 +156,7 @@ def test_a_member_that_leaves_under_load_logs_no_error(
 
     with caplog.at_level(logging.INFO):
         asyncio.run(story())
-    assert [one.getMessage()[:200] for one in caplog.records if one.levelno >= logging.ERROR] == []
+    assert [record.getMessage()[:200] for record in caplog.records if record.levelno >= logging.ERROR] == []
     assert all(in_order(handled) for handled in stage.by_queue().values())
 
 
@@ -181,7 +181,7 @@ def test_many_queues_change_hands_at_once_under_load(
 
     with caplog.at_level(logging.WARNING, "rabbit_chx"):
         asyncio.run(story())
-    assert [one.getMessage() for one in caplog.records if one.name.startswith("rabbit_chx")] == []
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("rabbit_chx")] == []
     assert len(stage.handled) == stage.sent * 40, "nothing is repeated"
     assert all(in_order(handled) for handled in stage.by_queue().values())
 

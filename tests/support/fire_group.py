@@ -182,8 +182,8 @@ class GroupFire:
         """Return what the checker needs: a message is found where the store has taken its effect."""
         assert self._load is not None
         found: dict[str, list[int]] = {queue: [] for queue in GROUP_QUEUES}
-        for one in self.store.taken:
-            found[one.queue].append(one.number)
+        for effect in self.store.taken:
+            found[effect.queue].append(effect.number)
         return History(
             attempted=[Attempt(number, key_of(number)) for number in range(self._load.handed)],
             acked=self._load.confirmed,
@@ -213,15 +213,17 @@ class GroupFire:
         self._look()
 
     def _look(self) -> None:
-        ended = {name: one.returncode for name, one in self.processes.items() if one.poll() is not None}
+        ended = {
+            name: process.returncode for name, process in self.processes.items() if process.poll() is not None
+        }
         if ended:
             self._fail(f"members have ended: {ended}")
 
     def _fail(self, why: str) -> None:
         last = dict.fromkeys(GROUP_QUEUES, "nothing")
         now = time.monotonic()
-        for one in list(self.store.taken):
-            last[one.queue] = f"{one.number} by {one.member}, {now - one.at:.1f} s ago"
+        for effect in list(self.store.taken):
+            last[effect.queue] = f"{effect.number} by {effect.member}, {now - effect.at:.1f} s ago"
         after = f"{now - self._began:.1f} s after the fault began" if self._began else "before the fault"
         logs = "\n".join(f"-- {name}:\n{self._log(name)}" for name in self.processes)
         pytest.fail(
@@ -231,7 +233,7 @@ class GroupFire:
     def _missing(self) -> str:
         """Say which of the rows that were handed over have no effect, and what waits in the queues."""
         handed = 0 if self._load is None else self._load.handed
-        missing = sorted(set(range(handed)) - {one.number for one in list(self.store.taken)})
+        missing = sorted(set(range(handed)) - {effect.number for effect in list(self.store.taken)})
         try:
             waiting = rows_waiting(self.site.broker.url, GROUP_QUEUES)
         except AMQPError as error:
@@ -242,18 +244,18 @@ class GroupFire:
         return (self.folder / f"{name}.txt").read_text(errors="replace")[-3_000:]
 
     def _shared(self) -> bool:
-        having = {one.queue: one.member for one in list(self.store.taken)}
+        having = {effect.queue: effect.member for effect in list(self.store.taken)}
         return sorted(Counter(having.values()).values()) == [2, 2, 2]
 
     def _all_back(self) -> bool:
-        return {one.member for one in self._after()} == set(self.processes)
+        return {effect.member for effect in self._after()} == set(self.processes)
 
     def _after(self) -> list[Effect]:
-        return [one for one in list(self.store.taken) if one.at > self._ended]
+        return [effect for effect in list(self.store.taken) if effect.at > self._ended]
 
     def _all_handled(self) -> bool:
         assert self._load is not None
-        numbers = {one.number for one in list(self.store.taken)}
+        numbers = {effect.number for effect in list(self.store.taken)}
         return len(numbers) == self._load.handed and not rows_waiting(self.site.broker.url, GROUP_QUEUES)
 
     def _leave(self) -> None:
@@ -268,12 +270,12 @@ class GroupFire:
 
     def _figures(self) -> GroupFigures:
         by_queue: dict[str, list[Effect]] = defaultdict(list)
-        for one in self.store.taken:
-            by_queue[one.queue].append(one)
-        first = {one.member: one.at for one in reversed(self._after())}
+        for effect in self.store.taken:
+            by_queue[effect.queue].append(effect)
+        first = {effect.member: effect.at for effect in reversed(self._after())}
         return GroupFigures(
             refused=len(self.store.refused),
-            out_of_order=sum(overtaken([one.number for one in row]) for row in by_queue.values()),
+            out_of_order=sum(overtaken([effect.number for effect in row]) for row in by_queue.values()),
             queue_pause_s=max(self._pause_s(row) for row in by_queue.values()),
             group_pause_s=self._pause_s(self.store.taken),
             recover_s=min(first.values()) - self._ended,
@@ -281,7 +283,7 @@ class GroupFire:
         )
 
     def _pause_s(self, effects: Iterable[Effect]) -> float:
-        times = [self._began, *(one.at for one in effects if one.at > self._began)]
+        times = [self._began, *(effect.at for effect in effects if effect.at > self._began)]
         return max((b - a for a, b in pairwise(times)), default=0.0)
 
 

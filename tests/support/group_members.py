@@ -40,8 +40,8 @@ def wait_for_figures(management: Management, vhost: str, *, active: int, message
     query = {"disable_stats": "true", "enable_queue_totals": "true"}
     deadline = time.monotonic() + 30
     while (
-        sum(one["active"] for one in management.request("GET", "consumers", vhost)),
-        sum(one["messages"] for one in management.request("GET", "queues", vhost, query=query)),
+        sum(consumer["active"] for consumer in management.request("GET", "consumers", vhost)),
+        sum(queue["messages"] for queue in management.request("GET", "queues", vhost, query=query)),
     ) != (active, messages):
         assert time.monotonic() < deadline, "the management API does not tell what is there"
         time.sleep(0.2)

@@ -105,13 +105,15 @@ class GroupStage:
 
     def all_handled(self) -> bool:
         """Whether every message was handled at least once."""
-        return len({(one.queue, one.number) for one in self.handled}) == self._sent * len(self.queues)
+        return len({(message.queue, message.number) for message in self.handled}) == self._sent * len(
+            self.queues
+        )
 
     def by_queue(self) -> dict[str, list[Handled]]:
         """Return what was handled of each queue, in its order."""
         found: dict[str, list[Handled]] = defaultdict(list)
-        for one in self.handled:
-            found[one.queue].append(one)
+        for message in self.handled:
+            found[message.queue].append(message)
         return found
 
     @asynccontextmanager
@@ -159,7 +161,7 @@ class GroupStage:
 
 def in_order(handled: list[Handled]) -> bool:
     """Whether no message came after a later one, and no generation after a higher one."""
-    pairs = [(one.number, one.generation) for one in handled]
+    pairs = [(message.number, message.generation) for message in handled]
     return all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(pairs))
 
 
@@ -167,10 +169,10 @@ def nothing_was_skipped(stage: GroupStage) -> bool:
     """Whether each message came after the one before it, once or again."""
     for handled in stage.by_queue().values():
         seen = -1
-        for one in handled:
-            if one.number > seen + 1:
+        for message in handled:
+            if message.number > seen + 1:
                 return False
-            seen = max(seen, one.number)
+            seen = max(seen, message.number)
     return True
 
 

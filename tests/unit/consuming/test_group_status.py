@@ -33,7 +33,7 @@ def consumer(queue: str, who: str, *, active: bool, priority: int | None = None)
 
 def status_of(held: Mapping[str, tuple[str, ...]], *queues: dict[str, Any], first: int = 1) -> GroupStatus:
     """A group whose queues have these consumers; the first one is active, or none if `first` is 0."""
-    listed = {one["name"]: one for one in (*map(queue, held), *queues)}
+    listed = {entry["name"]: entry for entry in (*map(queue, held), *queues)}
     consumers = [
         consumer(name, who, active=number < first, priority=len(who_all) - number)
         for name, who_all in held.items()
@@ -44,14 +44,14 @@ def status_of(held: Mapping[str, tuple[str, ...]], *queues: dict[str, Any], firs
 
 
 def kinds(status: GroupStatus, release: Release = NEW, **weights: float) -> list[str]:
-    return [one.kind for one in group_findings(status, release, weights)]
+    return [finding.kind for finding in group_findings(status, release, weights)]
 
 
 def test_the_members_and_their_queues() -> None:
     status = status_of(BALANCED, queue("q2", messages_ready=5, messages_unacknowledged=2))
     first, second = status.queues
     assert (first.ready, first.unacked, second.ready, second.unacked) == (None, None, 5, 2)
-    assert [one.name for one in second.active] == ["b"]
+    assert [consumer.name for consumer in second.active] == ["b"]
     a, b = status.members
     assert (a.name, a.active, a.waiting, a.connected_at) == ("a", ("q1",), ("q2",), 1_700_000_000.5)
     assert (b.name, b.active, b.waiting, b.connected_at) == ("b", ("q2",), ("q1",), None)
@@ -90,8 +90,8 @@ def test_a_consumer_of_something_else() -> None:
 def test_priorities_that_are_ignored(kind: str, release: Release, *, ignored: bool) -> None:
     status = status_of(BALANCED, queue("q1", kind), queue("q2", kind))
     found = group_findings(status, release)
-    assert [one.kind for one in found] == ["priority-ignored"] * ignored
-    assert all(f"RabbitMQ {release.version} ignores" in one.says for one in found)
+    assert [finding.kind for finding in found] == ["priority-ignored"] * ignored
+    assert all(f"RabbitMQ {release.version} ignores" in finding.says for finding in found)
 
 
 def test_a_queue_that_is_bound_and_not_listed() -> None:
@@ -117,7 +117,7 @@ def test_an_uneven_group(counts: tuple[int, ...], weights: dict[str, float], *, 
     owners = [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
     held = {f"q{n}": (who, *(other for other in names if other != who)) for n, who in enumerate(owners)}
     found = group_findings(status_of(held), NEW, weights)
-    assert [one.kind for one in found] == ["unbalanced"] * uneven
+    assert [finding.kind for finding in found] == ["unbalanced"] * uneven
 
 
 def test_many_queues_are_not_all_named() -> None:
