@@ -8,7 +8,7 @@ from rabbit_chx.broker.async_facade import AsyncBroker
 from rabbit_chx.broker.facade import Broker
 from rabbit_chx.broker.firehose import TracedRing
 from rabbit_chx.broker.locality import queue_addresses
-from rabbit_chx.broker.pika_settings import pika_parameters
+from rabbit_chx.broker.pika_connection import pika_parameters
 from rabbit_chx.broker.ring_source import Buckets, DiagnosticsRing, RingSource, SavedRing, eval_expression
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
 from rabbit_chx.topology.declaring import Declared

@@ -10,7 +10,7 @@ import pamqp.commands
 import pamqp.encode
 from aiormq import exceptions as aiormq_errors
 
-from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S
+from rabbit_chx.broker.pika_connection import REPLY_TIMEOUT_S
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
 from rabbit_chx.errors import (
     BrokerTimeoutError,

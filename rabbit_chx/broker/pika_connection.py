@@ -1,11 +1,11 @@
-"""The adapter for pika: it opens a connection and runs one operation at a time. Every wait has a time
-limit.
-"""
+"""The adapter for pika: it opens a connection and runs one operation at a time. Every wait has a time limit."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import logging
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 import pika
 import pika.data  # type: ignore[import-untyped]
 import pika.frame
+from pika import credentials as pika_credentials
 from pika import exceptions as pika_errors
 from pika.adapters.utils import connection_workflow
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.broker.pika_settings import REPLY_TIMEOUT_S, opening_error, pika_parameters, said_by
+from rabbit_chx.connection.failures import (
+    ClientFailure,
+    late_opening,
+    no_mechanism,
+    not_amqp,
+    opening_error,
+    refused_login,
+    refused_vhost,
+)
+from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.drive import drive
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -43,14 +54,78 @@ from rabbit_chx.topology.steps import OperationSequence, Pipeline, SendingCheck
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
-    from rabbit_chx.amqp import ConnectionSettings
 
-__all__ = ["PikaConnection"]
+__all__ = ["REPLY_TIMEOUT_S", "PikaConnection", "pika_parameters"]
 
+REPLY_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 5.0
+_MAX_FRAME_MAX = 131_072  # what pika allows
 _PROPERTIES_START = 7 + 12  # behind the frame's own header, class, weight and body size
+#: What pika keeps of the broker's answer while it opens a connection.
+_ANSWER = re.compile(r"ConnectionClosedByBroker: \(([0-9]+)\) ('.*'|\".*\")", re.DOTALL)
+_FAILURES: tuple[ClientFailure, ...] = (
+    (pika_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
+    (pika_errors.ProbableAuthenticationError, refused_login),
+    (pika_errors.ProbableAccessDeniedError, refused_vhost),
+    ((connection_workflow.AMQPConnectorStackTimeout, TimeoutError), late_opening),
+    ((pika_errors.IncompatibleProtocolError, pika_errors.StreamLostError), not_amqp),
+)
 
 _T = TypeVar("_T")
+
+
+class _PreferredCredentials(pika_credentials.PlainCredentials):
+    """The first of our mechanisms that the broker offers; each of pika's own classes knows one."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        super().__init__(settings.username, settings.password.reveal())
+        self._mechanisms = settings.auth_mechanisms
+
+    def response_for(self, start: Any) -> Any:  # noqa: ANN401 - pika's stubs allow PLAIN alone here
+        external = pika_credentials.ExternalCredentials()
+        for mechanism in self._mechanisms:
+            answer = super().response_for(start) if mechanism == "PLAIN" else external.response_for(start)
+            if answer != (None, None):
+                return answer
+        return None, None
+
+
+def pika_parameters(target: str | ConnectionSettings) -> pika.ConnectionParameters:
+    """Return a URL or settings in pika's terms, for programs that use pika themselves.
+
+    pika's own URLParameters refuses ``cacertfile`` and does not know ``connection_timeout``. pika makes one
+    attempt, which the connection timeout bounds. It sends the host as the TLS server name even where no name
+    is checked.
+
+    Args:
+        target: an AMQP URI, or the settings of a connection.
+
+    Raises:
+        UriError: the URL is malformed, or has a parameter that is not supported.
+        InputError: the TLS files cannot be used.
+    """
+    settings = ConnectionSettings.from_uri(target) if isinstance(target, str) else target
+    optional: dict[str, Any] = {}
+    if settings.tls is not None:
+        optional["ssl_options"] = pika.SSLOptions(tls_context(settings.tls), settings.tls.server_name)
+    if settings.channel_max is not None:
+        optional["channel_max"] = settings.channel_max
+    if settings.frame_max is not None:
+        optional["frame_max"] = min(settings.frame_max, _MAX_FRAME_MAX)
+    if settings.connection_name is not None:
+        optional["client_properties"] = {"connection_name": settings.connection_name}
+    return pika.ConnectionParameters(
+        host=settings.host,
+        port=settings.port,
+        virtual_host=settings.vhost,
+        credentials=_PreferredCredentials(settings),
+        heartbeat=settings.heartbeat_s,
+        connection_attempts=1,
+        socket_timeout=settings.connection_timeout_s,
+        stack_timeout=settings.connection_timeout_s,
+        blocked_connection_timeout=REPLY_TIMEOUT_S,
+        **optional,
+    )
 
 
 class PikaConnection:
@@ -78,7 +153,7 @@ class PikaConnection:
         try:
             self._connection = _BoundedConnection(parameters, self._where, reply_timeout_s)
         except (pika_errors.AMQPError, connection_workflow.AMQPConnectorException, OSError) as cause:
-            error = opening_error(settings, cause)
+            error = _opening_error(settings, cause)
         else:
             #: The version that the broker named itself by, such as ``4.3.6``.
             self.server_version = self._connection.server_property("version") or "unknown"
@@ -133,7 +208,7 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             raise ConnectionLostError(
-                f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
+                f"{self._where}: the connection was lost ({_said_by(cause)}): connect again"
             ) from None
         if isinstance(step, QueueDeclare):
             return QueueCounts(answer.method.message_count, answer.method.consumer_count)
@@ -163,7 +238,7 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             error = ConnectionLostError(
-                f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
+                f"{self._where}: the connection was lost ({_said_by(cause)}): connect again"
             )
         else:
             return
@@ -196,6 +271,23 @@ class PikaConnection:
             Exception
         ):  # after Ctrl-C within pika, its state may fit none of its own checks
             self._connection.close()
+
+
+def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
+    """Return our error for pika's failure to open a connection."""
+    said = _said_by(cause)
+    answer = _ANSWER.fullmatch(said)
+    if answer is not None:
+        return error_for(int(answer[1]), str(ast.literal_eval(answer[2])), where=settings.masked_url)
+    return opening_error(settings, TimeoutError() if "imed out" in said else cause, said, _FAILURES)
+
+
+def _said_by(cause: BaseException) -> str:
+    """Return the words of the innermost of pika's nested errors, on one line."""
+    inner = getattr(cause, "exception", None) or next(iter(cause.args), None)
+    if isinstance(inner, BaseException):
+        return _said_by(inner)
+    return " ".join(str(cause).split()) or type(cause).__name__
 
 
 def _call(channel: Any, operation: Operation) -> Any:  # noqa: ANN401, PLR0911  # pika's two kinds of channels
@@ -260,7 +352,7 @@ def _check_arguments(operation: Operation) -> None:
         pika.data.encode_table([], _table(operation))
     except (pika_errors.AMQPError, TypeError, ValueError, AttributeError) as cause:
         name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
-        raise InputError(f"the arguments of {name!r} cannot be sent by pika: {said_by(cause)}") from None
+        raise InputError(f"the arguments of {name!r} cannot be sent by pika: {_said_by(cause)}") from None
 
 
 class _BoundedConnection(pika.BlockingConnection):

@@ -10,17 +10,18 @@ from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
-from rabbit_chx.connection.failures import refused_certificate, unreachable
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    BrokerTimeoutError,
-    RabbitChxError,
-    UnreachableError,
+from rabbit_chx.connection.failures import (
+    ClientFailure,
+    late_opening,
+    no_mechanism,
+    not_amqp,
+    opening_error,
+    refused_vhost,
 )
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.errors import RabbitChxError
 
 __all__ = ["aio_pika_opened", "refusal_told_by", "said_by", "text_of"]
 
@@ -30,6 +31,12 @@ _CODES = {
     aiormq_errors.ChannelLockedResource: 405,
     aiormq_errors.ChannelPreconditionFailed: 406,
 }
+_FAILURES: tuple[ClientFailure, ...] = (
+    (aiormq_errors.InvalidFrameError, refused_vhost),
+    (aiormq_errors.AuthenticationError, lambda settings, _: no_mechanism(settings)),
+    (aiormq_errors.IncompatibleProtocolError, not_amqp),
+    (TimeoutError, late_opening),
+)
 
 
 async def aio_pika_opened(settings: ConnectionSettings, *, default_heartbeat_s: int) -> Any:  # noqa: ANN401  # aio-pika's own type
@@ -90,50 +97,30 @@ def text_of(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _opening_error(  # noqa: PLR0911  # one for each fault
-    settings: ConnectionSettings, cause: BaseException
-) -> RabbitChxError:
+def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
     """Return our error for aio-pika's failure to open a connection."""
     said = said_by(cause)
-    refused = refused_certificate(settings.masked_url, cause, said)
-    if refused is not None:
-        return refused
-    if isinstance(cause.__cause__, OSError):  # aiormq keeps the words of an error of the system, not its type
-        return unreachable(settings, cause.__cause__, said)
-    if isinstance(cause, aiormq_errors.InvalidFrameError) and "Connection.Close" in said:
-        return _opening_refusal(settings, cause)
-    if isinstance(cause, TimeoutError):
-        return BrokerTimeoutError(
-            f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
-        )
-    if isinstance(cause, (aiormq_errors.ProbableAuthenticationError, aiormq_errors.AuthenticationError)):
-        return AccessRefusedError(
-            f"{settings.masked_url}: the broker refuses the login ({said}): check user name, password and auth_mechanism",
-            reply_code=403,
-        )
+    answer = _answer_told_by(cause, said)
+    if answer is not None:
+        return error_for(*answer, where=settings.masked_url)
+    # aiormq keeps the words of an error of the system, not its type.
+    system = cause.__cause__ if isinstance(cause.__cause__, OSError) else cause
+    return opening_error(settings, system, said, _FAILURES)
+
+
+def _answer_told_by(cause: BaseException, said: str) -> tuple[int, str] | None:
+    """Return the code and the words with which the broker refuses a connection; None where it said nothing."""
+    if isinstance(cause, aiormq_errors.ProbableAuthenticationError):
+        return 403, said
     if isinstance(cause, aiormq_errors.ConnectionClosed):
-        return error_for(*refusal_told_by(cause), where=settings.masked_url)
-    if isinstance(cause, aiormq_errors.IncompatibleProtocolError):
-        return UnreachableError(
-            f"{settings.masked_url}: no AMQP 0-9-1 is spoken there ({said}): check the port"
-        )
-    return unreachable(settings, cause, said)
-
-
-def _opening_refusal(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
-    """Return the error for a vhost that the broker refuses.
-
-    aiormq 7.2 tells of it as a frame that it did not expect, without the code and the words; they are in the frame alone.
-    """
-    trace = cause.__traceback__
-    while trace is not None:
-        close = trace.tb_frame.f_locals.get("frame")
-        code, text = getattr(close, "reply_code", None), getattr(close, "reply_text", None)
-        if isinstance(code, int) and isinstance(text, str):
-            return error_for(code, text, where=settings.masked_url)
-        trace = trace.tb_next
-    return BrokerRefusedError(
-        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r}: check the vhost in the URL, the user's permissions "
-        "on it, and the limits of connections",
-        reply_code=530,
-    )
+        return refusal_told_by(cause)
+    if isinstance(cause, aiormq_errors.InvalidFrameError):
+        # aiormq 7.2 tells of a refused vhost as a frame that it did not expect; code and words are in the frame alone.
+        trace = cause.__traceback__
+        while trace is not None:
+            close = trace.tb_frame.f_locals.get("frame")
+            code, text = getattr(close, "reply_code", None), getattr(close, "reply_text", None)
+            if isinstance(code, int) and isinstance(text, str):
+                return code, text
+            trace = trace.tb_next
+    return None

@@ -1,7 +1,7 @@
 """The ways in which a connection fails, and the sentence for each of them.
 
-Each function returns the error; the caller raises it. The connection of the publisher and the adapter for pika ask
-the same functions, so that one fault has one wording.
+Each function returns the error; the caller raises it. The connection of the publisher, pika's and aio-pika's ask the same
+functions, so that one fault has one wording.
 """
 
 from __future__ import annotations
@@ -10,14 +10,24 @@ import errno
 import re
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, UnreachableError
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    RabbitChxError,
+    UnreachableError,
+)
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
 __all__ = [
+    "ClientFailure",
     "InterruptedLinkError",
     "StallError",
     "broken_handshake",
@@ -26,10 +36,16 @@ __all__ = [
     "has_no_descriptor",
     "interruption",
     "late_handshake",
+    "late_opening",
     "lost_connection",
     "missing_reply",
+    "no_mechanism",
     "nonsense",
+    "not_amqp",
+    "opening_error",
     "refused_certificate",
+    "refused_login",
+    "refused_vhost",
     "silence",
     "unreachable",
 ]
@@ -39,6 +55,12 @@ __all__ = [
 _OUR_CERTIFICATE = re.compile(
     "alert (certificate (required|unknown|expired|revoked)|unknown ca|bad certificate|unsupported certificate)"
 )
+
+#: A failure by the kinds of a client's errors that say so.
+ClientFailure: TypeAlias = tuple[
+    type[BaseException] | tuple[type[BaseException], ...],
+    Callable[["ConnectionSettings", str], RabbitChxError],
+]
 
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")  # as pamqp writes in its errors
 
@@ -56,6 +78,70 @@ class RefusedCertificateError(ConnectionLostError):
 
 
 # -- while it is opened
+
+
+def opening_error(
+    settings: ConnectionSettings, cause: BaseException, said: str, failures: Sequence[ClientFailure]
+) -> RabbitChxError:
+    """Return the error for a connection that a client could not open.
+
+    Args:
+        settings: the settings that the connection was opened with.
+        cause: what the client raised.
+        said: the words of the cause.
+        failures: what the client's errors mean. The first that fits counts.
+    """
+    refused = refused_certificate(settings.masked_url, cause, said)
+    if refused is not None:
+        return refused
+    for kinds, failure in failures:
+        if isinstance(cause, kinds):
+            return failure(settings, said)
+    return unreachable(settings, cause, said)
+
+
+def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> AccessRefusedError:
+    """Return the error for a broker that offers none of our auth mechanisms.
+
+    Args:
+        settings: the settings that the connection was opened with.
+        offered: the mechanisms that the broker offers, where they are known.
+    """
+    offers = f"the auth mechanisms {', '.join(offered)}" if offered else "other auth mechanisms"
+    return AccessRefusedError(
+        f"{settings.masked_url}: the broker offers {offers}, not {' or '.join(settings.auth_mechanisms)}: "
+        "change auth_mechanism in the URL, or the broker's auth_mechanisms"
+    )
+
+
+def refused_login(settings: ConnectionSettings, said: str) -> AccessRefusedError:
+    """Return the error for a connection that ended at the login, without the broker's words."""
+    return AccessRefusedError(
+        f"{settings.masked_url}: the broker refuses the login ({said}): check user name, password and auth_mechanism",
+        reply_code=403,
+    )
+
+
+def refused_vhost(settings: ConnectionSettings, said: str) -> BrokerRefusedError:
+    """Return the error for a connection that ended when it named the vhost, without the broker's words."""
+    return BrokerRefusedError(
+        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r} ({said}): check the vhost in the URL, the user's "
+        "permissions on it, and the limits of connections",
+        reply_code=530,
+    )
+
+
+def late_opening(settings: ConnectionSettings, _said: str) -> BrokerTimeoutError:
+    """Return the error for a connection that was not open in time; the client does not tell how far it came."""
+    return BrokerTimeoutError(
+        f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
+    )
+
+
+def not_amqp(settings: ConnectionSettings, said: str) -> UnreachableError:
+    """Return the error for an address where something else than AMQP may be spoken."""
+    tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
+    return UnreachableError(f"{settings.masked_url}: {said}; is AMQP 0-9-1 spoken there? Check the port{tls}")
 
 
 def unreachable(
@@ -150,8 +236,7 @@ def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -
     """Return the error for a connection that ended during the AMQP handshake."""
     if isinstance(cause, RefusedCertificateError):
         return UnreachableError(str(cause))
-    tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
-    return UnreachableError(f"{cause}; is AMQP 0-9-1 spoken there? Check the port{tls}")
+    return not_amqp(settings, str(cause).removeprefix(f"{settings.masked_url}: "))
 
 
 # -- while it is open

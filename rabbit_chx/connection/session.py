@@ -38,12 +38,8 @@ from rabbit_chx.amqp.frames import (
     parse_return,
 )
 from rabbit_chx.amqp.replies import error_for
-from rabbit_chx.connection.failures import nonsense
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerRefusedError,
-    RabbitChxError,
-)
+from rabbit_chx.connection.failures import no_mechanism, nonsense
+from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
@@ -216,13 +212,7 @@ class Session:
         offered = method.mechanisms.split()
         mechanism = next((m for m in self._settings.auth_mechanisms if m in offered), None)
         if mechanism is None:
-            wanted = " or ".join(self._settings.auth_mechanisms)
-            self._fail(
-                AccessRefusedError(
-                    f"{self.link.where}: the broker offers the auth mechanisms {', '.join(offered)}, not {wanted}: "
-                    "change auth_mechanism in the URL, or the broker's auth_mechanisms"
-                )
-            )
+            self._fail(no_mechanism(self._settings, offered))
             return
         properties: dict[str, Any] = {
             "product": "rabbit_chx",

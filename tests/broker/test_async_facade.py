@@ -50,7 +50,7 @@ def refused(url: str) -> RabbitChxError:
 def test_what_is_refused_at_the_door(vhost_url: str) -> None:
     error = refused(with_login(vhost_url, "guest", "c4nary"))
     assert isinstance(error, AccessRefusedError)
-    assert "refuses the login" in str(error)
+    assert "Login was refused" in str(error)
     error = refused(f"{vhost_url}-gone")
     assert isinstance(error, NotFoundError)
     assert "vhost" in str(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import ssl
 import threading
@@ -11,9 +12,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import trustme
+from pika import exceptions as pika_errors
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
-from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
+from rabbit_chx.broker.pika_connection import _opening_error
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    ConnectionLimitError,
+    NotFoundError,
+    RabbitChxError,
+    UnreachableError,
+)
+
+SETTINGS = ConnectionSettings(host="broker.example")
 
 
 @pytest.fixture
@@ -76,7 +90,7 @@ def test_a_server_that_says_nothing(serve: Callable[[Callable[[socket.socket], o
 def test_a_server_of_something_else(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
     port = serve(lambda client: client.recv(100) and client.send(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
 
-    assert "no AMQP 0-9-1 is spoken there" in str(connect(f"amqp://u:c4nary@127.0.0.1:{port}"))
+    assert "is AMQP 0-9-1 spoken there?" in str(connect(f"amqp://u:c4nary@127.0.0.1:{port}"))
 
 
 def test_tls_to_a_server_without(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
@@ -96,3 +110,44 @@ def test_a_certificate_of_an_unknown_authority(
 
     assert "certificate is not accepted" in str(error)
     assert "cacertfile" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("told", "kind", "sentence"),
+    [
+        ((403, "ACCESS_REFUSED - Login was refused"), AccessRefusedError, "answered 403 ACCESS_REFUSED - .*: check user name, pass"),
+        ((530, "NOT_ALLOWED - vhost it's not found"), NotFoundError, "answered 530 .* vhost it's not found: check the vhost"),
+        ((530, "NOT_ALLOWED - access to vhost 'v' refused for user 'u'"), AccessRefusedError, "give the user permissions"),
+        ((530, "NOT_ALLOWED - connection limit (5) is reached"), ConnectionLimitError, "close connections, or raise the limit"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "stage", [pika_errors.ProbableAuthenticationError, pika_errors.ProbableAccessDeniedError]
+)
+def test_what_the_broker_answers_before_it_is_open(
+    stage: type[Exception], told: tuple[int, str], kind: type[RabbitChxError], sentence: str
+) -> None:
+    """Pika keeps the answer as the text of an error alone."""
+    cause = stage(repr(pika_errors.ConnectionClosedByBroker(*told)))
+    error = _opening_error(SETTINGS, cause)
+    assert type(error) is kind
+    assert error.reply_code == told[0]
+    assert re.search(sentence, str(error))
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind", "sentence"),
+    [
+        (pika_errors.AuthenticationError("PLAIN"), AccessRefusedError, "offers other auth mechanisms, not PLAIN"),
+        (pika_errors.ProbableAuthenticationError("StreamLostError: ('lost',)"), AccessRefusedError, "refuses the login .StreamLost"),
+        (pika_errors.ProbableAccessDeniedError("StreamLostError: ('lost',)"), BrokerRefusedError, "refuses the vhost '/' .StreamLost"),
+        (pika_errors.IncompatibleProtocolError("lost"), UnreachableError, "lost; is AMQP 0-9-1 spoken there.* needs amqps://"),
+        (pika_errors.AMQPConnectionError("timed out"), BrokerTimeoutError, "not open within 10 s"),
+    ],
+)  # fmt: skip
+def test_what_ends_an_opening_without_an_answer(
+    cause: Exception, kind: type[RabbitChxError], sentence: str
+) -> None:
+    error = _opening_error(SETTINGS, cause)
+    assert type(error) is kind
+    assert re.search(sentence, str(error))

@@ -38,7 +38,7 @@ def test_a_vhost_that_is_refused_without_a_word() -> None:
     )
     error = _opening_error(SETTINGS, cause)
     assert type(error) is BrokerRefusedError
-    assert "amqp://u:***@host:5672/shop: the broker refuses the vhost 'shop': check" in str(error)
+    assert "amqp://u:***@host:5672/shop: the broker refuses the vhost 'shop' (Expected" in str(error)
 
 
 def test_an_error_of_the_system_keeps_its_meaning() -> None:
