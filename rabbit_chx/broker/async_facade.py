@@ -12,7 +12,8 @@ from rabbit_chx.drive import drive_async
 from rabbit_chx.errors import MissingExtraError
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
-from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest
+from rabbit_chx.topology.operations import ApiRequest
+from rabbit_chx.topology.steps import CarrierStep, RingRequest
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings

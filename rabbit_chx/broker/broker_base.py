@@ -13,6 +13,7 @@ from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
 from rabbit_chx.topology.applying import Applied, Permission, plan_applied
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
+from rabbit_chx.topology.operations import ApiRequest
 from rabbit_chx.topology.reading import (
     OVERVIEW,
     PublishRates,
@@ -20,11 +21,11 @@ from rabbit_chx.topology.reading import (
     rates_read,
     release_read,
     ring_read,
+    sharded_exchange,
     slot_table_read,
     topology_read,
 )
-from rabbit_chx.topology.reading_shards import sharded_exchange
-from rabbit_chx.topology.steps import Access, ApiRequest, CarrierStep, RingRequest
+from rabbit_chx.topology.steps import Access, CarrierStep, RingRequest
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection

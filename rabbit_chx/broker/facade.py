@@ -11,7 +11,8 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.drive import drive
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
-from rabbit_chx.topology.steps import ApiRequest, CarrierStep, RingRequest
+from rabbit_chx.topology.operations import ApiRequest
+from rabbit_chx.topology.steps import CarrierStep, RingRequest
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable

@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
-from rabbit_chx.topology.steps import ApiRequest
+from rabbit_chx.topology.operations import ApiRequest
 
 __all__ = ["queue_addresses"]
 

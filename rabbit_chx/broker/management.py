@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     import socket
     import ssl
 
-    from rabbit_chx.topology.steps import ApiRequest, ApiSequence
+    from rabbit_chx.topology.operations import ApiRequest
+    from rabbit_chx.topology.steps import ApiSequence
 
 __all__ = ["Management"]
 

@@ -404,7 +404,7 @@ def _of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
-    from rabbit_chx.topology.reading_shards import modulo_map_read
+    from rabbit_chx.topology.reading import modulo_map_read
 
     source: KeyMap
     if broker.management_url is None and broker.ring_source is None:

@@ -34,35 +34,27 @@ from rabbit_chx.topology.hand_over import (
     HandOverLevel,
     HandOverTally,
     handed_over,
-    is_repeatable,
     park_drained,
     parts_of,
-    steps_of,
 )
 from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition
 from rabbit_chx.topology.operations import (
+    ApiRequest,
     Operation,
     QueueCounts,
     QueueDeclare,
     QueueDelete,
     Refusal,
     check_declared_name,
+    is_repeatable,
     refused,
+    steps_of,
 )
 from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.plan import plan as plan_of
 from rabbit_chx.topology.reading import APPLY_LOCK, rings_read, topology_read
 from rabbit_chx.topology.refusals import PlanRefusal, loss, uncounted_loss
-from rabbit_chx.topology.steps import (
-    Access,
-    ApiRequest,
-    ApiSequence,
-    CarrierEnd,
-    Pipeline,
-    SendingCheck,
-    Sequence,
-    asked,
-)
+from rabbit_chx.topology.steps import Access, ApiSequence, CarrierEnd, Pipeline, SendingCheck, Sequence, asked
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange

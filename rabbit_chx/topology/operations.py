@@ -1,17 +1,32 @@
-"""Operations on a broker over AMQP, as values, and the errors for those that it refuses."""
+"""What is asked of a broker, as values: operations over AMQP, and requests to the management API.
+
+Here are the operations of each change of a plan, and the errors for those that the broker refuses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, assert_never
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rabbit_chx.amqp import names
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
+from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.objects import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    QueueDefinition,
+)
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.changes import PlannedChange
 
 __all__ = [
     "CHX",
+    "ApiRequest",
     "ExchangeBind",
     "ExchangeDeclare",
     "ExchangeDelete",
@@ -24,7 +39,9 @@ __all__ = [
     "QueueUnbind",
     "Refusal",
     "check_declared_name",
+    "is_repeatable",
     "refused",
+    "steps_of",
 ]
 
 CHX = "x-consistent-hash"
@@ -131,6 +148,48 @@ Operation: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """A request to the management API. The answer is the decoded JSON.
+
+    Attributes:
+        method: GET, PUT or DELETE.
+        path: the segments of the path below ``/api``, not yet quoted.
+        query: the parameters behind the question mark.
+        body: what to send as JSON; None for no body.
+        listed: whether the answer is a list of objects, and not a single object.
+        fields: the fields that the object has, or each one of the list, and their types; None: any answer will do.
+    """
+
+    method: str
+    path: tuple[str, ...]
+    query: Mapping[str, str] | None = None
+    body: object = None
+    listed: bool = field(default=False, compare=False)
+    fields: Mapping[str, type] | None = field(default=None, compare=False)
+
+    def fits(self, answer: object) -> bool:
+        """Return whether an answer has the shape that is asked for.
+
+        Args:
+            answer: the decoded JSON.
+        """
+        if self.fields is None:
+            return True
+        entries = answer if self.listed else [answer]
+        return isinstance(entries, list) and all(
+            isinstance(one, dict)
+            and all(isinstance(one.get(name), kind) for name, kind in self.fields.items())
+            for one in entries
+        )
+
+    @property
+    def wanted_shape(self) -> str:
+        """The shape of a right answer, in words."""
+        what = "a list of objects" if self.listed else "an object"
+        return f"{what} with {', '.join(self.fields)}" if self.fields else what
+
+
+@dataclass(frozen=True, slots=True)
 class QueueCounts:
     """What is in a queue.
 
@@ -189,24 +248,87 @@ def refused(where: str, operation: Operation, refusal: Refusal) -> RabbitChxErro
     )
 
 
+#: The permissions that each operation needs. Before 4.0 the broker does not say which one lacks.
+_RIGHTS: dict[type, str] = {
+    ExchangeDeclare: "configure on exchange {0.exchange}",
+    ExchangeDelete: "configure on exchange {0.exchange}",
+    ExchangeBind: "write on exchange {0.destination} and read on exchange {0.exchange}",
+    ExchangeUnbind: "write on exchange {0.destination} and read on exchange {0.exchange}",
+    QueueDeclare: "configure on queue {0.queue}",
+    QueueDelete: "configure on queue {0.queue}",
+    QueueBind: "write on queue {0.queue} and read on exchange {0.exchange}",
+    QueueUnbind: "write on queue {0.queue} and read on exchange {0.exchange}",
+}
+#: The argument of a declaration that names the exchange to which what is declared publishes.
+_PUBLISHES_TO = {ExchangeDeclare: "alternate-exchange", QueueDeclare: "x-dead-letter-exchange"}
+
+
 def _needed(operation: Operation) -> str:
-    """Return the permissions that an operation needs, in words. Before 4.0 the broker does not say which one lacks."""
-    match operation:
-        case ExchangeDeclare(exchange=name):
-            other = (operation.arguments or {}).get("alternate-exchange")
-            needs = f", read on it, and write on exchange {other}" if other else ""
-            return f"configure on exchange {name}{needs}"
-        case QueueDeclare(queue=name):
-            other = (operation.arguments or {}).get("x-dead-letter-exchange")
-            needs = f", read on it, and write on exchange {other}" if other else ""
-            return f"configure on queue {name}{needs}"
-        case QueueBind(queue=name) | QueueUnbind(queue=name):
-            return f"write on queue {name} and read on exchange {operation.exchange}"
-        case ExchangeBind(destination=name) | ExchangeUnbind(destination=name):
-            return f"write on exchange {name} and read on exchange {operation.exchange}"
-        case QueueDelete(queue=name):
-            return f"configure on queue {name}"
-        case ExchangeDelete(exchange=name):
-            return f"configure on exchange {name}"
-        case _:
-            assert_never(operation)
+    """Return the permissions that an operation needs, in words."""
+    needed = _RIGHTS[type(operation)].format(operation)
+    onwards = _PUBLISHES_TO.get(type(operation))
+    if onwards and (other := (getattr(operation, "arguments", None) or {}).get(onwards)):
+        return f"{needed}, read on it, and write on exchange {other}"
+    return needed
+
+
+def is_repeatable(change: PlannedChange) -> bool:
+    """Return whether a change that is done already may be done once more, without any effect: a broker ignores it."""
+    return change.action in ("create", "bind") and change.kind != "policy"
+
+
+def steps_of(change: PlannedChange, vhost: str, *, allow_loss: bool) -> tuple[Operation | ApiRequest, ...]:
+    """Return the operations of a change, in order. Changes of policies are requests to the management API.
+
+    Args:
+        change: the change.
+        vhost: the vhost.
+        allow_loss: whether a queue may be deleted that has messages or consumers.
+    """
+    live, wanted, subject = change.live, change.wanted, change.subject
+    if isinstance(subject, PolicyDefinition):
+        return (_policy_request(subject, vhost, deleted=wanted is None),)
+    if isinstance(subject, BindingDefinition):
+        return (_bind(subject, unbind=change.action == "unbind"),)
+    steps: list[Operation] = []
+    match live:
+        case ExchangeDefinition(name):
+            steps.append(ExchangeDelete(name, if_unused=True))
+        case QueueDefinition(name):
+            # The broker refuses the conditions for quorum queues and streams (540 NOT_IMPLEMENTED).
+            checked = live.type == "classic" and not allow_loss
+            steps.append(QueueDelete(name, if_unused=checked, if_empty=checked))
+    match wanted:
+        case ExchangeDefinition(name, kind, durable):
+            arguments, goes = plain(wanted.arguments), wanted.auto_delete
+            steps.append(
+                ExchangeDeclare(name, kind, durable, arguments, auto_delete=goes, internal=wanted.internal)
+            )
+        case QueueDefinition(name):
+            arguments, goes = plain(wanted.declared_arguments), wanted.auto_delete
+            steps.append(
+                QueueDeclare(name, wanted.durable, arguments, exclusive=wanted.exclusive, auto_delete=goes)
+            )
+    return tuple(steps)
+
+
+def _bind(binding: BindingDefinition, *, unbind: bool) -> Operation:
+    place, arguments = binding.destination, plain(binding.arguments)
+    if isinstance(place, ExchangeRef):
+        operation = ExchangeUnbind if unbind else ExchangeBind
+        return operation(place.name, binding.source, binding.routing_key, arguments)
+    of_queue = QueueUnbind if unbind else QueueBind
+    return of_queue(place, binding.source, binding.routing_key, arguments)
+
+
+def _policy_request(policy: PolicyDefinition, vhost: str, *, deleted: bool) -> ApiRequest:
+    path = ("policies", vhost, policy.name)
+    if deleted:
+        return ApiRequest("DELETE", path)
+    body = {
+        "pattern": policy.pattern,
+        "apply-to": policy.apply_to,
+        "definition": plain(policy.definition),
+        "priority": policy.priority,
+    }
+    return ApiRequest("PUT", path, body=body)

@@ -11,11 +11,12 @@ its header. For anyone else it is an empty message.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, get_args
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.topology.operations import (
+    ApiRequest,
     ExchangeBind,
     ExchangeDeclare,
     Operation,
@@ -28,7 +29,6 @@ from rabbit_chx.topology.operations import (
 
 __all__ = [
     "Access",
-    "ApiRequest",
     "ApiSequence",
     "CarrierEnd",
     "CarrierStep",
@@ -140,48 +140,6 @@ class Pipeline:
     """
 
     operations: tuple[Operation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
-    """A request to the management API. The answer is the decoded JSON.
-
-    Attributes:
-        method: GET, PUT or DELETE.
-        path: the segments of the path below ``/api``, not yet quoted.
-        query: the parameters behind the question mark.
-        body: what to send as JSON; None for no body.
-        listed: whether the answer is a list of objects, and not a single object.
-        fields: the fields that the object has, or each one of the list, and their types; None: any answer will do.
-    """
-
-    method: str
-    path: tuple[str, ...]
-    query: Mapping[str, str] | None = None
-    body: object = None
-    listed: bool = field(default=False, compare=False)
-    fields: Mapping[str, type] | None = field(default=None, compare=False)
-
-    def fits(self, answer: object) -> bool:
-        """Return whether an answer has the shape that is asked for.
-
-        Args:
-            answer: the decoded JSON.
-        """
-        if self.fields is None:
-            return True
-        entries = answer if self.listed else [answer]
-        return isinstance(entries, list) and all(
-            isinstance(one, dict)
-            and all(isinstance(one.get(name), kind) for name, kind in self.fields.items())
-            for one in entries
-        )
-
-    @property
-    def wanted_shape(self) -> str:
-        """The shape of a right answer, in words."""
-        what = "a list of objects" if self.listed else "an object"
-        return f"{what} with {', '.join(self.fields)}" if self.fields else what
 
 
 @dataclass(frozen=True, slots=True)

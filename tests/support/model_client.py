@@ -13,6 +13,7 @@ from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.operations import (
+    ApiRequest,
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
@@ -24,7 +25,7 @@ from rabbit_chx.topology.operations import (
     QueueUnbind,
 )
 from rabbit_chx.topology.reading import APPLY_LOCK
-from rabbit_chx.topology.steps import ApiRequest, Pipeline, RingRequest, SendingCheck
+from rabbit_chx.topology.steps import Pipeline, RingRequest, SendingCheck
 
 __all__ = ["ClientKilledError", "ModelClient"]
 

@@ -17,8 +17,8 @@ from slot_files import NEWEST
 
 from rabbit_chx import Topology
 from rabbit_chx.broker import Broker
-from rabbit_chx.topology.operations import QueueCounts, QueueDeclare, Refusal
-from rabbit_chx.topology.steps import ApiRequest, CarrierStep, MessageTransfer, Pipeline
+from rabbit_chx.topology.operations import ApiRequest, QueueCounts, QueueDeclare, Refusal
+from rabbit_chx.topology.steps import CarrierStep, MessageTransfer, Pipeline
 
 __all__ = ["ModelledCommands"]
 

@@ -25,7 +25,7 @@ from rabbit_chx.errors import (
     RabbitChxError,
     UnreachableError,
 )
-from rabbit_chx.topology.steps import ApiRequest
+from rabbit_chx.topology.operations import ApiRequest
 
 LOGIN = "u:c4nary"
 CODED = base64.b64encode(LOGIN.encode()).decode()

@@ -21,6 +21,7 @@ from rabbit_chx.errors import (
 from rabbit_chx.topology import Applied, Plan, QueueDefinition, Topology, plan
 from rabbit_chx.topology.applying import Permission, plan_applied
 from rabbit_chx.topology.operations import (
+    ApiRequest,
     Operation,
     QueueBind,
     QueueCounts,
@@ -29,13 +30,7 @@ from rabbit_chx.topology.operations import (
     Refusal,
 )
 from rabbit_chx.topology.reading import APPLY_LOCK
-from rabbit_chx.topology.steps import (
-    Access,
-    ApiRequest,
-    Pipeline,
-    RingRequest,
-    SendingCheck,
-)
+from rabbit_chx.topology.steps import Access, Pipeline, RingRequest, SendingCheck
 
 ACCESS = Access("amqp://guest:***@host:5672/%2F", "/", has_management=True, has_source=True)
 WANTED = Topology.from_toml(

@@ -14,7 +14,8 @@ from rabbit_chx.errors import NotFoundError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology import BindingDefinition
 from rabbit_chx.topology.applying import binding_removed
-from rabbit_chx.topology.steps import Access, ApiRequest
+from rabbit_chx.topology.operations import ApiRequest
+from rabbit_chx.topology.steps import Access
 
 ACCESS = Access("amqp://host", "shop", has_management=True)
 TO_QUEUE = BindingDefinition("x", "q", "k", {"n": 5})

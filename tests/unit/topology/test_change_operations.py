@@ -14,8 +14,8 @@ from rabbit_chx.topology import (
     PolicyDefinition,
     QueueDefinition,
 )
-from rabbit_chx.topology.hand_over import is_repeatable, steps_of
 from rabbit_chx.topology.operations import (
+    ApiRequest,
     ExchangeBind,
     ExchangeDeclare,
     ExchangeDelete,
@@ -24,8 +24,9 @@ from rabbit_chx.topology.operations import (
     QueueDeclare,
     QueueDelete,
     QueueUnbind,
+    is_repeatable,
+    steps_of,
 )
-from rabbit_chx.topology.steps import ApiRequest
 
 EXCHANGE = ExchangeDefinition(
     "x", "topic", auto_delete=True, internal=True, arguments={"n": [1, {"a": True}]}

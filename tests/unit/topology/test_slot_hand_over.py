@@ -20,6 +20,7 @@ from rabbit_chx.topology.applying import Applied, Permission, plan_applied, tag_
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import HandOver, parts_of
 from rabbit_chx.topology.operations import (
+    ApiRequest,
     QueueBind,
     QueueCounts,
     QueueDeclare,
@@ -30,7 +31,6 @@ from rabbit_chx.topology.operations import (
 from rabbit_chx.topology.reading import topology_read
 from rabbit_chx.topology.steps import (
     Access,
-    ApiRequest,
     CarrierStep,
     MarkerReply,
     MarkerSending,

@@ -11,10 +11,10 @@ from model_client import ModelClient
 
 from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, Topology, check
-from rabbit_chx.topology.operations import QueueCounts, QueueDeclare, Refusal
+from rabbit_chx.topology.operations import ApiRequest, QueueCounts, QueueDeclare, Refusal
 from rabbit_chx.topology.reading import topology_read
 from rabbit_chx.topology.slots import laid_out
-from rabbit_chx.topology.steps import Access, ApiRequest
+from rabbit_chx.topology.steps import Access
 
 ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
 WANTED = Topology.from_toml("""
