@@ -74,25 +74,18 @@ class JournalEntry:
         """
         try:
             read: dict[str, Any] = json.loads(body)
-            kind = _KINDS[_KINDS.index(read["kind"])]
-            return cls(
-                kind,
+            entry = cls(
+                _KINDS[_KINDS.index(read["kind"])],
                 str(read["member"]),
                 float(read["at"]),
-                _weight(read.get("weight", 1.0)),
+                float(read.get("weight", 1.0)),
                 tuple(map(str, read.get("queues", ()))),
                 str(read.get("queue", "")),
                 str(read.get("token", "")),
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None
-
-
-def _weight(value: Any) -> float:  # noqa: ANN401  # JSON
-    weight = float(value)
-    if not 0 < weight < float("inf"):
-        raise ValueError(weight)
-    return weight
+        return entry if 0 < entry.weight < float("inf") else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Log a warning and count it."""
+    """Log a warning."""
 
     says: str
 
@@ -501,9 +501,7 @@ class Seat:
         if line.state == "retiring":
             del line.working[lane]
             return self._advance()
-        if (
-            self._member.journal is not None and line.claim != "had"
-        ):  # another member has had the queue meanwhile
+        if self._lacks_claim(line):  # another member has had the queue meanwhile
             return [*self._claim(line), AwaitTime(line.number, str(lane), _CLAIM_S)]
         work.attempt += 1
         work.running = True
@@ -553,7 +551,7 @@ class Seat:
     def _begin_work(self, line: QueueLine) -> list[SeatCommand]:
         if line.failed or not (line.pending or line.begin):
             return []
-        if self._member.journal is not None and line.claim != "had":
+        if self._lacks_claim(line):
             return [] if line.working else self._claim(line)
         if not self.held:
             self.held = self._hook_runs = True
@@ -561,6 +559,9 @@ class Seat:
         if line.begin is not None:
             return line.read_park()
         return line.start_pending()
+
+    def _lacks_claim(self, line: QueueLine) -> bool:
+        return self._member.journal is not None and line.claim != "had"
 
     def _claim(self, line: QueueLine) -> list[SeatCommand]:
         """Ask for a claim, unless one is under way."""

@@ -184,7 +184,9 @@ class SeatRunner:
                 if running := self._handlers.get((number, tag)):
                     running.cancel()
             case AwaitTime(number, reason, seconds):
-                asyncio.get_running_loop().call_later(seconds, self._time_passed, number, reason)
+                asyncio.get_running_loop().call_later(
+                    seconds, lambda: self.give(self.seat.time_passed(number, reason))
+                )
             case GiveUp(number, delivery):
                 self._give_up(number, delivery)
             case Note(says):
@@ -307,9 +309,6 @@ class SeatRunner:
     async def _fetch(self, number: int, park: str) -> None:
         if line := self._lines.get(number):
             self.give(self.seat.fetched(number, await line.fetch(park)))
-
-    def _time_passed(self, number: int, reason: str) -> None:
-        self.give(self.seat.time_passed(number, reason))
 
 
 async def _awaited(handle: Callable[[GroupMessage], Awaitable[None]], message: GroupMessage) -> None:

@@ -321,12 +321,11 @@ class GroupSession:
         else:
             self._earlier[entry.token] += 1
             if self._earlier[entry.token] >= _SIGNS_OF_LIFE:
-                self.fail(
-                    InputError(
-                        f"another process is the member {self.member.name!r} of this group: give each process a name of its own "
-                        "that stays the same after a restart, such as the name of its pod, and start this one again"
-                    )
+                says = (
+                    f"another process is the member {self.member.name!r} of this group: give each process a name of its own "
+                    "that stays the same after a restart, such as the name of its pod, and start this one again"
                 )
+                self.fail(InputError(says))
 
     def _write(self, kind: EntryKind, queue: str = "") -> None:
         self.spawn(partial(self._publish, kind, queue))
@@ -367,9 +366,8 @@ class GroupSession:
         for count in itertools.count(1):
             await asyncio.sleep(self.member.pace.alive_s)
             if self._is_ready and not (self._leaving and self._has_heir):
-                await self._publish(
-                    "alive" if count % _READY_EACH else "ready"
-                )  # one at a time, however long it takes
+                # One at a time, however long it takes.
+                await self._publish("alive" if count % _READY_EACH else "ready")
             self._miss_the_silent()
 
     def _miss_the_silent(self) -> None:
