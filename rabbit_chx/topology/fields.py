@@ -382,7 +382,7 @@ class _Reader:
             }:
                 continue
             try:
-                for entry in expanded(values, type_.ranged):
+                for entry in expanded(values, [name for name in type_.ranged if name in written]):
                     yield FileEntry(path, written, bad, type_.made(entry), members)
             except RangeError as error:
                 at = f"{path}.{error.field}"

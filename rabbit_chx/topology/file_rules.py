@@ -1,21 +1,23 @@
 """What RabbitMQ refuses whatever its release, and what a file cannot mean: rules beyond single fields; and misspelled names.
 
-A broker takes a name that is probably misspelled all the same, so it is no mistake of the file. Each rule about arguments and flags was tried on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. What
-only some releases refuse is not here, since a file does not say its release.
+Each rule about arguments and flags was tried on 3.8.9, 3.10.8, 4.0.5 and 4.3.6, which all refuse such a declaration. What only
+some releases refuse is not here, since a file does not say its release. A broker takes a name that is probably misspelled, so
+that is no mistake of the file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.checks import is_whole
-from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, ExchangeRef
+from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, Destination, ExchangeRef
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.arguments import plain
@@ -28,7 +30,6 @@ from rabbit_chx.topology.objects import (
     ObjectSet,
     PolicyDefinition,
     QueueDefinition,
-    RingMember,
     SlotNames,
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
@@ -41,19 +42,84 @@ __all__ = ["misspellings", "problems_of"]
 
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]
+_Rule = Callable[["FileEntry"], Iterator[_Finding]]
 
-_MATCHES = ("all", "any", "all-with-x", "any-with-x")
-_OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+
+class _ArgumentRule(NamedTuple):
+    """What an argument has to be.
+
+    Attributes:
+        argument: its name.
+        is_right: whether a value is as it has to be.
+        rule: what is wrong otherwise.
+        remedy: what to do then.
+        of_type: the type of exchanges or queues whose argument it is; None: of any.
+    """
+
+    argument: str
+    is_right: Callable[[Any], bool]
+    rule: str
+    remedy: str
+    of_type: str | None = None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _count(argument: str, least: int, most: int | None = None, unit: str = "") -> _ArgumentRule:
+    return _ArgumentRule(
+        argument,
+        lambda value: is_whole(value) and value >= least and (most is None or value <= most),
+        f"{argument} is a whole number{unit} from {least}{'' if most is None else f' to {most}'}",
+        "write such a number, without quotes",
+    )
+
+
 _MAX_AGE = re.compile(r"[0-9]+[YMDhms]")
-#: The least and, where there is one, the largest value of arguments that are whole numbers.
-_COUNTS = {
-    "x-message-ttl": (0, None),
-    "x-expires": (1, None),
-    "x-max-length": (0, None),
-    "x-max-length-bytes": (0, None),
-    "x-max-priority": (0, 255),
-}
-_MILLISECONDS = ("x-message-ttl", "x-expires")
+_OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+_QUEUE_RULES = (
+    _count("x-message-ttl", 0, unit=" of milliseconds"),
+    _count("x-expires", 1, unit=" of milliseconds"),
+    _count("x-max-length", 0),
+    _count("x-max-length-bytes", 0),
+    _count("x-max-priority", 0, 255),
+    _ArgumentRule("x-dead-letter-exchange", _is_text, "x-dead-letter-exchange is text", "write it in quotes"),
+    _ArgumentRule(
+        "x-dead-letter-routing-key", _is_text, "x-dead-letter-routing-key is text", "write it in quotes"
+    ),
+    _ArgumentRule(
+        "x-single-active-consumer",
+        lambda value: isinstance(value, bool),
+        "x-single-active-consumer is true or false",
+        "write one of them, without quotes",
+    ),
+    _ArgumentRule(
+        "x-overflow",
+        lambda value: value in _OVERFLOWS,
+        f"x-overflow is {', '.join(_OVERFLOWS[:-1])} or {_OVERFLOWS[-1]}",
+        "write one of them",
+    ),
+    _ArgumentRule(
+        "x-max-age",
+        lambda value: _is_text(value) and _MAX_AGE.fullmatch(value) is not None,
+        "x-max-age is a number with a unit: Y, M, D, h, m or s",
+        'write it as "7D"',
+        "stream",
+    ),
+)
+_EXCHANGE_RULES = (
+    _ArgumentRule("alternate-exchange", _is_text, "an exchange is named by text", "write its name in quotes"),
+    _ArgumentRule(
+        "hash-header",
+        _is_text,
+        "a header is named by text",
+        "write the header's name in quotes",
+        HASH_EXCHANGE,
+    ),
+)
+_MATCHES = ("all", "any", "all-with-x", "any-with-x")
+#: The arguments that a type of queue refuses.
 _REFUSED = {
     "quorum": ("x-max-priority", "x-queue-mode"),
     "stream": (
@@ -61,6 +127,12 @@ _REFUSED = {
         "x-dead-letter-routing-key", "x-single-active-consumer", "x-queue-mode", "x-delivery-limit",
     ),
 }  # fmt: skip
+#: The value of a flag that queues other than classic ones refuse, and why.
+_REFUSED_FLAGS = (
+    ("durable", False, "always durable"),
+    ("exclusive", True, "never exclusive"),
+    ("auto_delete", True, "never deleted automatically"),
+)
 _SHOWN = 10
 _TYPES = ("direct", "fanout", "topic", "headers", HASH_EXCHANGE, "x-modulus-hash")
 _EXCHANGE_ARGUMENTS = ("alternate-exchange",)
@@ -79,162 +151,118 @@ _COMPARED = 100
 
 def problems_of(objects: FileObjects) -> Iterator[Problem]:
     """Yield what is wrong beyond single fields; of an entry with ranges, each mistake once."""
-    kinds = {one.value.name: one.value.type for one in objects.exchanges if "type" not in one.bad}
-    policies = [one.value for one in objects.policies]
-    for entries, rules in (
+    types = {entry.value.name: entry.value.type for entry in objects.exchanges if "type" not in entry.bad}
+    policies = [entry.value for entry in objects.policies]
+    rules: tuple[tuple[list[FileEntry], tuple[_Rule, ...]], ...] = (
         (
             objects.exchanges,
-            (
-                _exchange_name,
-                _exchange_arguments,
-                _ring,
-                slot_findings,
-                lambda entry: _no_ring(entry, policies),
-            ),
+            (_name, _exchange_arguments, _ring, _slots, lambda entry: _no_ring(entry, policies)),
         ),
-        (objects.queues, (_queue_name, _queue_type, _queue_flags, _queue_arguments)),
-        (objects.bindings, (_binding_names, lambda entry: _binding_source(entry, kinds))),
-        (objects.policies, (_policy_name,)),
-    ):
-        yield from _found(entries, rules)
-    yield from slot_clashes(objects)
-    yield from _twice(objects.exchanges, "name", "exchange", lambda one: one.name)
-    yield from _twice(objects.queues, "name", "queue", lambda one: one.name)
-    yield from _twice(objects.policies, "name", "policy", lambda one: one.name)
-    yield from _twice(
-        objects.bindings,
-        "source",
-        "binding",
-        lambda one: (one.source, one.destination, one.routing_key, one.arguments),
+        (objects.queues, (_name, _queue_type, _queue_flags, _queue_arguments)),
+        (objects.bindings, (_binding_names, lambda entry: _binding_source(entry, types))),
+        (objects.policies, (lambda entry: _text("name", entry.value.name),)),
     )
-
-
-def _found(
-    entries: list[FileEntry], rules: tuple[Callable[[FileEntry], Iterator[_Finding]], ...]
-) -> Iterator[Problem]:
-    said = set()
-    for entry in entries:
-        for rule in rules:
-            for field, value, what, remedy in rule(entry):
+    for entries, of_entries in rules:
+        said = set()
+        for entry in entries:
+            for field, value, what, remedy in (finding for rule in of_entries for finding in rule(entry)):
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
                 if (path, remedy) not in said:
                     said.add((path, remedy))
                     yield Problem(path, shown_value(value), what, remedy)
+    yield from _made_by_slots(objects)
+    yield from _twice(objects.exchanges, "exchange", "name")
+    yield from _twice(objects.queues, "queue", "name")
+    yield from _twice(objects.policies, "policy", "name")
+    yield from _twice(objects.bindings, "binding", "source", "destination", "routing_key", "arguments")
 
 
-def _twice(
-    entries: list[FileEntry], field: str, noun: str, identity: Callable[[Any], Hashable]
-) -> Iterator[Problem]:
-    first: dict[Hashable, str] = {}
+def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Problem]:
+    first: dict[object, str] = {}
     said = set()
     for entry in entries:
-        before = first.get(identity(entry.value))
-        if before is None:
-            first[identity(entry.value)] = entry.path
+        key = attrgetter(*identity)(entry.value)
+        if key not in first:
+            first[key] = entry.path
         elif entry.path not in said:
             said.add(entry.path)
-            rule = f"this {noun} is in the file already, as {before}"
-            if before == entry.path:
+            rule = f"this {noun} is in the file already, as {first[key]}"
+            if first[key] == entry.path:
                 rule = f"this entry stands for the same {noun} more than once"
-            yield Problem(
-                f"{entry.path}.{field}", shown_value(getattr(entry.value, field)), rule, "write each one once"
-            )
+            value = shown_value(getattr(entry.value, identity[0]))
+            yield Problem(f"{entry.path}.{identity[0]}", value, rule, "write each one once")
 
 
-def _name_finding(field: str, name: str) -> Iterator[_Finding]:
-    try:
-        size = len(name.encode())
-    except UnicodeEncodeError:
-        yield (
-            field,
-            None,
-            "the name has half of a surrogate pair, which no UTF-8 has",
-            "write whole characters",
-        )
-        return
-    if size > MAX_SHORTSTR:
-        yield field, name, too_long("the text", size), "write a shorter one"
-    if "\n" in name or "\r" in name:
-        yield (
-            field,
-            name,
-            "RabbitMQ takes line ends out of names, so the name would be another",
-            "write it on one line",
-        )
-
-
-def _declared_name(entry: FileEntry) -> Iterator[_Finding]:
+def _name(entry: FileEntry) -> Iterator[_Finding]:
     name = entry.value.name
-    yield from _name_finding("name", name)
+    yield from _text("name", name)
     if name.startswith("amq.") and entry.value.owner == "ours" and "owner" not in entry.bad:
         rule = "names that begin with amq. are the broker's own"
         yield "name", name, rule, 'write another name, or owner = "external" if it is there already'
 
 
-_exchange_name = _queue_name = _declared_name
+def _text(field: str, text: str) -> Iterator[_Finding]:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        rule = "the name has half of a surrogate pair, which no UTF-8 has"
+        yield field, None, rule, "write whole characters"
+        return
+    if size > MAX_SHORTSTR:
+        yield field, text, too_long("the text", size), "write a shorter one"
+    if "\n" in text or "\r" in text:
+        rule = "RabbitMQ takes line ends out of names, so the name would be another"
+        yield field, text, rule, "write it on one line"
 
 
-def _policy_name(entry: FileEntry) -> Iterator[_Finding]:
-    yield from _name_finding("name", entry.value.name)
+def _destination(place: Destination) -> tuple[str, str]:
+    """Return the field that says a destination, and its name."""
+    return ("exchange", place.name) if isinstance(place, ExchangeRef) else ("queue", place)
+
+
+def _arguments(
+    definition: ExchangeDefinition | QueueDefinition, rules: Iterable[_ArgumentRule]
+) -> Iterator[_Finding]:
+    for rule in rules:
+        if rule.argument in definition.arguments and rule.of_type in (None, definition.type):
+            value = definition.arguments[rule.argument]
+            if not rule.is_right(value):
+                yield f"arguments.{rule.argument}", value, rule.rule, rule.remedy
 
 
 def _exchange_arguments(entry: FileEntry) -> Iterator[_Finding]:
     exchange: ExchangeDefinition = entry.value
     arguments = exchange.arguments
-    alternate = arguments.get("alternate-exchange", "")
-    if not isinstance(alternate, str):
-        yield (
-            "arguments.alternate-exchange",
-            alternate,
-            "an exchange is named by text",
-            "write its name in quotes",
-        )
-    if exchange.type != HASH_EXCHANGE or "type" in entry.bad:
+    yield from _arguments(exchange, _EXCHANGE_RULES)
+    if exchange.type != HASH_EXCHANGE or "hash-property" not in arguments:
         return
-    header, hashed = arguments.get("hash-header"), arguments.get("hash-property")
-    if header is not None and hashed is not None:
+    if "hash-header" in arguments:
         rule = "hash-header and hash-property exclude each other"
         yield "arguments", plain(arguments), rule, "write only one of them"
-    if header is not None and not isinstance(header, str):
-        yield (
-            "arguments.hash-header",
-            header,
-            "a header is named by text",
-            "write the header's name in quotes",
-        )
-    if hashed is not None and hashed not in HASH_PROPERTIES:
-        rule = f"only {', '.join(HASH_PROPERTIES[:-1])} and {HASH_PROPERTIES[-1]} can be hashed"
+    hashed = arguments["hash-property"]
+    if hashed not in HASH_PROPERTIES:
         meant = similar(hashed, HASH_PROPERTIES) if isinstance(hashed, str) else None
-        yield (
-            "arguments.hash-property",
-            hashed,
-            rule,
-            f'write "{meant}"' if meant else "write one of them, or use hash-header",
-        )
-
-
-def _destination_name(member: RingMember | BindingDefinition) -> tuple[str, str]:
-    if isinstance(member.destination, ExchangeRef):
-        return "exchange", member.destination.name
-    return "queue", member.destination
+        rule = f"only {', '.join(HASH_PROPERTIES[:-1])} and {HASH_PROPERTIES[-1]} can be hashed"
+        remedy = f'write "{meant}"' if meant else "write one of them, or use hash-header"
+        yield "arguments.hash-property", hashed, rule, remedy
 
 
 def _ring(entry: FileEntry) -> Iterator[_Finding]:
     buckets = 0
-    first: dict[Any, str] = {}
+    places = set()
     for member in entry.members:
-        value: RingMember = member.value
-        field, name = _destination_name(value)
-        yield from _name_finding(f"{member.path}.{field}", name)
+        place: Destination = member.value.destination
+        field, name = _destination(place)
+        path = f"{member.path}.{field}"
+        yield from _text(path, name)
         if member.bad:
             continue
-        buckets += weight_of(*value.binding)
-        if value.destination in first:
-            rule = f"{field} {name} is a member already"
+        buckets += weight_of(place, member.value.key)
+        if place in places:
             more = "buckets" if entry.value.slots is None else "slots"
             remedy = f"write each member once; a weight gives it more {more}"
-            yield f"{member.path}.{field}", name, rule, remedy
-        first[value.destination] = member.path
+            yield path, name, f"{field} {name} is a member already", remedy
+        places.add(place)
     if buckets > MAX_BUCKETS:
         rule = f"the weights add up to {buckets}: at most {MAX_BUCKETS} buckets are computed here"
         yield "ring", None, rule, "divide all weights by the same number"
@@ -255,7 +283,7 @@ def _no_ring(entry: FileEntry, policies: Sequence[PolicyDefinition]) -> Iterator
 
 def _queue_type(entry: FileEntry) -> Iterator[_Finding]:
     queue: QueueDefinition = entry.value
-    if "type" in entry.bad:
+    if {"type", "arguments"} & entry.bad or QUEUE_TYPE not in entry.written.get("arguments", ()):
         return
     said = queue.arguments.get(QUEUE_TYPE, queue.type)
     field = f"arguments.{QUEUE_TYPE}"
@@ -275,99 +303,82 @@ def _queue_flags(entry: FileEntry) -> Iterator[_Finding]:
     queue: QueueDefinition = entry.value
     if queue.type == "classic" or "type" in entry.bad:
         return
-    for field, refused, says in (
-        ("durable", False, "always durable"),
-        ("exclusive", True, "never exclusive"),
-        ("auto_delete", True, "never deleted automatically"),
-    ):
+    for field, refused, says in _REFUSED_FLAGS:
         if getattr(queue, field) is refused:
-            rule = f"{_noun(queue.type)} is {says}"
-            yield field, refused, rule, f'leave `{field}` out, or write type = "classic"'
+            yield (
+                field,
+                refused,
+                f"{_noun(queue.type)} is {says}",
+                f'leave `{field}` out, or write type = "classic"',
+            )
 
 
 def _queue_arguments(entry: FileEntry) -> Iterator[_Finding]:
     queue: QueueDefinition = entry.value
-    arguments = queue.arguments
+    if not queue.arguments:
+        return
     refused = () if "type" in entry.bad else _REFUSED.get(queue.type, ())
-    for name, value in arguments.items():
-        field = f"arguments.{name}"
-        if name in refused:
-            yield field, value, f"{_noun(queue.type)} has no {name}", "leave it out"
-        elif name in _COUNTS:
-            least, most = _COUNTS[name]
-            if not is_whole(value, least, most or float("inf")):
-                unit = " of milliseconds" if name in _MILLISECONDS else ""
-                rule = f"{name} is a whole number{unit} from {least}{f' to {most}' if most else ''}"
-                yield field, value, rule, "write such a number, without quotes"
-        elif name in ("x-dead-letter-exchange", "x-dead-letter-routing-key") and not isinstance(value, str):
-            yield field, value, f"{name} is text", "write it in quotes"
-        elif name == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
-            rule = "a routing key for dead letters needs an exchange for them"
-            yield field, value, rule, 'write x-dead-letter-exchange too; "" is the default exchange'
-        elif name == "x-single-active-consumer" and not isinstance(value, bool):
-            yield field, value, f"{name} is true or false", "write one of them, without quotes"
-        elif name == "x-overflow" and value not in _OVERFLOWS:
-            yield (
-                field,
-                value,
-                f"x-overflow is {', '.join(_OVERFLOWS[:-1])} or {_OVERFLOWS[-1]}",
-                "write one of them",
-            )
-        elif name == "x-max-age" and queue.type == "stream" and not (
-            isinstance(value, str) and _MAX_AGE.fullmatch(value)
-        ):  # fmt: skip
-            yield field, value, "x-max-age is a number with a unit: Y, M, D, h, m or s", 'write it as "7D"'
+    for name in refused:
+        if name in queue.arguments:
+            rule = f"{_noun(queue.type)} has no {name}"
+            yield f"arguments.{name}", queue.arguments[name], rule, "leave it out"
+    yield from _arguments(queue, (rule for rule in _QUEUE_RULES if rule.argument not in refused))
+    key = "x-dead-letter-routing-key"
+    if (
+        key not in refused
+        and _is_text(queue.arguments.get(key))
+        and "x-dead-letter-exchange" not in queue.arguments
+    ):
+        rule = "a routing key for dead letters needs an exchange for them"
+        remedy = 'write x-dead-letter-exchange too; "" is the default exchange'
+        yield f"arguments.{key}", queue.arguments[key], rule, remedy
 
 
 def _binding_names(entry: FileEntry) -> Iterator[_Finding]:
     binding: BindingDefinition = entry.value
-    field, name = _destination_name(binding)
-    yield from _name_finding("source", binding.source)
-    yield from _name_finding(field, name)
+    yield from _text("source", binding.source)
+    yield from _text(*_destination(binding.destination))
     size = len(binding.routing_key.encode(errors="replace"))
     if size > MAX_SHORTSTR:
         yield "routing_key", binding.routing_key, too_long("the text", size), "write a shorter one"
 
 
-def _binding_source(entry: FileEntry, kinds: dict[str, str]) -> Iterator[_Finding]:
+def _binding_source(entry: FileEntry, types: dict[str, str]) -> Iterator[_Finding]:
     binding: BindingDefinition = entry.value
-    kind = kinds.get(binding.source)
-    if kind == HASH_EXCHANGE:
+    type_ = types.get(binding.source)
+    if type_ == HASH_EXCHANGE:
         rule = f"{binding.source} is of type {HASH_EXCHANGE}, and the order of its bindings decides"
         yield "source", binding.source, rule, "write the destination as a member of its `ring`"
     match = binding.arguments.get("x-match", "all")
-    headers = kind == "headers" or binding.source in ("amq.headers", "amq.match")
-    if headers and match not in _MATCHES:
+    if (type_ == "headers" or binding.source in ("amq.headers", "amq.match")) and match not in _MATCHES:
         rule = f"x-match is {', '.join(_MATCHES[:-1])} or {_MATCHES[-1]}"
         yield "arguments.x-match", match, rule, "write one of them"
 
 
-def slot_findings(entry: FileEntry) -> Iterator[_Finding]:
-    """Yield what is wrong with the slots of one exchange.
-
-    Args:
-        entry: the exchange.
-    """
+def _slots(entry: FileEntry) -> Iterator[_Finding]:
     exchange: ExchangeDefinition = entry.value
-    if exchange.slots is None or exchange.members is None:
+    count, members = exchange.slots, exchange.members
+    if count is None or members is None:
         return
-    names = SlotNames(exchange.name, exchange.slots)
-    yield from _name_findings(entry, names)
+    yield from _slot_names(entry, SlotNames(exchange.name, count))
     if not entry.written["members"]:
         yield "members", None, "the slots have no queue", "write one member at least"
-    elif exchange.slots < len(exchange.members):
-        rule = f"{exchange.slots} {'slot is' if exchange.slots == 1 else 'slots are'} not enough for "
-        rule += f"{len(exchange.members)} members"
-        yield "slots", exchange.slots, rule, "give each member a slot, and better ten"
+    elif count < len(members):
+        rule = f"{count} {'slot is' if count == 1 else 'slots are'} not enough for {len(members)} members"
+        yield "slots", count, rule, "give each member a slot, and better ten"
     elif any(member.bad for member in entry.members):
         return
-    elif any(member.slots is not None for member in exchange.members):
-        yield from _list_findings(entry, exchange.slots)
+    elif any(member.slots is not None for member in members):
+        yield from _slot_lists(entry, count)
     else:
-        yield from _weight_findings(entry, exchange.slots)
+        weights = [weight_of(member.destination, member.key) for member in members]
+        for member, weight in zip(entry.members, weights, strict=True):
+            if count * weight < sum(weights):
+                rule = f"{weight} of {sum(weights)} is less than one of {count} slots"
+                yield f"{member.path}.weight", weight, rule, "write more slots, or a larger weight"
 
 
-def _name_findings(entry: FileEntry, names: SlotNames) -> Iterator[_Finding]:
+def _slot_names(entry: FileEntry, names: SlotNames) -> Iterator[_Finding]:
     longest = names.slots[-1]
     if len(longest.encode(errors="replace")) > MAX_SHORTSTR:
         rule = (
@@ -380,25 +391,16 @@ def _name_findings(entry: FileEntry, names: SlotNames) -> Iterator[_Finding]:
             yield f"{member.path}.queue", names.park, rule, "write another queue"
 
 
-def _weight_findings(entry: FileEntry, count: int) -> Iterator[_Finding]:
-    weights = [weight_of(*member.value.binding) for member in entry.members]
-    total = sum(weights)
-    for member, weight in zip(entry.members, weights, strict=True):
-        if count * weight < total:
-            rule = f"{weight} of {total} is less than one of {count} slots"
-            yield f"{member.path}.weight", weight, rule, "write more slots, or a larger weight"
-
-
-def _list_findings(entry: FileEntry, count: int) -> Iterator[_Finding]:
+def _slot_lists(entry: FileEntry, count: int) -> Iterator[_Finding]:
     rule = f"if one member lists its slots, all do, and each of 0 to {count - 1} is there once"
     taken: dict[int, str] = {}
     findings: list[_Finding] = []
     for member in entry.members:
         path = f"{member.path}.slots"
-        listed = member.value.slots
-        if listed is None:
+        numbers = member.value.slots
+        if numbers is None:
             findings.append((path, None, rule, "list its slots too, or give weights to all members"))
-        for number in listed or ():
+        for number in numbers or ():
             if number >= count:
                 findings.append((path, number, rule, f"take {number} out, or write more slots"))
             elif number in taken:
@@ -412,71 +414,59 @@ def _list_findings(entry: FileEntry, count: int) -> Iterator[_Finding]:
     yield from findings
 
 
-def slot_clashes(objects: FileObjects) -> Iterator[Problem]:
-    """Yield what the file says of exchanges that slots are made of.
-
-    Args:
-        objects: what the file says.
-    """
+def _made_by_slots(objects: FileObjects) -> Iterator[Problem]:
+    """Yield what the file says of exchanges that slots are made of."""
     made: dict[str, str] = {}
     for entry in objects.exchanges:
         exchange: ExchangeDefinition = entry.value
         if exchange.slots is not None:
             made.update(dict.fromkeys(SlotNames(exchange.name, exchange.slots).exchanges, exchange.name))
     said = set()
-    for entry in objects.exchanges:
-        name = entry.value.name
-        if name in made and entry.path not in said:
-            said.add(entry.path)
-            rule = f"the slots of {made[name]} make an exchange {name} of their own"
-            yield Problem(
-                f"{entry.path}.name", shown_value(name), rule, "give this one another name, or leave it out"
-            )
-    for entry in objects.bindings:
-        source = entry.value.source
-        if source in made and entry.path not in said:
-            said.add(entry.path)
-            rule = f"the slots of {made[source]} make the bindings of {source}"
-            yield Problem(
-                f"{entry.path}.source",
-                shown_value(source),
-                rule,
-                f"write `members` of {made[source]} instead",
-            )
+    for entry in (*objects.exchanges, *objects.bindings):
+        is_binding = isinstance(entry.value, BindingDefinition)
+        field = "source" if is_binding else "name"
+        name = getattr(entry.value, field)
+        if name not in made or entry.path in said:
+            continue
+        said.add(entry.path)
+        rule = f"the slots of {made[name]} make an exchange {name} of their own"
+        remedy = "give this one another name, or leave it out"
+        if is_binding:
+            rule = f"the slots of {made[name]} make the bindings of {name}"
+            remedy = f"write `members` of {made[name]} instead"
+        yield Problem(f"{entry.path}.{field}", shown_value(name), rule, remedy)
 
 
 def misspellings(topology: ObjectSet) -> Iterator[str]:
-    """Yield a sentence for each name that is like another one that was probably meant.
-
-    Args:
-        topology: whose names.
-    """
+    """Yield a sentence for each name that is like another one that was probably meant."""
     for exchange in topology.exchanges:
         if exchange.type not in _TYPES and (meant := _meant(exchange.type, _TYPES)):
             yield f"exchange {exchange.name} is of type {exchange.type}: did you mean {meant}?"
         known = (*_EXCHANGE_ARGUMENTS, *(HASH_ARGUMENTS if exchange.type == HASH_EXCHANGE else ()))
-        yield from _arguments(f"exchange {exchange.name}", exchange.arguments, known)
+        yield from _strange_arguments(f"exchange {exchange.name}", exchange.arguments, known)
     for queue in topology.queues:
-        yield from _arguments(f"queue {queue.name}", queue.arguments, _QUEUE_ARGUMENTS)
-    used_exchanges = [one.name for one in topology.unlisted if isinstance(one, ExchangeRef)]
-    used_queues = [one for one in topology.unlisted if isinstance(one, str)]
-    yield from _names("exchange", used_exchanges, [one.name for one in topology.exchanges])
-    yield from _names("queue", used_queues, [one.name for one in topology.queues])
+        yield from _strange_arguments(f"queue {queue.name}", queue.arguments, _QUEUE_ARGUMENTS)
+    used_exchanges = [place.name for place in topology.unlisted if isinstance(place, ExchangeRef)]
+    used_queues = [place for place in topology.unlisted if isinstance(place, str)]
+    yield from _strange_names("exchange", used_exchanges, [exchange.name for exchange in topology.exchanges])
+    yield from _strange_names("queue", used_queues, [queue.name for queue in topology.queues])
 
 
-def _arguments(what: str, arguments: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+def _strange_arguments(what: str, arguments: Iterable[str], known: Iterable[str]) -> Iterator[str]:
     for name in arguments:
         if name not in known and (meant := _meant(name, known)):
             yield f"{what} has the argument {name}, which RabbitMQ ignores: did you mean {meant}?"
 
 
 def _meant(name: str, known: Iterable[str]) -> str | None:
-    plain = name.lower().replace("_", "-")
-    close = get_close_matches(plain, known, 1, _CLOSE) or get_close_matches(f"x-{plain}", known, 1, _CLOSE)
+    spelled = name.lower().replace("_", "-")
+    close = get_close_matches(spelled, known, 1, _CLOSE) or get_close_matches(
+        f"x-{spelled}", known, 1, _CLOSE
+    )
     return close[0] if close else None
 
 
-def _names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
+def _strange_names(kind: str, used: Iterable[str], listed: Iterable[str]) -> Iterator[str]:
     """Yield a sentence for each used name whose letters are nearly those of a listed one; numbers do not count."""
     by_letters = {_NUMBERS.sub("", name): name for name in reversed(list(listed))}
     unknown: dict[str, str] = {}

@@ -7,7 +7,7 @@ matches, the one with the largest priority applies, and an argument goes before 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import Destination, ExchangeRef
@@ -20,6 +20,7 @@ __all__ = ["SHARDS_PER_NODE", "applying_policy", "policy_matches", "setting_of"]
 
 #: The key of a policy that shards an exchange.
 SHARDS_PER_NODE = "shards-per-node"
+_OF_EXCHANGES = ("all", "exchanges")
 _OF_QUEUES = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
 
 
@@ -34,10 +35,12 @@ def policy_matches(
         queue_type: the queue's type; None where it is not known. Then a policy for queues of any type matches.
     """
     if isinstance(place, ExchangeRef):
-        kinds, name = {"all", "exchanges"}, place.name
-    else:
-        of_type = _OF_QUEUES.values() if queue_type is None else [_OF_QUEUES[queue_type]]
-        kinds, name = {"all", "queues", *of_type}, place
+        return _matches(policy, place.name, _OF_EXCHANGES)
+    of_type = _OF_QUEUES.values() if queue_type is None else [_OF_QUEUES[queue_type]]
+    return _matches(policy, place, ("all", "queues", *of_type))
+
+
+def _matches(policy: PolicyDefinition, name: str, kinds: Sequence[str]) -> bool | None:
     if policy.apply_to not in kinds:
         return False
     try:
@@ -47,39 +50,29 @@ def policy_matches(
 
 
 def setting_of(
-    one: ExchangeDefinition | QueueDefinition, argument: str, policies: Iterable[PolicyDefinition]
+    definition: ExchangeDefinition | QueueDefinition, argument: str, policies: Iterable[PolicyDefinition]
 ) -> ArgumentValue:
     """Return what an argument, or else the policy that applies, sets; None if neither does.
 
-    A policy whose pattern Python cannot read does not count.
-
-    Args:
-        one: the exchange or the queue.
-        argument: the name of the argument. The key of a policy is the same without ``x-``.
-        policies: the policies that are there.
+    A policy whose pattern Python cannot read does not count. The key of a policy is the name of the argument without ``x-``.
     """
-    found: ArgumentValue
-    if argument in one.arguments:
-        found = one.arguments[argument]
-        return found
-    policy = applying_policy(one, policies)
-    if policy is None:
-        return None
-    found = policy.definition.get(argument.removeprefix("x-"))
-    return found
+    setting: ArgumentValue = None
+    if argument in definition.arguments:
+        setting = definition.arguments[argument]
+    elif policy := applying_policy(definition, policies):
+        setting = policy.definition.get(argument.removeprefix("x-"))
+    return setting
 
 
 def applying_policy(
-    one: ExchangeDefinition | QueueDefinition, policies: Iterable[PolicyDefinition]
+    definition: ExchangeDefinition | QueueDefinition, policies: Iterable[PolicyDefinition]
 ) -> PolicyDefinition | None:
-    """Return the policy that applies; None if none does. A policy whose pattern Python cannot read does not count.
-
-    Args:
-        one: the exchange or the queue.
-        policies: the policies that are there.
-    """
-    is_exchange = isinstance(one, ExchangeDefinition)
-    place: Destination = ExchangeRef(one.name) if is_exchange else one.name
-    type_ = None if is_exchange else one.type
-    matching = [policy for policy in policies if policy_matches(policy, place, type_)]
+    """Return the policy that applies; None if none does. A policy whose pattern Python cannot read does not count."""
+    kinds = (
+        _OF_EXCHANGES
+        if isinstance(definition, ExchangeDefinition)
+        else ("all", "queues", _OF_QUEUES[definition.type])
+    )
+    # A name in a file may still be one that no ExchangeRef takes.
+    matching = [policy for policy in policies if _matches(policy, definition.name, kinds)]
     return max(matching, key=lambda policy: policy.priority, default=None)

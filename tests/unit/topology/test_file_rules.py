@@ -142,6 +142,11 @@ def test_a_policy_that_shards_a_hash_exchange_stands_in_for_its_ring() -> None:
         assert "exchanges[0].ring: an exchange of type x-consistent-hash needs its members" in str(problem)
 
 
+def test_a_name_that_is_too_long_hides_no_other_mistake() -> None:
+    found = problems_in(HASH.replace('"x"', f'"{LONG}"'))
+    assert ["needs its members" in found[0], "the text has 257 bytes" in found[1]] == [True, True]
+
+
 def test_a_misspelled_ring_is_told_once() -> None:
     (problem,) = problems_in(f'{HASH}rnig = [{{ queue = "a" }}]')
     assert "did you mean `ring`?" in str(problem)
