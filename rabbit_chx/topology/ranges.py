@@ -23,7 +23,6 @@ _BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*|[0-9]+ *[-,:] *[0-9]+)(\}+)")
 _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
 # A longer number is text: nobody counts so far.
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
-_LEAST_TO_FOLD = 2
 
 Entry = Mapping[str, Any]
 #: Where a text is in an entry: the field, and within a table the name.
@@ -69,27 +68,21 @@ def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     Raises:
         RangeError: a range is wrong, or two ranges differ.
     """
-    parts = {place: _parts(place, text) for place, text in _texts(entry, fields)}
-    bounds: tuple[int, int] | None = None
-    first_at: tuple[_Place, str] | None = None
-    for place, found in parts.items():
-        for part in found:
-            if not isinstance(part, _Range):
-                continue
-            if bounds is None or first_at is None:
-                bounds, first_at = (part.first, part.last), (place, f"{{{part.first}..{part.last}}}")
-            elif bounds != (part.first, part.last):
-                raise RangeError(
-                    _named(place),
-                    _text_at(entry, place),
-                    f"ranges of one entry go together, and {_named(first_at[0])} has {first_at[1]}",
-                    "give all ranges the same numbers, or write one entry for each",
-                )
-    numbers = [0] if bounds is None else range(bounds[0], bounds[1] + 1)
-    return [
-        _with_texts(entry, {place: _filled(found, number) for place, found in parts.items()})
-        for number in numbers
-    ]
+    texts = dict(_texts(entry, fields))
+    parts = {place: _parts(place, text) for place, text in texts.items()}
+    ranges = [(place, part) for place, some in parts.items() for part in some if isinstance(part, _Range)]
+    if not ranges:
+        return [_filled(entry, parts, 0)]
+    first_place, (first, last, _) = ranges[0]
+    for place, other in ranges:
+        if (other.first, other.last) != (first, last):
+            raise RangeError(
+                _named(place),
+                texts[place],
+                f"ranges of one entry go together, and {_named(first_place)} has {{{first}..{last}}}",
+                "give all ranges the same numbers, or write one entry for each",
+            )
+    return [_filled(entry, parts, number) for number in range(first, last + 1)]
 
 
 def folded(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, Any]]:
@@ -103,81 +96,59 @@ def folded(entries: Sequence[Entry], fields: Sequence[str]) -> list[dict[str, An
         _with_texts(entry, {place: escaped(text) for place, text in _texts(entry, fields)})
         for entry in entries
     ]
-    split = [
-        (repr(_with_texts(entry, dict.fromkeys(texts, ""))), texts)
-        for entry in written
-        for texts in [{place: _NUMBER.split(text) for place, text in _texts(entry, fields)}]
-    ]
     result: list[dict[str, Any]] = []
     start = 0
     while start < len(written):
-        end = _end_of_run(split, start)
-        run = _as_range(written[start], split[start][1], split[end - 1][1])
-        if end - start < _LEAST_TO_FOLD or not _stands_for(run, fields, entries[start:end]):
-            run, end = written[start], start + 1
+        run, count = _longest_run(written, start, fields)
+        if count > 1 and not _stands_for(run, fields, entries[start : start + count]):
+            run, count = written[start], 1
         result.append(run)
-        start = end
+        start += count
     return result
 
 
-def _end_of_run(split: Sequence[tuple[str, Mapping[_Place, list[str]]]], start: int) -> int:
-    """Return the end of the run in which the same numbers count up by one, all of them together."""
-    counting: frozenset[tuple[_Place, int]] | None = None
-    end = start
-    while end + 1 < len(split) and end + 1 - start < MAX_RANGE:
-        found = _counting(split[end], split[end + 1])
-        if not found or counting not in (None, found):
-            break
-        if not all(
-            _same_padding(split[start][1][place][n], split[end + 1][1][place][n]) for place, n in found
-        ):
-            break
-        counting = found
-        end += 1
-    return end + 1
+def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """Return an entry with ranges for all that follow and count up together, and how many they are."""
+    first = written[start]
+    parts = _counting_parts(first, written[start + 1], fields) if start + 1 < len(written) else {}
+    ranges = [part for some in parts.values() for part in some if isinstance(part, _Range)]
+    if len({part.first for part in ranges}) != 1:
+        return dict(first), 1
+    number = ranges[0].first
+    # A padded number that grows wider would end its range, and nobody counts beyond nine digits.
+    limit = min(MAX_RANGE, len(written) - start, 10 ** min(part.width or 9 for part in ranges) - number)
+    count = 1
+    while count < limit and repr(written[start + count]) == repr(_filled(first, parts, number + count)):
+        count += 1
+    if count == 1:
+        return dict(first), 1
+    texts = {
+        place: "".join(
+            f"{{{number:0{part.width}d}..{number + count - 1:0{part.width}d}}}"
+            if isinstance(part, _Range)
+            else part
+            for part in some
+        )
+        for place, some in parts.items()
+    }
+    return _with_texts(first, texts), count
 
 
-def _same_padding(first: str, other: str) -> bool:
-    """Return whether a range from the first to the other number writes both as they are."""
-    if len(first) > 1 and first.startswith("0"):
-        return len(other) == len(first)
-    return not (len(other) > 1 and other.startswith("0"))
-
-
-def _counting(
-    one: tuple[str, Mapping[_Place, list[str]]], two: tuple[str, Mapping[_Place, list[str]]]
-) -> frozenset[tuple[_Place, int]] | None:
-    """Return the places of the numbers that are one more in the second entry; None if anything else differs."""
-    if one[0] != two[0] or one[1].keys() != two[1].keys():
-        return None
-    places = set()
-    values = set()
-    for place, parts in one[1].items():
-        others = two[1][place]
+def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> dict[_Place, list[str | _Range]]:
+    """Return the texts of an entry, with a range where the next one has another number."""
+    following = dict(_texts(second, fields))
+    result: dict[_Place, list[str | _Range]] = {}
+    for place, text in _texts(first, fields):
+        parts, others = _NUMBER.split(text), _NUMBER.split(following.get(place, ""))
         if len(parts) != len(others):
-            return None
-        for n, (part, other) in enumerate(zip(parts, others, strict=True)):
-            if part != other:
-                if not n % 2 or int(other) != int(part) + 1:
-                    return None
-                places.add((place, n))
-                values.add(int(part))
-    return frozenset(places) if len(values) == 1 else None
-
-
-def _as_range(
-    entry: Entry, first: Mapping[_Place, list[str]], last: Mapping[_Place, list[str]]
-) -> dict[str, Any]:
-    return _with_texts(
-        entry,
-        {
-            place: "".join(
-                part if part == other else f"{{{part}..{other}}}"
-                for part, other in zip(parts, last[place], strict=True)
-            )
-            for place, parts in first.items()
-        },
-    )
+            return {}
+        result[place] = [
+            _Range(int(part), int(part), len(part) if len(part) > 1 and part[0] == "0" else 0)
+            if n % 2 and part != other
+            else part
+            for n, (part, other) in enumerate(zip(parts, others, strict=True))
+        ]
+    return result
 
 
 def _stands_for(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> bool:
@@ -185,6 +156,15 @@ def _stands_for(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> 
         return repr(expanded(run, fields)) == repr([dict(entry) for entry in entries])
     except RangeError:
         return False
+
+
+def _filled(entry: Entry, parts: Mapping[_Place, Sequence[str | _Range]], number: int) -> dict[str, Any]:
+    """Return an entry with a number in the place of each range."""
+    texts = {
+        place: "".join(f"{number:0{part.width}d}" if isinstance(part, _Range) else part for part in some)
+        for place, some in parts.items()
+    }
+    return _with_texts(entry, texts)
 
 
 def _texts(entry: Entry, fields: Sequence[str]) -> Iterator[tuple[_Place, str]]:
@@ -208,11 +188,6 @@ def _with_texts(entry: Entry, texts: Mapping[_Place, str]) -> dict[str, Any]:
     return result
 
 
-def _text_at(entry: Entry, place: _Place) -> str:
-    field, name = place
-    return str(entry[field] if name is None else entry[field][name])
-
-
 def _named(place: _Place) -> str:
     field, name = place
     return field if name is None else f"{field}.{name}"
@@ -234,34 +209,21 @@ def _parts(place: _Place, text: str) -> list[str | _Range]:
 
 
 def _range(place: _Place, text: str, inner: str) -> _Range:
+    def refused(rule: str, remedy: str) -> RangeError:
+        return RangeError(_named(place), text, f"{{{inner}}} {rule}", remedy)
+
     bounds = _BOUNDS.fullmatch(inner)
     if bounds is None:
-        raise RangeError(
-            _named(place),
-            text,
-            f"{{{inner}}} is not a range of whole numbers",
-            "write a range as {1..40}, or {{...}} for the text itself",
-        )
+        remedy = "write a range as {1..40}, or {{...}} for the text itself"
+        raise refused("is not a range of whole numbers", remedy)
     low, high = bounds.groups()
     if max(len(low), len(high)) > len(str(MAX_RANGE)) + 9:
-        raise RangeError(
-            _named(place), text, f"{{{inner}}} has bounds that are too large", "give smaller numbers"
-        )
+        raise refused("has bounds that are too large", "give smaller numbers")
     first, last = int(low), int(high)
     if first > last:
-        raise RangeError(
-            _named(place), text, f"{{{inner}}} counts down", f"write {{{high}..{low}}}, or one entry for each"
-        )
+        raise refused("counts down", f"write {{{high}..{low}}}, or one entry for each")
     if last - first >= MAX_RANGE:
-        raise RangeError(
-            _named(place),
-            text,
-            f"{{{inner}}} stands for {last - first + 1} names, and a range has at most {MAX_RANGE}",
-            "give a smaller range",
-        )
+        rule = f"stands for {last - first + 1} names, and a range has at most {MAX_RANGE}"
+        raise refused(rule, "give a smaller range")
     padded = any(len(bound) > 1 and bound[0] == "0" for bound in (low, high))
     return _Range(first, last, max(len(low), len(high)) if padded else 0)
-
-
-def _filled(parts: Sequence[str | _Range], number: int) -> str:
-    return "".join(f"{number:0{part.width}d}" if isinstance(part, _Range) else part for part in parts)
