@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from rabbit_chx.amqp.frames import ControlBytes
+from rabbit_chx.connection.blocking_connection import bytes_not_taken
 from rabbit_chx.connection.failures import (
     broken_handshake,
     closed_connection,
@@ -29,7 +30,6 @@ from rabbit_chx.connection.failures import (
 from rabbit_chx.connection.link import Link
 from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.connection.tls import server_name, tls_context
-from rabbit_chx.connection.transport import bytes_not_taken
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
 
 if TYPE_CHECKING:

@@ -239,36 +239,32 @@ def _values(values: Any) -> Iterable[Any]:  # noqa: ANN401
 
 
 def _of_iterables(columns: Mapping[str, Any], rows: int) -> Iterator[Batch]:
-    gathered = _Gathered(rows)
+    gathered = _Gathered(columns, rows)
     for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):
-        if _is_ragged(row):
-            if gathered.rows:
-                yield gathered.take()
-            raise InputError(_unequal(columns, row))
-        if gathered.add(row):
-            yield gathered.take()
-    if gathered.rows:
-        yield gathered.take()
+        if batch := gathered.add(row):
+            yield batch
+        if gathered.problem:
+            break
+    if batch := gathered.take():
+        yield batch
+    gathered.check()
 
 
 async def _of_async_iterables(columns: Mapping[str, Any], rows: int) -> AsyncGenerator[Batch, None]:
-    gathered = _Gathered(rows)
+    gathered = _Gathered(columns, rows)
     iterators = [
         aiter(values) if isinstance(values, AsyncIterable) else _Awaitable(_values(values))
         for values in columns.values()
     ]
-    while True:
+    while not gathered.problem:
         row = tuple([await anext(iterator, _NOTHING) for iterator in iterators])
         if all(value is _NOTHING for value in row):
             break
-        if _is_ragged(row):
-            if gathered.rows:
-                yield gathered.take()
-            raise InputError(_unequal(columns, row))
-        if gathered.add(row):
-            yield gathered.take()
-    if gathered.rows:
-        yield gathered.take()
+        if batch := gathered.add(row):
+            yield batch
+    if batch := gathered.take():
+        yield batch
+    gathered.check()
 
 
 class _Awaitable:
@@ -289,31 +285,36 @@ class _Awaitable:
 class _Gathered:
     """Rows that came one by one, until they are a batch."""
 
-    def __init__(self, most: int) -> None:
-        self.rows: list[tuple[Any, ...]] = []
+    def __init__(self, columns: Mapping[str, Any], most: int) -> None:
+        self.problem = ""  # columns of unequal length
+        self._columns = columns
         self._most = most
+        self._rows: list[tuple[Any, ...]] = []
         self._size = 0
         self._due = 0.0
 
-    def add(self, row: tuple[Any, ...]) -> bool:
-        """Add a row, and return whether the rows are a batch now: by number, by size, or since they have waited long."""
+    def add(self, row: tuple[Any, ...]) -> Batch | None:
+        """Add a row, and return a batch if there is one now: by number, by size, or since its rows have waited long."""
+        if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
+            self.problem = _unequal(self._columns, row)
+            return None
         now = time.monotonic()
-        if not self.rows:
+        if not self._rows:
             self._size, self._due = 0, now + _LINGER_S
-        self.rows.append(row)
+        self._rows.append(row)
         self._size += _size(row[_BODIES])
-        return len(self.rows) >= self._most or self._size >= BATCH_BYTES or now >= self._due
+        is_full = len(self._rows) >= self._most or self._size >= BATCH_BYTES or now >= self._due
+        return self.take() if is_full else None
 
-    def take(self) -> Batch:
-        """Return the rows as columns, and keep none."""
-        rows, self.rows = self.rows, []
-        return tuple(zip(*rows, strict=True))
+    def take(self) -> Batch | None:
+        """Return the rows as columns, and keep none; None where there are none."""
+        rows, self._rows = self._rows, []
+        return tuple(zip(*rows, strict=True)) if rows else None
 
-
-def _is_ragged(row: tuple[Any, ...]) -> bool:
-    return (
-        row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(value is _NOTHING for value in row))
-    )
+    def check(self) -> None:
+        """Raise an InputError if a column has ended before the others."""
+        if self.problem:
+            raise InputError(self.problem)
 
 
 def _unequal(columns: Mapping[str, Any], row: tuple[Any, ...]) -> str:

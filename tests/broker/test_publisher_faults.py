@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.connection.link import Ledger
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,

@@ -16,8 +16,7 @@ from simulated_run import simulate
 from simulated_scenarios import scenario_of
 
 from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.connection.ledger import Ledger
-from rabbit_chx.connection.link import Link
+from rabbit_chx.connection.link import Ledger, Link
 from rabbit_chx.connection.session import Session
 from rabbit_chx.publishing import AsyncPublisher
 from rabbit_chx.publishing.delivery import Delivery, Turn

@@ -120,7 +120,7 @@ class Network:
 
 
 class SimulatedTransport:
-    """Plays `rabbit_chx.connection.transport.Transport`."""
+    """Plays `rabbit_chx.connection.blocking_connection.Transport`."""
 
     def __init__(self, network: Network, settings: ConnectionSettings, deadline: float) -> None:
         self._network = network

@@ -16,8 +16,7 @@ from scripted_peer import Clock, HastySession, Peer
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.connection import blocking_connection
-from rabbit_chx.connection.blocking_connection import Connection
-from rabbit_chx.connection.transport import Transport
+from rabbit_chx.connection.blocking_connection import Connection, Transport
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, PublishError
 from rabbit_chx.publishing import Publisher
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbit_chx.connection.ledger import Ledger
+from rabbit_chx.connection.link import Ledger
 
 
 def published(messages: int, size: int = 0) -> Ledger[str]:

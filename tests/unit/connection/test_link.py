@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scripted_delivery import A, ScriptedLink
 
-from rabbit_chx.connection.ledger import Part
+from rabbit_chx.connection.link import Part
 
 
 def test_what_is_published_is_queued_and_open() -> None:

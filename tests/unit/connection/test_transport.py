@@ -14,7 +14,7 @@ import pytest
 from descriptors import no_descriptor_left, one_descriptor_left
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.connection.transport import Transport, bytes_not_taken
+from rabbit_chx.connection.blocking_connection import Transport, bytes_not_taken
 from rabbit_chx.errors import ConnectionLostError, UnreachableError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from scripted_peer import Message, Peer, ack, hang_up, nothing
 
-from rabbit_chx.connection.transport import Transport
+from rabbit_chx.connection.blocking_connection import Transport
 from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import Publisher
 from rabbit_chx.publishing.encoder import Encoder
