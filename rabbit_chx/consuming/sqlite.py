@@ -87,9 +87,27 @@ class SqliteDeduplicator(DeduplicatorBase):
         super().__init__(max_ids, max_age_s, timeout_s)
         if max_ids is None and max_age_s is None:
             raise InputError("neither max_ids nor max_age_s is given: say when an id may be forgotten")
-        self._table = IdTable(
-            _checked_path(path), table, max_ids=max_ids, max_age_s=max_age_s, timeout_s=timeout_s
-        )
+        # SQLite takes "" and ":memory:" for a database that goes with the process.
+        if not isinstance(path, (str, PathLike)) or str(path) in ("", ":memory:"):
+            raise InputError(
+                f"the path {path!r:.60} names no file: give one; for ids in memory use Deduplicator"
+            )
+        if not _NAME.fullmatch(table):
+            raise InputError(
+                f"table is {table!r:.80}: give letters, digits and _, at most 60, and no digit first"
+            )
+        self._path, self._table, self._timeout_s = path, table, timeout_s
+        self._max_ids, self._max_age_s = max_ids, max_age_s
+        self._turn = Lock()  # of the threads of this process
+        with self._errors():
+            # Autocommit: a transaction begins and ends where this module says so.
+            self._db = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
+        try:
+            with self._errors():
+                self._prepared()
+        except BaseException:
+            self._db.close()
+            raise
 
     def run_in_transaction(self, message_id: str | None, effect: Callable[..., object], *args: Any) -> bool:  # noqa: ANN401
         """Run an effect in this database, unless a message with this id was handled before; commit effect and id together.
@@ -115,7 +133,7 @@ class SqliteDeduplicator(DeduplicatorBase):
         checked = checked_id(message_id)
         self._claims.take(checked)
         with self._failing(checked):
-            dropped = self._table.add(checked, lambda db: refuse_awaitable(effect(db, *args)))
+            dropped = self._add(checked, lambda db: refuse_awaitable(effect(db, *args)))
         if dropped is None:
             return self._ended(checked, "repeats")
         self._count("forgotten", dropped)
@@ -123,7 +141,8 @@ class SqliteDeduplicator(DeduplicatorBase):
 
     def close(self) -> None:
         """Close the file. An effect that runs in a transaction is waited for."""
-        self._table.close()
+        with self._held():
+            self._db.close()
 
     def __enter__(self) -> Self:
         return self
@@ -137,10 +156,11 @@ class SqliteDeduplicator(DeduplicatorBase):
         self.close()
 
     def _knows(self, message_id: str) -> bool:
-        return self._table.has(message_id)
+        with self._held(), self._errors():
+            return self._has(message_id)
 
     def _keep(self, message_id: str) -> None:
-        dropped = self._table.add(message_id)
+        dropped = self._add(message_id)
         if dropped is None:
             _log.warning(
                 "message %r was handled by another process at the same time, so it had two effects",
@@ -150,51 +170,18 @@ class SqliteDeduplicator(DeduplicatorBase):
             self._count("forgotten", dropped)
 
     def _kept(self) -> tuple[int, float | None]:
-        return self._table.kept()
-
-
-def _checked_path(path: object) -> str | PathLike[str]:
-    """Return the path of a file. SQLite takes "" and ":memory:" for a database that goes with the process."""
-    if not isinstance(path, (str, PathLike)) or str(path) in ("", ":memory:"):
-        raise InputError(f"the path {path!r:.60} names no file: give one; for ids in memory use Deduplicator")
-    return path
-
-
-class IdTable:
-    """A table of message ids, in the order in which they were handled."""
-
-    def __init__(
-        self,
-        path: str | PathLike[str],
-        name: str,
-        *,
-        max_ids: int | None,
-        max_age_s: float | None,
-        timeout_s: float,
-    ) -> None:
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                f"table is {name!r:.80}: give letters, digits and _, at most 60, and no digit first"
-            )
-        self._path, self._name, self._timeout_s = path, name, timeout_s
-        self._max_ids, self._max_age_s = max_ids, max_age_s
-        self._turn = Lock()  # of the threads of this process
-        with self._errors():
-            # Autocommit: a transaction begins and ends where this module says so.
-            self._db = sqlite3.connect(path, timeout=timeout_s, isolation_level=None, check_same_thread=False)
-        try:
-            with self._errors():
-                self._prepared()
-        except BaseException:
-            self._db.close()
-            raise
-
-    def has(self, message_id: str) -> bool:
-        """Return whether the id is kept."""
         with self._held(), self._errors():
-            return self._has(message_id)
+            count, oldest = self._db.execute(
+                f"SELECT count(*), min(handled_at) FROM {self._table} WHERE handled_at >= ?",  # noqa: S608  # checked above
+                (self._cutoff(),),
+            ).fetchone()
+        return count, None if oldest is None else max(0.0, time.time() - oldest)
 
-    def add(self, message_id: str, write: Callable[[sqlite3.Connection], object] | None = None) -> int | None:
+    # -- the table of ids, in the order in which they were handled
+
+    def _add(
+        self, message_id: str, write: Callable[[sqlite3.Connection], object] | None = None
+    ) -> int | None:
         """Keep the id, and what `write` does in the same transaction. It is called with the connection, if the id is new.
 
         Return how many old ids were dropped; None where the id was known, and nothing was done.
@@ -220,20 +207,6 @@ class IdTable:
                 raise
             return dropped
 
-    def kept(self) -> tuple[int, float | None]:
-        """Return how many ids are kept, and the age of the oldest in seconds."""
-        with self._held(), self._errors():
-            count, oldest = self._db.execute(
-                f"SELECT count(*), min(handled_at) FROM {self._name} WHERE handled_at >= ?",  # noqa: S608  # checked above
-                (self._cutoff(),),
-            ).fetchone()
-        return count, None if oldest is None else max(0.0, time.time() - oldest)
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._held():
-            self._db.close()
-
     def _prepared(self) -> None:
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -250,30 +223,30 @@ class IdTable:
             self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")  # what is acked has to survive a loss of power, too
         self._db.execute(
-            f"CREATE TABLE IF NOT EXISTS {self._name} "
+            f"CREATE TABLE IF NOT EXISTS {self._table} "
             "(number INTEGER PRIMARY KEY, message_id TEXT NOT NULL UNIQUE, handled_at REAL NOT NULL)"
         )
 
     def _has(self, message_id: str) -> bool:
-        query = f"SELECT 1 FROM {self._name} WHERE message_id = ? AND handled_at >= ?"  # noqa: S608
+        query = f"SELECT 1 FROM {self._table} WHERE message_id = ? AND handled_at >= ?"  # noqa: S608
         return self._db.execute(query, (message_id, self._cutoff())).fetchone() is not None
 
     def _insert(self, message_id: str) -> int:
         """Add the id behind all others, and drop what is beyond the bounds; return how many ids that are."""
-        name, before = self._name, self._db.total_changes
+        table, before = self._table, self._db.total_changes
         if self._max_age_s is not None:  # from the oldest on, so that no index is needed
             self._db.execute(
-                f"DELETE FROM {name} WHERE number < coalesce("  # noqa: S608
-                f"(SELECT number FROM {name} WHERE handled_at >= ? ORDER BY number LIMIT 1), {_NO_NUMBER})",
+                f"DELETE FROM {table} WHERE number < coalesce("  # noqa: S608
+                f"(SELECT number FROM {table} WHERE handled_at >= ? ORDER BY number LIMIT 1), {_NO_NUMBER})",
                 (self._cutoff(),),
             )
         self._db.execute(
-            f"INSERT OR REPLACE INTO {name} (message_id, handled_at) VALUES (?, ?)",  # noqa: S608
+            f"INSERT OR REPLACE INTO {table} (message_id, handled_at) VALUES (?, ?)",  # noqa: S608
             (message_id, time.time()),
         )
         if self._max_ids is not None:
             self._db.execute(
-                f"DELETE FROM {name} WHERE number <= (SELECT max(number) FROM {name}) - ?",  # noqa: S608
+                f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?",  # noqa: S608
                 (self._max_ids,),
             )
         return self._db.total_changes - before - 1

@@ -24,7 +24,6 @@ BEGINNING = """
 import os, signal, sqlite3, sys
 from pathlib import Path
 from rabbit_chx import SqliteDeduplicator
-from rabbit_chx.consuming.sqlite import IdTable
 
 path = Path(sys.argv[1])
 sqlite3.connect(path, timeout=30).execute("CREATE TABLE IF NOT EXISTS effects (name TEXT)").connection.close()
@@ -85,7 +84,10 @@ def test_ids_survive_the_process(file: Path) -> None:
     ("point", "left"),
     [
         ("seen.run_in_transaction('a', lambda db: (insert(db, 'a'), die()))", []),
-        ("add = IdTable._insert; IdTable._insert = lambda *a: (add(*a), die())", []),
+        (
+            "insert_id = SqliteDeduplicator._insert; SqliteDeduplicator._insert = lambda *a: (insert_id(*a), die())",
+            [],
+        ),
         ("seen.run_in_transaction('a', insert, 'a'); die()", ["a"]),
     ],
     ids=["in the effect", "before the commit", "after the commit"],
@@ -102,7 +104,7 @@ def test_a_crash_leaves_effect_and_id_or_neither(file: Path, point: str, left: l
     ("point", "done", "again"),
     [
         ("seen.run_if_new('a', lambda: (die(), out.touch()))", False, True),
-        ("IdTable.add = lambda *a: die()", True, True),
+        ("SqliteDeduplicator._add = lambda *a: die()", True, True),
         ("seen.run_if_new('a', out.touch); die()", True, False),
     ],
     ids=["in the effect", "between effect and id", "after the id"],
