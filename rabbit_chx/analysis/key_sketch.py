@@ -33,8 +33,8 @@ class KeyCount:
 
     Attributes:
         key: the key.
-        least: it was seen at least so often.
-        most: it was seen at most so often.
+        least: the fewest times that it was seen.
+        most: the most times that it was seen.
     """
 
     key: Any
@@ -98,7 +98,7 @@ class KeySketch:
         Args:
             counts: how many messages have each key.
         """
-        for key, messages in sorted(counts.items(), key=lambda one: -one[1]):
+        for key, messages in sorted(counts.items(), key=lambda count: -count[1]):
             self.add(key, messages)
 
     def heaviest(self, keys: int) -> tuple[KeyCount, ...]:
@@ -108,7 +108,7 @@ class KeySketch:
             keys: how many.
         """
         counts = (KeyCount(key, most - self._taken_over[key], most) for key, most in self._most.items())
-        return tuple(nlargest(keys, counts, key=lambda one: (one.least, one.most)))
+        return tuple(nlargest(keys, counts, key=lambda count: (count.least, count.most)))
 
     def _least_counter(self) -> tuple[int, int, Hashable]:
         """Return the smallest counter, after the heap has caught up with it."""

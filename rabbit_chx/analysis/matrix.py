@@ -59,10 +59,10 @@ class MovementMatrix:
 
     def moves(self) -> list[tuple[Place, Place, float]]:
         """Return ``(from, to, how much)`` of all that changes its destination, the largest first."""
-        found = [
+        moves = [
             (source, target, amount) for (source, target), amount in self.amounts.items() if source != target
         ]
-        return sorted(found, key=lambda move: -move[2])
+        return sorted(moves, key=lambda move: -move[2])
 
     def sorted_by(self, key: Callable[[Destination], Any]) -> MovementMatrix:
         """Return the matrix with its destinations in another order. The place None stays last.
@@ -108,8 +108,8 @@ def count_movement(keys: Iterable[str | bytes], before: KeyMap, after: KeyMap) -
         RowError: a key is null or neither text nor bytes.
     """
     check_key_map(before, after)
-    listed = list(keys) if isinstance(keys, Iterator) else keys
-    counted = _counted(before, before.indices(listed), after, after.indices(listed))
+    keys = list(keys) if isinstance(keys, Iterator) else keys  # it is read twice
+    counted = _counted(before, before.indices(keys), after, after.indices(keys))
     return matrix_of(counted, before, after)
 
 
@@ -160,11 +160,11 @@ def _counted(
 
     width = len(after.destinations) + 1
     pairs, counts = np.unique(sources.astype(np.int64) * width + targets, return_counts=True)
-    found: dict[tuple[Place, Place], int] = {}
+    by_places: dict[tuple[Place, Place], int] = {}
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
         source, target = divmod(pair + 1, width)  # a target of -1 belongs to this row, not to the one above
-        found[_place(before, source), _place(after, target - 1)] = count
-    return found
+        by_places[_place(before, source), _place(after, target - 1)] = count
+    return by_places
 
 
 def _place(ring: KeyMap, index: int) -> Place:

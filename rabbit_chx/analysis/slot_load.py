@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from rabbit_chx.analysis.key_routing import Hashing, Refused
@@ -29,8 +30,8 @@ class KeyLoad:
     Attributes:
         key: the key.
         place: the slot or queue of the ring where it goes.
-        least: it has at least so many messages.
-        most: it has at most so many messages.
+        least: the fewest messages that it has.
+        most: the most messages that it has.
     """
 
     key: Any
@@ -76,9 +77,8 @@ class SlotLoad:
         check_key_map(key_map)
         ring = ring_beneath(key_map)
         hashing = hashing or Hashing()
-        return cls.of_routed(
-            (one for batch in batches for one in _routed(ring, batch, hashing)), counters=counters
-        )
+        routed = chain.from_iterable(_routed(ring, batch, hashing) for batch in batches)
+        return cls.of_routed(routed, counters=counters)
 
     @classmethod
     def of_routed(
@@ -97,19 +97,19 @@ class SlotLoad:
             sketch.add((key, place), count)
         nowhere = messages.pop(None, 0)
         heaviest = sketch.heaviest(_HEAVIEST)
-        keys = tuple(KeyLoad(one.key[0], one.key[1], one.least, one.most) for one in heaviest)
+        keys = tuple(KeyLoad(count.key[0], count.key[1], count.least, count.most) for count in heaviest)
         counted = {place: count for place, count in messages.items() if place is not None}
         return cls(counted, nowhere, keys)
 
 
 def _routed(ring: HashRing, values: Sequence[Any], hashing: Hashing) -> Iterable[tuple[Hashable, Place, int]]:
     """Return each distinct value, where it goes, and how often it occurs; the most frequent first."""
-    shown: dict[Hashable, Any] = {}
+    values_by_identity: dict[Hashable, Any] = {}
     counts: Counter[Hashable] = Counter()
     for identity, value in zip(hashing.identities(values), values, strict=True):
-        shown.setdefault(identity, value)
+        values_by_identity.setdefault(identity, value)
         counts[identity] += 1
     ordered = counts.most_common()
-    places = hashing.route_all([shown[identity] for identity, _ in ordered], ring)
+    places = hashing.route_all([values_by_identity[identity] for identity, _ in ordered], ring)
     for (identity, count), place in zip(ordered, places, strict=True):
         yield identity, None if isinstance(place, Refused) else place, count

@@ -34,9 +34,9 @@ def ring_findings(
     for destination, key in bindings or ():
         weights.setdefault(destination, []).append(weight_of(destination, key))
     shares = ring.shares()
-    found = list(_holes(ring, shares.get(None, 0.0), sum(map(len, weights.values())), alternate))
+    findings = list(_holes(ring, shares.get(None, 0.0), sum(map(len, weights.values())), alternate))
     if bindings is None:
-        return found
+        return findings
     buckets = Counter(ring.buckets)
     for place in ring.destinations:
         if place not in weights:
@@ -44,10 +44,10 @@ def ring_findings(
                 f"{place!s} has {plural(buckets[place], 'bucket')} and no binding: {percent(shares[place])} of all "
                 "keys go there, and are lost if it does not exist any more"
             )
-            found.append(Finding("ghost-bucket", says, destination=place, share=shares[place]))
+            findings.append(Finding("ghost-bucket", says, destination=place, share=shares[place]))
     for destination, bound in weights.items():
-        found += _of_destination(destination, bound, buckets[destination], shares.get(destination, 0.0))
-    return found
+        findings += _of_destination(destination, bound, buckets[destination], shares.get(destination, 0.0))
+    return findings
 
 
 def _holes(ring: HashRing, share: float, bindings: int, alternate: str | None) -> Iterator[Finding]:

@@ -6,7 +6,6 @@ say which bucket that is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -92,20 +91,20 @@ class Reach:
         Args:
             queues: the queues that got the message.
         """
-        found = frozenset(place for place in self._ways if self.explains(place, queues))
-        return found or (queues if len(queues) == 1 else frozenset())
+        places = frozenset(place for place in self._ways if self.explains(place, queues))
+        return places or (queues if len(queues) == 1 else frozenset())
 
     def _behind(self, place: Place) -> tuple[Queues, bool]:
-        seen: set[Place] = {place}
+        reached: set[Place] = {place}
         ahead: list[Place] = [place]
         while ahead:
             here = ahead.pop()
             if isinstance(here, ExchangeRef):
-                fresh = self._targets.get(here.name, set()) - seen
-                seen |= fresh
+                fresh = self._targets.get(here.name, set()) - reached
+                reached |= fresh
                 ahead += fresh
-        exchanges = {one.name for one in seen if isinstance(one, ExchangeRef)}
-        return frozenset(one for one in seen if isinstance(one, str)), exchanges <= self._fanouts
+        exchanges = {place.name for place in reached if isinstance(place, ExchangeRef)}
+        return frozenset(place for place in reached if isinstance(place, str)), exchanges <= self._fanouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ def infer_ring(observations: Sequence[Observation], expected: int, reach: Reach)
         expected: the bucket count by the bindings, at least 1.
         reach: which queues the destinations lead to.
     """
-    seen = Counter((one.seed, one.queues) for one in observations if one.seed is not None)
+    seen = dict.fromkeys((message.seed, message.queues) for message in observations)
     places = {queues: reach.places(queues) for _, queues in seen}
     facts = [(seed, places[queues]) for seed, queues in seen if seed is not None]
     counts: tuple[int, ...] = (expected,)
@@ -231,13 +230,13 @@ def compare_traffic(observations: Iterable[Observation], ring: HashRing, reach: 
     """
     wrong: list[Misrouted] = []
     explained: dict[tuple[Place, Queues], bool] = {}
-    for one in observations:
+    for message in observations:
         place = None
-        if one.seed is not None and ring.bucket_count:
-            place = ring.buckets[bucket_of_seed(one.seed, ring.bucket_count)]
-        known = explained.get((place, one.queues))
+        if message.seed is not None and ring.bucket_count:
+            place = ring.buckets[bucket_of_seed(message.seed, ring.bucket_count)]
+        known = explained.get((place, message.queues))
         if known is None:
-            known = explained[place, one.queues] = reach.explains(place, one.queues)
-        if not known or one.seed is None:
-            wrong.append(Misrouted(one, place))
+            known = explained[place, message.queues] = reach.explains(place, message.queues)
+        if not known or message.seed is None:
+            wrong.append(Misrouted(message, place))
     return wrong

@@ -73,10 +73,10 @@ def count_keys(keys: Iterable[str | bytes], ring: KeyMap) -> dict[Destination | 
     check_key_map(ring)
     indices = ring.indices(keys)
     counts = np.bincount(indices[indices >= 0], minlength=len(ring.destinations)).tolist()
-    found: dict[Destination | None, int] = dict(zip(ring.destinations, counts, strict=True))
+    by_destination: dict[Destination | None, int] = dict(zip(ring.destinations, counts, strict=True))
     if holes := len(indices) - sum(counts):
-        found[None] = holes
-    return found
+        by_destination[None] = holes
+    return by_destination
 
 
 def chi_square(

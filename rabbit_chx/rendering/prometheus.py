@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rabbit_chx.rendering.blocks import Report
     from rabbit_chx.rendering.output import Record
 
-__all__ = ["Gauge", "MeasuredReport", "PrometheusOutput", "metrics_text"]
+__all__ = ["Gauge", "PrometheusOutput", "metrics_text"]
 
 
 @dataclass(frozen=True, slots=True)

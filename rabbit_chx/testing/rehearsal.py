@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 __all__ = [
     "IN_ARRAYS",
     "ExchangeProof",
-    "ProofMismatch",
-    "StandIn",
     "Trial",
     "UpgradeProof",
     "exchange_proof",

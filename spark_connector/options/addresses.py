@@ -14,7 +14,7 @@ from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
 from rabbit_chx.errors import InputError
 from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, shown
 
-__all__ = ["ADDRESS_OPTIONS", "Brokers", "PasswordSource"]
+__all__ = ["ADDRESS_OPTIONS", "Brokers"]
 
 ADDRESS_OPTIONS = (
     Option(
