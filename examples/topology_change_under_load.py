@@ -124,8 +124,9 @@ def moments_of(change: RingPlan) -> list[Moment]:
     ring = change.before
     moments = [Moment("before", ConsistentHashExchange(EXCHANGE, ring))]
     for step in change.steps:
-        ring = (ring.bind if step.action == "bind" else ring.unbind)(*step.member.binding)
-        says = f"{step.action} {step.member.destination} (key {step.member.key})"
+        destination, key = step.binding.destination, step.binding.routing_key
+        ring = (ring.bind if step.action == "bind" else ring.unbind)(destination, key)
+        says = f"{step.action} {destination} (key {key})"
         moments.append(Moment(says, ConsistentHashExchange(EXCHANGE, ring)))
     return moments
 

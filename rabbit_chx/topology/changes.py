@@ -80,6 +80,13 @@ class PlannedChange:
         return found
 
     @property
+    def binding(self) -> BindingDefinition:
+        """The binding that a bind or an unbind is about."""
+        subject = self.subject
+        assert isinstance(subject, BindingDefinition)  # noqa: S101  # nothing else is bound or unbound
+        return subject
+
+    @property
     def kind(self) -> ObjectKind:
         """``exchange``, ``queue``, ``binding`` or ``policy``."""
         return kind_of(self.subject)

@@ -14,7 +14,7 @@ from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
 from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, RingMember, live_slots
-from rabbit_chx.topology.ring_figures import RingFigures
+from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.changes import FieldChange
@@ -203,8 +203,8 @@ def _transient(checked: CheckedExchange) -> Iterator[Finding]:
         for place in ring.destinations
         if place in checked.transient
     }
-    figures = RingFigures(ring)
-    figures.prepare(left.values())
+    figures = RingFigures(ring.buckets)
+    figures.prepare(map(bucket_count, left.values()))
     for place, buckets in left.items():
         why, share = checked.transient[place], figures.moved(buckets)
         says = f"{place!s} {why}; {percent(share)} of all keys move then"

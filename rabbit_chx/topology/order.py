@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import (
-    BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
@@ -26,8 +25,7 @@ from rabbit_chx.topology.policies import SHARDS_PER_NODE
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.diff import BindingDifferences, NamedObject, ObjectDifferences
-    from rabbit_chx.topology.ring_steps import RingStep
-    from rabbit_chx.topology.rings import RingWork
+    from rabbit_chx.topology.ring_plan import RingWork
 
 __all__ = ["downstream_first", "ordered_changes"]
 
@@ -58,12 +56,12 @@ def ordered_changes(
         *(change for change in policies if not _shards(change)),
         *(_created(named) for kind in (ExchangeDefinition, QueueDefinition) for named in objects.created if isinstance(named, kind)),
         *(change for change in policies if _shards(change)),
-        *(_step(name, step) for name, work in rings.items() for step in work.plan.steps[: work.first]),
+        *(step for work in rings.values() for step in work.plan.steps[: work.first]),
         *bindings.early,
         *(PlannedChange("replace", live, wanted) for live, wanted in objects.replaced),
         *_binds(bindings.bound, staying, known),
         *bindings.late,
-        *(_step(name, step) for name, work in rings.items() if name in deleted for step in work.plan.steps[work.first :]),
+        *(step for name, work in rings.items() if name in deleted for step in work.plan.steps[work.first :]),
         *(
             PlannedChange("delete", named, None)
             for kind in (QueueDefinition, ExchangeDefinition, PolicyDefinition)
@@ -82,44 +80,31 @@ def _created(named: NamedObject) -> PlannedChange:
     return PlannedChange("create", None, named)
 
 
-def _step(exchange: str, step: RingStep) -> PlannedChange:
-    member = step.member
-    binding = BindingDefinition(exchange, member.destination, member.key, member.arguments)
-    if step.action == "bind":
-        return PlannedChange("bind", None, binding, ring=True)
-    return PlannedChange("unbind", binding, None, ring=True)
-
-
 def _binds(
     plain: Sequence[PlannedChange], rings: Mapping[str, RingWork], known: Collection[Destination]
 ) -> Iterator[PlannedChange]:
     by_source: dict[str, list[PlannedChange]] = {}
-    unbound = {
-        change.subject.source
-        for change in plain
-        if change.action == "unbind" and isinstance(change.subject, BindingDefinition)
-    }
+    unbound = {change.binding.source for change in plain if change.action == "unbind"}
     # What has no queue gets one first; then slots change hands.
-    for change in sorted(plain, key=lambda change: getattr(change.subject, "source", None) in unbound):
-        assert isinstance(change.subject, BindingDefinition)  # noqa: S101  # nothing else is bound
-        by_source.setdefault(change.subject.source, []).append(change)
+    for change in sorted(plain, key=lambda change: change.binding.source in unbound):
+        by_source.setdefault(change.binding.source, []).append(change)
     for name, work in rings.items():
-        steps = [_step(name, step) for step in work.plan.steps[work.first :]]
-        by_source.setdefault(name, []).extend(_with_helpers(steps, work, known))
+        steps = _with_helpers(work.plan.steps[work.first :], work, known)
+        by_source.setdefault(name, []).extend(steps)
     targets = {
         source: [
-            change.subject.destination.name
+            destination.name
             for change in changes
-            if isinstance(change.subject, BindingDefinition) and isinstance(change.subject.destination, ExchangeRef)
+            if change.kind == "binding" and isinstance(destination := change.binding.destination, ExchangeRef)
         ]
         for source, changes in by_source.items()
-    }  # fmt: skip
+    }
     for source in downstream_first(by_source, targets):
         yield from by_source[source]
 
 
 def _with_helpers(
-    steps: list[PlannedChange], work: RingWork, known: Collection[Destination]
+    steps: Sequence[PlannedChange], work: RingWork, known: Collection[Destination]
 ) -> list[PlannedChange]:
     """Return the steps with what they need for ghosts, which are buckets of something that does not exist.
 
@@ -128,17 +113,13 @@ def _with_helpers(
     """
     left = work.plan.after.destinations
     ghosts: dict[Destination, NamedObject] = {}
-    for change in steps:
-        binding = change.wanted
-        if isinstance(binding, BindingDefinition):
-            place = binding.destination
-            if place not in known and place not in left and place in work.plan.before.destinations:
-                helper = (
-                    ExchangeDefinition(place.name, "fanout")
-                    if isinstance(place, ExchangeRef)
-                    else QueueDefinition(place, arguments=_TAKES_NOTHING)
-                )
-                ghosts[place] = helper
+    for place in (step.binding.destination for step in steps if step.action == "bind"):
+        if place not in known and place not in left and place in work.plan.before.destinations:
+            ghosts[place] = (
+                ExchangeDefinition(place.name, "fanout")
+                if isinstance(place, ExchangeRef)
+                else QueueDefinition(place, arguments=_TAKES_NOTHING)
+            )
     return [
         *(PlannedChange("create", None, ghost) for ghost in ghosts.values()),
         *steps,

@@ -22,7 +22,6 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, Exchan
 from rabbit_chx.topology.order import ordered_changes
 from rabbit_chx.topology.plan_output import checksum_of, plan_as_json, text_of_plan
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
-from rabbit_chx.topology.proposals import arranged_members
 from rabbit_chx.topology.refusals import (
     PlanRefusal,
     absent_destination,
@@ -34,7 +33,7 @@ from rabbit_chx.topology.refusals import (
     sharded_declaration,
     unknown_cluster,
 )
-from rabbit_chx.topology.rings import RingWork, ring_differences
+from rabbit_chx.topology.ring_plan import RingWork, planned_rings, too_much_moved
 from rabbit_chx.topology.slots import laid_out, lowered, parking_queues, slot_layouts
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
     while True:  # an exchange whose ring cannot be mended is replaced, which changes what depends on it
         objects = object_differences(plain, live, impossible)
         bindings = binding_differences(plain, live, objects, slots)
-        rings = ring_differences(plain, live, objects, (*bindings.early, *bindings.bound))
+        rings = planned_rings(plain, live, objects, (*bindings.early, *bindings.bound))
         found = {name: work for name, work in rings.items() if work.impossible}
         replaceable = {exchange.name for exchange in plain.exchanges if exchange.owner == "ours"} - set(
             impossible
@@ -131,10 +130,13 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         impossible |= {name: work for name, work in found.items() if name in replaceable}
     known = _known(live, objects)
     changes = ordered_changes(objects, bindings, rings, known)
+    for name, work in rings.items():
+        if work.plan.hands is not None and ExchangeRef(name) not in objects.again:
+            rings[name] = work.as_done(changes, plain, live)
     refusals = (
         *_cluster_refusals(wanted, live, changes),
         *objects.refusals,
-        *(refusal for work in rings.values() for refusal in work.refusals),
+        *(refusal for work in rings.values() for refusal in (*work.refusals, *_too_much(work))),
         *(impossible_ring(name, None) for name in {**impossible, **found}),
         *_absent(
             changes, known, {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
@@ -166,6 +168,12 @@ def plan(wanted: Topology, live: Topology) -> Plan:
     )
 
 
+def _too_much(work: RingWork) -> Iterator[PlanRefusal]:
+    """Yield the refusal of a ring that moves more keys than it may. Where no key had a destination, none moves."""
+    if work.limit is not None and work.plan.moved_at_worst > work.limit and work.plan.before.bucket_count:
+        yield too_much_moved(work.plan, work.limit)
+
+
 def _parks(plain: Topology, live: Topology) -> dict[str, str]:
     """Return the parking queues of the exchanges of the topology, those that are left over too."""
     ours = {exchange.name for exchange in plain.exchanges if exchange.owner == "ours"}
@@ -183,9 +191,10 @@ def arranged(wanted: Topology, live: Topology) -> Topology:
         live: what is there, with the rings that were read.
     """
     orders = {
-        name: arranged_members(ring.before, *ring.reordered)
+        name: proposal.ring
         for name, ring in plan(wanted, live).rings.items()
-        if ring.reordered is not None
+        for proposal in ring.proposals
+        if proposal.strategy == "least-moving-order"
     }
     return replace(
         wanted,

@@ -20,20 +20,21 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, Place, SlotTable
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import RingMember, SlotNames
-from rabbit_chx.topology.ring_figures import RingFigures, best_walk, seed_pairs
-from rabbit_chx.topology.ring_steps import kept_members, ring_walks
+from rabbit_chx.topology.ring_figures import RingFigures
+from rabbit_chx.topology.ring_steps import best_steps, kept_members
 from rabbit_chx.topology.slot_owners import owners_of_slots
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rabbit_chx.topology.rings import LiveRing
+
 __all__ = [
     "RingProposal",
-    "arranged_members",
     "fewest_steps_order",
     "least_moving_order",
     "proposals_of",
@@ -81,9 +82,7 @@ class RingProposal:
 
 
 def proposals_of(
-    exchange: str,
-    live: HashRing,
-    bound: Sequence[RingMember],
+    live: LiveRing,
     wanted: tuple[RingMember, ...],
     *,
     figures: tuple[float, float],
@@ -91,39 +90,37 @@ def proposals_of(
     """Return the plan as written, and what moves fewer keys or disturbs them less.
 
     Args:
-        exchange: the exchange's name.
         live: the ring that is there.
-        bound: all bindings of the exchange.
         wanted: the wanted members, in order.
         figures: the share that moves as written, in the end and at the worst moment.
     """
     moved, at_worst = figures
-    beside_live = RingFigures(live)
+    beside_live = RingFigures(live.ring.buckets)
     found = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
     for strategy, order, says in (
         (
             "least-moving-order",
-            least_moving_order(live, bound, wanted),
+            least_moving_order(live, wanted, beside_live),
             "the same members in the order that moves the fewest keys",
         ),
         (
             "fewest-steps",
-            fewest_steps_order(live, wanted),
+            fewest_steps_order(live.ring, wanted),
             "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
         ),
     ):
         if order not in [one.ring for one in found]:
-            rated = _figures_of(live, bound, order, beside_live)
+            rated = _figures_of(live, order, beside_live)
             if rated is not None:
                 found.append(RingProposal(strategy, *rated, order, says))  # type: ignore[arg-type]
     if at_worst > moved:
         says = (
-            f"a new exchange with the ring as written, beside {exchange}: publishers reach {exchange} through an exchange "
+            f"a new exchange with the ring as written, beside {live.exchange}: publishers reach {live.exchange} through an exchange "
             "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
             "messages between the two calls are there twice"
         )
         found.append(RingProposal("new-exchange", moved, moved, wanted, says))
-    forecast = slot_forecast(exchange, live, bound, wanted)
+    forecast = slot_forecast(live, wanted)
     if forecast is not None:
         found.append(_slots(forecast))
     return tuple(found)
@@ -135,31 +132,14 @@ def slots_as_written(after: HashRing, *, figures: tuple[float, float]) -> RingPr
     return RingProposal("as-written", *figures, slots, "the slots and members of the file")
 
 
-def arranged_members(
-    live: HashRing, bound: Sequence[RingMember], wanted: tuple[RingMember, ...]
-) -> tuple[RingMember, ...]:
-    """Return the wanted members in the order of the proposal ``least-moving-order``; as they are if there is none.
-
-    Args:
-        live: the ring that is there.
-        bound: all bindings of the exchange.
-        wanted: the wanted members, in order. Each destination is there once.
-    """
-    order = least_moving_order(live, bound, wanted)
-    try:
-        return order if ring_walks(live, bound, order) else wanted
-    except InputError:
-        return wanted
-
-
 def _figures_of(
-    live: HashRing, bound: Sequence[RingMember], order: Sequence[RingMember], figures: RingFigures
+    live: LiveRing, order: Sequence[RingMember], figures: RingFigures
 ) -> tuple[float, float] | None:
     try:
-        best = best_walk(live, bound, order, (), figures)
+        best = best_steps(live, order, (), figures, {})
     except InputError:
         return None
-    return None if best is None else best[1][:2]
+    return None if best is None else (best.moved, best.moved_at_worst)
 
 
 def _slots(forecast: SlotForecast) -> RingProposal:
@@ -190,26 +170,26 @@ def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
     return (*staying, *(member for member in wanted if member not in kept))
 
 
-def least_moving_order(live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> Order:
+def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures) -> Order:
     """Return the members in the order that moves the fewest keys.
 
     Of orders that move as much, the one that takes the fewest operations comes first, then the order as written.
 
     Args:
         live: the ring that is there.
-        bound: all bindings of the exchange.
         wanted: the members, with the weights that they get. Each destination is there once.
+        figures: the figures of rings beside the live one.
     """
     if len(wanted) <= ALL_ORDERS:
-        return _Score(live, bound, wanted).best(permutations(wanted))
-    return searched_order(live, bound, wanted)
+        return _Score(live, wanted, figures).best(permutations(wanted))
+    return searched_order(live, wanted, figures)
 
 
-def searched_order(live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> Order:
+def searched_order(live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures) -> Order:
     """Return an order that moves few keys, without trying all orders. Arguments as in `least_moving_order`."""
-    score = _Score(live, bound, wanted)
-    placed = _gaps_filled(live, wanted)
-    starts = [tuple(wanted), fewest_steps_order(live, wanted), placed, score.exchanged(placed)]
+    score = _Score(live, wanted, figures)
+    placed = _gaps_filled(live.ring, wanted)
+    starts = [tuple(wanted), fewest_steps_order(live.ring, wanted), placed, score.exchanged(placed)]
     if len(wanted) > _TRIED:
         return score.best(starts)
     return score.best([score.improved(start) for start in dict.fromkeys(starts)])
@@ -266,20 +246,14 @@ def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
 class _Score:
     """How good an order is: how many seeds stay where they are."""
 
-    def __init__(self, live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> None:
+    def __init__(self, live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures) -> None:
         import numpy as np
 
-        self._live, self._bound, self._wanted = live, bound, wanted
+        self._live, self._wanted = live, wanted
         self._number = {member: n for n, member in enumerate(wanted)}
         self._weight = np.array(_weights(wanted), np.int64)
-        numbers = {member.destination: n for n, member in enumerate(wanted)}
-        places = np.array(
-            [numbers.get(place, -1) if place else -1 for place in live.buckets] or [-1], np.int64
-        )
-        pairs = seed_pairs(live.bucket_count, int(self._weight.sum()))
-        held = places[pairs.before]
-        there = held >= 0
-        self._held, self._after, self._seeds = held[there], pairs.after[there], pairs.seeds[there]
+        destinations = [member.destination for member in wanted]
+        self._after, self._held, self._seeds = figures.keeping(destinations, int(self._weight.sum()))
 
     def best(self, orders: Iterable[Order]) -> Order:
         """Return the best of some orders."""
@@ -294,7 +268,7 @@ class _Score:
         return max(dict.fromkeys(found), key=self._rank)
 
     def _rank(self, order: Order) -> tuple[int, tuple[int, ...]]:
-        kept = kept_members(self._live, self._bound, order)
+        kept = kept_members(self._live, order)
         return kept, tuple(-self._number[member] for member in order)
 
     def staying(self, order: Sequence[RingMember]) -> int:
@@ -407,17 +381,13 @@ class SlotForecast:
     moved_by_leaving: float | None
 
 
-def slot_forecast(
-    exchange: str, live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]
-) -> SlotForecast | None:
+def slot_forecast(live: LiveRing, wanted: Sequence[RingMember]) -> SlotForecast | None:
     """Return what slots in the place of a ring move; None where slots are no way to these members.
 
     Slots are shared by queues alone, and not by so many that each could not have ten of 1,024.
 
     Args:
-        exchange: the exchange's name.
         live: the plain ring that is there.
-        bound: all bindings of the exchange.
         wanted: the wanted members. Each destination is there once.
     """
     weights: dict[str, int] = {
@@ -429,20 +399,23 @@ def slot_forecast(
     count = _LEAST_SLOTS
     while count * least < _SLOTS_EACH * (sum(weights.values()) + least):
         count *= 2
-    names = SlotNames(exchange, count)
+    names = SlotNames(live.exchange, count)
     if count > _MOST_SLOTS or {names.park, _NEW} & weights.keys():
         return None
     members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
-    owners = {ExchangeRef(slot): queue for slot, queue in owners_of_slots(names, members, live, {}).items()}
-    table = SlotTable(HashRing.from_buckets(names.refs, live.release), owners)
-    figures = RingFigures(live, names_after={slot: table.queue_of(slot) for slot in table.slots})
+    owners = {
+        ExchangeRef(slot): queue for slot, queue in owners_of_slots(names, members, live.ring, {}).items()
+    }
+    table = SlotTable(HashRing.from_buckets(names.refs, live.ring.release), owners)
+    names_after: dict[Place, Place] = {slot: table.queue_of(slot) for slot in table.slots}
     try:
-        best = best_walk(live, bound, [RingMember(slot) for slot in table.slots], (), figures)
+        slots = [RingMember(slot) for slot in table.slots]
+        best = best_steps(live, slots, (), RingFigures(live.ring.buckets), names_after)
     except InputError:
         return None
     if best is None:
         return None
-    moved, at_worst, _ = best[1]
+    moved, at_worst = best.moved, best.moved_at_worst
     shares = table.ring.shares()
 
     def moved_by(weights: Mapping[str, int]) -> float:

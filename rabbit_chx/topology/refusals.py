@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +13,6 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, Exchan
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing
-    from rabbit_chx.topology.ring_plan import RingPlan
 
 __all__ = [
     "PlanRefusal",
@@ -29,7 +27,6 @@ __all__ = [
     "other_cluster",
     "replacement",
     "sharded_declaration",
-    "too_much_moved",
     "uncounted_loss",
     "unknown_cluster",
     "unknown_order",
@@ -37,9 +34,6 @@ __all__ = [
 
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"
-_ALLOW_MOVED = "--allow-moved"
-#: A share in a flag is rounded up to so many parts.
-_PARTS = 10_000
 
 #: Which key of a policy sets the same as an argument.
 _POLICY_KEYS = {
@@ -229,41 +223,6 @@ def unknown_order(exchange: str, ring: HashRing) -> PlanRefusal:
     )
 
 
-def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
-    """Return the refusal of a ring plan that moves more keys than it may.
-
-    Args:
-        ring: the ring plan.
-        limit: the share that may move.
-    """
-    share = math.ceil(ring.moved_at_worst * _PARTS) / _PARTS
-    flag = f"{_ALLOW_MOVED} {share:g}"
-    other = min(
-        (one for one in ring.proposals if one.strategy in ("least-moving-order", "fewest-steps")),
-        key=lambda one: one.moved_at_worst,
-        default=None,
-    )
-    better = ""
-    if other is not None and other.moved_at_worst < ring.moved_at_worst:
-        figures = f"{_percent(other.moved)} in the end, {_percent(other.moved_at_worst)} at the worst moment"
-        better = f"write the members in the order of the proposal {other.strategy} ({figures}), "
-    return PlanRefusal(
-        f"{_what_moves(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: {better}raise "
-        f"max_share_moved, or allow it once with {flag}",
-        flag,
-        ring.moved_at_worst,
-    )
-
-
-def _what_moves(ring: RingPlan) -> str:
-    share = f"{_percent(ring.moved)} of the keys"
-    over = () if ring.hands is None else ring.hands.handed_over
-    if over:
-        what = "slot changes" if len(over) == 1 else "slots change"
-        return f"{len(over)} {what} hands in {ring.exchange}: {share} have another queue"
-    return f"{share} of {ring.exchange} have another {'destination' if ring.hands is None else 'queue'}"
-
-
 def absent_external(one: TopologyObject, name: str) -> PlanRefusal:
     """Return the refusal where something is not there that someone else declares."""
     return PlanRefusal(
@@ -321,8 +280,3 @@ def deleted_by_itself(exchange: str) -> PlanRefusal:
         f"exchange {exchange} is deleted by the broker with its last binding, and a step of the plan takes the last: bind a "
         "queue that stays first, or declare it without auto_delete"
     )
-
-
-def _percent(share: float) -> str:
-    text = f"{share:.1%}"
-    return "less than 0.1%" if share and text == "0.0%" else text

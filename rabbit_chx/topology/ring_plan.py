@@ -1,20 +1,36 @@
-"""What a plan does to one ``x-consistent-hash`` exchange: its rings, its steps, and the exact shares of keys that move."""
+"""The plan of the ring of one ``x-consistent-hash`` exchange: its rings, its steps, and the exact shares of keys that move.
+
+Rings are planned for hash exchanges that are wanted, and for those that lose a member by what else is planned.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from rabbit_chx.topology.objects import RingMember, order_of_place
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef, HashRing
+from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
 from rabbit_chx.topology.proposals import RingProposal, proposals_of, slots_as_written
+from rabbit_chx.topology.refusals import PlanRefusal, different_external_ring, impossible_ring, unknown_order
+from rabbit_chx.topology.ring_figures import RingFigures
+from rabbit_chx.topology.ring_steps import best_steps, bucket_counts, changed_ring, ring_step, state_of
+from rabbit_chx.topology.rings import LiveRing, live_ring_of, ring_of
+from rabbit_chx.topology.slot_plan import SlotHands, SlotsThere, slot_hands
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis.matrix import MovementMatrix
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.ring_steps import RingStep
-    from rabbit_chx.topology.slot_plan import SlotHands
+    from rabbit_chx.topology.changes import PlannedChange
+    from rabbit_chx.topology.diff import ObjectDifferences
+    from rabbit_chx.topology.model import Topology
 
-__all__ = ["RingPlan"]
+__all__ = ["RingPlan", "RingWork", "planned_rings", "too_much_moved"]
+
+_ALLOW_MOVED = "--allow-moved"
+#: A share in a flag is rounded up to a multiple of one part.
+_PARTS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +54,7 @@ class RingPlan:
     exchange: str
     before: HashRing
     after: HashRing
-    steps: tuple[RingStep, ...] = ()
+    steps: tuple[PlannedChange, ...] = ()
     moved: float = 0.0
     moved_at_worst: float = 0.0
     lost_at_worst: float = 0.0
@@ -54,15 +70,16 @@ class RingPlan:
         order is that of their numbers. They are searched when they are asked for, and kept.
         """
         if self._proposals is None:
-            found: tuple[RingProposal, ...] = ()
+            proposals: tuple[RingProposal, ...] = ()
             figures = self.moved, self.moved_at_worst
             if self.hands is not None and self.moved and {*self.after.destinations} <= {*self.hands.after}:
-                found = (slots_as_written(self.after, figures=figures),)
+                proposals = (slots_as_written(self.after, figures=figures),)
             elif self.reordered is not None:
-                found = proposals_of(self.exchange, self.before, *self.reordered, figures=figures)
+                bound, wanted = self.reordered
+                proposals = proposals_of(LiveRing(self.exchange, self.before, bound), wanted, figures=figures)
             # dataclass(frozen=True) leaves no other way to set an attribute.
-            object.__setattr__(self, "_proposals", found)
-            return found
+            object.__setattr__(self, "_proposals", proposals)
+            return proposals
         return self._proposals
 
     def matrix(self) -> MovementMatrix:
@@ -76,3 +93,248 @@ class RingPlan:
             before, after = self.hands.ring_before(self.before), self.hands.ring_after(self.after)
             return movement_matrix(before, after).sorted_by(order_of_place)
         return movement_matrix(self.before, self.after)
+
+
+class RingWork(NamedTuple):
+    """The plan of a ring, and what the plan of all has to know of it.
+
+    Attributes:
+        plan: the plan of the ring.
+        first: how many of its steps come before objects are replaced.
+        refusals: why it may be refused, whatever moves.
+        impossible: whether no binds and unbinds make the wanted ring, so that the exchange has to be declared again.
+        limit: the share of keys that may move; None: any.
+        figures: the figures of rings beside the live one, if they were needed.
+    """
+
+    plan: RingPlan
+    first: int = 0
+    refusals: tuple[PlanRefusal, ...] = ()
+    impossible: bool = False
+    limit: float | None = None
+    figures: RingFigures | None = None
+
+    def as_done(self, changes: Sequence[PlannedChange], wanted: Topology, live: Topology) -> RingWork:
+        """Return this with the shares of each moment as all changes are done in order: slots change hands meanwhile.
+
+        Args:
+            changes: all changes of the plan, in order.
+            wanted: what should be there.
+            live: what is there.
+        """
+        name, before = self.plan.exchange, self.plan.before
+        hands = slot_hands(before, self.plan.after.destinations, wanted, live, changes)
+        if hands is None:
+            return self
+        figures = self.figures or RingFigures(before.buckets, hands.before)
+        figures.prepare(bucket_counts(before, self.plan.steps))
+        slots = SlotsThere(hands.before, live)
+        ring, moments = state_of(live_ring_of(live, live.exchange(name), name)), [(0.0, 0.0)]
+        for change in changes:
+            if change.ring and change.binding.source == name:
+                ring = changed_ring(ring, change)
+            elif not slots.change(change):
+                continue
+            moments.append(figures.moved_and_lost(ring.buckets, slots.names, slots.lost))
+        moved, lost = zip(*moments, strict=True)
+        plan = replace(
+            self.plan, moved=moved[-1], moved_at_worst=max(moved), lost_at_worst=max(lost), hands=hands
+        )
+        return self._replace(plan=plan)
+
+
+def planned_rings(
+    wanted: Topology, live: Topology, objects: ObjectDifferences, bindings: Sequence[PlannedChange]
+) -> dict[str, RingWork]:
+    """Return the plan of each ring, by the name of its exchange, in the order of names.
+
+    Args:
+        wanted: what should be there.
+        live: what is there.
+        objects: what differs between their exchanges and queues.
+        bindings: the binds and unbinds of other exchanges before and while rings change: slots change hands by them.
+    """
+    ours, theirs = ({exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live))
+    works = {}
+    for name in sorted(ours.keys() | theirs.keys()):
+        exchange, there = ours.get(name), theirs.get(name)
+        if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, there)):
+            work = _planned_ring(
+                name, exchange, there, wanted=wanted, live=live, objects=objects, bindings=bindings
+            )
+            if work is not None:
+                works[name] = work
+    return works
+
+
+def _planned_ring(
+    name: str,
+    exchange: ExchangeDefinition | None,
+    there: ExchangeDefinition | None,
+    *,
+    wanted: Topology,
+    live: Topology,
+    objects: ObjectDifferences,
+    bindings: Sequence[PlannedChange],
+) -> RingWork | None:
+    """Return the plan of the ring of an exchange, as it is wanted and as it is there; None if the ring is none of the plan."""
+    old, itself = live_ring_of(live, there, name), ExchangeRef(name)
+    if itself in objects.gone:
+        return _work_of_deleted(old, objects.again)
+    if exchange is not None and exchange.owner == "external":
+        if there is None or exchange.ring is None or old.is_made_by(exchange.ring):
+            return None
+        return RingWork(RingPlan(name, old.ring, old.ring), refusals=(different_external_ring(name),))
+    members = None if exchange is None else exchange.ring
+    if there is None:
+        return None if members is None else _work_of_new(old, members)
+    replaced = exchange is not None and itself in objects.again
+    if members is None:
+        gone = objects.gone
+        if not replaced and not any(member.destination in gone | objects.again for member in old.bound):
+            return None
+        members = tuple(member for member in old.bound if replaced or member.destination not in gone)
+    if exchange is not None and exchange.type != HASH_EXCHANGE:
+        members = ()
+    hands = slot_hands(old.ring, [member.destination for member in members], wanted, live, bindings)
+    if exchange is None or not replaced:
+        work = _work_of_staying(old, members, objects.again, hands)
+    else:
+        alike = all(
+            there.arguments.get(hashed) == exchange.arguments.get(hashed) for hashed in HASH_ARGUMENTS
+        )
+        work = _work_of_replaced(old, members, hands, hashed_alike=alike)
+    limit = None if exchange is None else exchange.max_share_moved
+    return work._replace(limit=wanted.max_share_moved if limit is None else limit)
+
+
+def _work_of_staying(
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    replaced: Collection[Destination],
+    hands: SlotHands | None,
+) -> RingWork:
+    """Return the plan of a ring whose exchange stays, though destinations of it may be replaced."""
+    name, ring, bound = live
+    touched = any(member.destination in replaced for member in (*wanted, *bound))
+    if not touched and live.is_made_by(wanted):
+        unknown = hands is not None and hands.handed_over and ring.provenance != "read"
+        return RingWork(
+            RingPlan(name, ring, ring, hands=hands), refusals=(unknown_order(name, ring),) if unknown else ()
+        )
+    before, after = ({}, {}) if hands is None else (hands.before, hands.after)
+    figures = RingFigures(ring.buckets, before)
+    try:
+        steps = best_steps(live, wanted, replaced, figures, after)
+        target = ring_of(wanted, ring.release)
+    except InputError as error:
+        return RingWork(RingPlan(name, ring, ring), refusals=(impossible_ring(name, str(error)),))
+    if steps is None:
+        return RingWork(RingPlan(name, ring, target), impossible=True)
+    plan = RingPlan(
+        name, ring, steps.after, steps.steps, steps.moved, steps.moved_at_worst, steps.lost_at_worst, hands
+    )
+    if ring.provenance != "read":
+        return RingWork(plan, steps.first, (unknown_order(name, ring),), figures=figures)
+    destinations = {member.destination for member in wanted}
+    # Slots alone are in the order of their numbers. In a mixed ring an internal exchange is one member among others.
+    slots_alone = any(after.keys() >= side for side in ({*ring.destinations}, destinations) if hands)
+    once = len(destinations) == len(wanted)
+    if plan.moved_at_worst and ring.buckets and wanted and once and not touched and not slots_alone:
+        plan = replace(plan, reordered=(bound, wanted))
+    return RingWork(plan, steps.first, figures=figures)
+
+
+def _work_of_new(live: LiveRing, wanted: tuple[RingMember, ...]) -> RingWork:
+    """Return the plan of a ring whose exchange is new. `live` is empty."""
+    nothing = ring_of((), live.ring.release)
+    try:
+        after = ring_of(wanted, live.ring.release)
+    except InputError as error:
+        return RingWork(
+            RingPlan(live.exchange, nothing, nothing), refusals=(impossible_ring(live.exchange, str(error)),)
+        )
+    moved = 1.0 if after.bucket_count else 0.0
+    steps = tuple(ring_step("bind", live.exchange, member) for member in wanted)
+    return RingWork(RingPlan(live.exchange, nothing, after, steps, moved, moved))
+
+
+def _work_of_replaced(
+    live: LiveRing,
+    wanted: tuple[RingMember, ...],
+    hands: SlotHands | None,
+    *,
+    hashed_alike: bool,
+) -> RingWork:
+    """Return the plan of a ring whose exchange is deleted and declared again, and may hash something else then."""
+    new, refusals = (work := _work_of_new(live, wanted)).plan, work.refusals
+    before, after = live.ring, new.after
+    if hands is not None:
+        before, after = hands.ring_before(before), hands.ring_after(after)
+    lost = 1.0 if live.ring.bucket_count else 0.0
+    moved = before.share_moved(after) if hashed_alike or not lost else 1.0
+    unbinds = _unbinds(live)
+    plan = RingPlan(
+        live.exchange, live.ring, new.after, (*unbinds, *new.steps), moved, max(moved, lost), lost, hands
+    )
+    return RingWork(plan, len(unbinds), refusals)
+
+
+def _work_of_deleted(live: LiveRing, replaced: Collection[Destination]) -> RingWork:
+    """Return the plan of a ring whose exchange is deleted."""
+    lost = 1.0 if live.ring.bucket_count else 0.0
+    steps = _unbinds(live)
+    touched = any(member.destination in replaced for member in live.bound)
+    plan = RingPlan(live.exchange, live.ring, ring_of((), live.ring.release), steps, lost, lost, lost)
+    return RingWork(plan, len(steps) if touched else 0)
+
+
+def _unbinds(live: LiveRing) -> tuple[PlannedChange, ...]:
+    """Return the unbinding of all members, from the end of the ring."""
+    position = {destination: n for n, destination in enumerate(live.ring.destinations)}
+    members = sorted(live.bound, key=lambda member: -position.get(member.destination, len(position)))
+    return tuple(ring_step("unbind", live.exchange, member) for member in members)
+
+
+def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
+    """Return the refusal of a ring plan that moves more keys than it may.
+
+    Args:
+        ring: the ring plan.
+        limit: the share that may move.
+    """
+    share = math.ceil(ring.moved_at_worst * _PARTS) / _PARTS
+    flag = f"{_ALLOW_MOVED} {share:g}"
+    other = min(
+        (
+            proposal
+            for proposal in ring.proposals
+            if proposal.strategy in ("least-moving-order", "fewest-steps")
+        ),
+        key=lambda proposal: proposal.moved_at_worst,
+        default=None,
+    )
+    better = ""
+    if other is not None and other.moved_at_worst < ring.moved_at_worst:
+        figures = f"{_percent(other.moved)} in the end, {_percent(other.moved_at_worst)} at the worst moment"
+        better = f"write the members in the order of the proposal {other.strategy} ({figures}), "
+    return PlanRefusal(
+        f"{_what_moves(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: {better}raise "
+        f"max_share_moved, or allow it once with {flag}",
+        flag,
+        ring.moved_at_worst,
+    )
+
+
+def _what_moves(ring: RingPlan) -> str:
+    share = f"{_percent(ring.moved)} of the keys"
+    over = () if ring.hands is None else ring.hands.handed_over
+    if over:
+        what = "slot changes" if len(over) == 1 else "slots change"
+        return f"{len(over)} {what} hands in {ring.exchange}: {share} have another queue"
+    return f"{share} of {ring.exchange} have another {'destination' if ring.hands is None else 'queue'}"
+
+
+def _percent(share: float) -> str:
+    text = f"{share:.1%}"
+    return "less than 0.1%" if share and text == "0.0%" else text

@@ -1,357 +1,214 @@
-"""The binds and unbinds that turn the ring of an exchange into another one, and the rings between them.
+"""The binds and unbinds that turn the ring of an exchange into another one, in the order that disturbs the fewest keys.
 
 A broker changes a ring in two ways only. A bind appends buckets. An unbind takes all buckets of a destination away, and
 those behind get lower numbers. So the members that can stay are those with which the wanted ring begins, if the live ring
 has them in that order. Everything else is unbound, and what is left of the wanted ring is bound behind them. No other way
 takes fewer operations.
-
-On a plain ring each destination has one run of buckets and one binding, and there are no holes. A step then takes a run away
-or appends one. So the ring after a step is what is left of the runs that were there, and the runs that were bound until then:
-it is computed when asked for, not replayed. Tests hold it against :mod:`rabbit_chx.routing.ring_changes`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, groupby, repeat
-from typing import Literal, NamedTuple, TypeAlias, overload
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rabbit_chx.routing import Destination, HashRing, Place, Release, ring_changes
+from rabbit_chx.routing import Destination, HashRing, Place, ring_changes
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.ring_state import MAX_BUCKETS, RingState
-from rabbit_chx.routing.rules import DUPLICATES_APPEND, UNBIND_SHIFTS_BY_WEIGHT, UNSORTED_ENDS
-from rabbit_chx.topology.objects import RingMember
+from rabbit_chx.routing.ring_state import RingState
+from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.rings import LiveRing, ring_of
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.ring_figures import RingFigures
 
 __all__ = [
-    "PlainMoments",
-    "RingStep",
-    "RingWalk",
-    "buckets_as_members",
+    "RingSteps",
+    "best_steps",
+    "bucket_counts",
+    "changed_ring",
     "kept_members",
-    "plain_moments",
-    "ring_walks",
-    "wanted_ring_of",
+    "ring_step",
+    "state_of",
 ]
 
-StepAction: TypeAlias = Literal["bind", "unbind"]
+#: Many steps are tried in one order only: each costs as many buckets as the ring has.
+_MANY_STEPS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class RingWalk:
-    """A way from one ring to another.
+class RingSteps(NamedTuple):
+    """Steps from one ring to another, and what they do to keys.
 
     Attributes:
-        steps: the operations, in order.
-        rings: the state of the ring after each of them. A HashRing of each would cost more than all the rest.
-        first: how many of the steps come before destinations are replaced.
+        steps: the binds and unbinds, in order.
+        first: how many of them come before destinations are replaced.
+        after: the ring after the last.
+        moved: the share of keys whose destination is another one in the end.
+        moved_at_worst: the same at the worst moment between the steps.
+        lost_at_worst: the largest share of keys without a destination at any moment.
     """
 
-    steps: tuple[RingStep, ...]
-    rings: Sequence[RingState]
+    steps: tuple[PlannedChange, ...]
     first: int
+    after: HashRing
+    moved: float
+    moved_at_worst: float
+    lost_at_worst: float
 
 
-def wanted_ring_of(members: Sequence[RingMember], release: Release) -> HashRing:
-    """Return the ring that members make on an exchange without bindings.
-
-    Raises:
-        InputError: the broker would refuse a binding.
-    """
-    return HashRing.from_bindings([member.binding for member in members], release)
-
-
-def kept_members(live: HashRing, bound: Sequence[RingMember], wanted: Sequence[RingMember]) -> int:
-    """Return how many of the first wanted members can stay as they are.
-
-    Args:
-        live: the ring that is there.
-        bound: all bindings of the exchange.
-        wanted: the wanted members, in order.
-    """
-    runs = [(place, len(list(run))) for place, run in groupby(live.buckets)]
-    often = Counter(place for place, _ in runs)
-    position = {place: n for n, (place, _) in enumerate(runs)}
-    bindings = Counter(member.destination for member in bound)
-    known = set(bound)
-    if max(Counter(member.destination for member in wanted).values(), default=0) > 1:
-        return 0
-    kept, last = 0, -1
-    for member in wanted:
-        place = position.get(member.destination, -1)
-        if (
-            place <= last
-            or member not in known
-            or bindings[member.destination] != 1
-            or often[member.destination] != 1
-            or runs[place][1] != weight_of(*member.binding)
-        ):
-            break
-        kept, last = kept + 1, place
-    return kept
-
-
-def ring_walks(
-    live: HashRing,
-    bound: Sequence[RingMember],
+def best_steps(
+    live: LiveRing,
     wanted: Sequence[RingMember],
-    replaced: Collection[Destination] = (),
-) -> list[RingWalk]:
-    """Return the ways from the live ring to the wanted one: the same operations, in different orders.
+    replaced: Collection[Destination],
+    figures: RingFigures,
+    names: Mapping[Place, Place],
+) -> RingSteps | None:
+    """Return the steps that leave the fewest keys without a destination, and of those the ones that move least.
 
     Args:
         live: the ring that is there.
-        bound: all bindings of the exchange, those without a bucket too.
         wanted: the wanted members, in order.
         replaced: destinations that are deleted and declared again. They are unbound first.
+        figures: the figures of rings beside the live one.
+        names: what destinations are called, if not by their own name.
 
     Returns:
-        The ways that end at the wanted ring. There is none if binds and unbinds cannot make it.
+        The steps. None if binds and unbinds cannot make the ring.
 
     Raises:
         InputError: the broker would refuse a binding.
         NotDeterminedError: no rule of the release decides what one of the operations does.
     """
-    target = wanted_ring_of(wanted, live.release)
-    candidates = _candidates(live, bound, wanted, replaced)
-    bindings = tuple(dict.fromkeys(one.binding for one in bound))
-    there = RingState(live.buckets, live.release, live.provenance, bindings, live.end_known)
-    walks = []
-    for steps, first in dict.fromkeys(candidates):
-        rings = _rings_after(there, steps)
-        if (rings[-1] if rings else there).buckets == target.buckets:
-            walks.append(RingWalk(steps, rings, first))
-    return walks
+    target = ring_of(wanted, live.ring.release)
+    orders = dict.fromkeys(_orders(live, wanted, replaced))
+    figures.prepare(count for steps, _ in orders for count in bucket_counts(live.ring, steps))
+    rated = []
+    for steps, first in orders:
+        ring, moments = state_of(live), []
+        for step in steps:
+            ring = changed_ring(ring, step)
+            moments.append(figures.moved_and_lost(ring.buckets, names))
+        if ring.buckets == target.buckets:
+            after = HashRing(*ring) if steps else live.ring
+            moved, lost = zip(*moments or [(0.0, 0.0)], strict=True)
+            rated.append(RingSteps(steps, first, after, moved[-1], max(moved), max(lost)))
+    return min(rated, key=lambda rating: (rating.lost_at_worst, rating.moved_at_worst), default=None)
 
 
-def _rings_after(ring: RingState, steps: Sequence[RingStep]) -> Sequence[RingState]:
-    plain = plain_moments(ring, steps)
-    if plain is not None:
-        return plain
-    rings = []
+def state_of(live: LiveRing) -> RingState:
+    """Return the ring that is there with its bindings, as changes of it take it."""
+    ring, bindings = live.ring, tuple(dict.fromkeys(member.binding for member in live.bound))
+    return RingState(ring.buckets, ring.release, ring.provenance, bindings, ring.end_known)
+
+
+def changed_ring(ring: RingState, step: PlannedChange) -> RingState:
+    """Return the ring after a step."""
+    binding = step.binding
+    change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
+    return change(ring, binding.destination, binding.routing_key)
+
+
+def ring_step(action: Literal["bind", "unbind"], exchange: str, member: RingMember) -> PlannedChange:
+    """Return the bind or unbind of a member."""
+    binding = BindingDefinition(exchange, member.destination, member.key, member.arguments)
+    if action == "bind":
+        return PlannedChange("bind", None, binding, ring=True)
+    return PlannedChange("unbind", binding, None, ring=True)
+
+
+def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[int]:
+    """Yield how many buckets there are after each step, but for rings of old releases that get holes."""
+    held = Counter(place for place in ring.buckets if place is not None)
     for step in steps:
-        change = ring_changes.bind if step.action == "bind" else ring_changes.unbind
-        ring = change(ring, *step.member.binding)
-        rings.append(ring)
-    return rings
+        binding = step.binding
+        if step.action == "unbind":
+            held.pop(binding.destination, None)
+        else:
+            held.setdefault(binding.destination, weight_of(binding.destination, binding.routing_key))
+        yield max(held.total(), 1)
 
 
-#: Many steps are walked in one order only: each costs as many buckets as the ring has.
-_MANY_STEPS = 200
+def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
+    """Return how many of the first wanted members can stay as they are."""
+    if len({member.destination for member in wanted}) < len(wanted):
+        return 0
+    runs = [(place, len(list(run))) for place, run in groupby(live.ring.buckets)]
+    count_of_runs = Counter(place for place, _ in runs)
+    bindings = Counter(member.destination for member in live.bound)
+    positions = {
+        run: n for n, run in enumerate(runs) if run[0] and count_of_runs[run[0]] == bindings[run[0]] == 1
+    }
+    bound, last = set(live.bound), -1
+    for number, member in enumerate(wanted):
+        position = positions.get((member.destination, weight_of(*member.binding)), -1)
+        if position <= last or member not in bound:
+            return number
+        last = position
+    return len(wanted)
 
 
-def _candidates(
-    live: HashRing,
-    bound: Sequence[RingMember],
-    wanted: Sequence[RingMember],
-    replaced: Collection[Destination],
-) -> Iterator[tuple[tuple[RingStep, ...], int]]:
+def _orders(
+    live: LiveRing, wanted: Sequence[RingMember], replaced: Collection[Destination]
+) -> Iterator[tuple[tuple[PlannedChange, ...], int]]:
     """Yield orders of the same operations, and how many of them come before destinations are replaced."""
-    until = next((n for n, one in enumerate(wanted) if one.destination in replaced), len(wanted))
-    kept = wanted[: kept_members(live, bound, wanted[:until] if replaced else wanted)]
-    coming = wanted[len(kept) :]
-    staying = {member.destination for member in kept}
-    leaving = [place for place in _from_the_end(live, bound) if place not in staying]
-    unbinds = _unbinds(leaving, bound)
-    early = [place for place in leaving if place in replaced]
-    first = [step for place in early for step in unbinds.pop(place)]
-    again = {member.destination for member in coming}
+    until = next((n for n, member in enumerate(wanted) if member.destination in replaced), len(wanted))
+    kept = kept_members(live, wanted[:until])
+    unbinds = _unbinds(live, {member.destination for member in wanted[:kept]})
+    first = [step for place in [*unbinds] if place in replaced for step in unbinds.pop(place)]
+    binds = [ring_step("bind", live.exchange, member) for member in wanted[kept:]]
+    again = {bind.binding.destination for bind in binds}
     gone = [place for place in unbinds if place not in again]
-    yield tuple(first + _in_pairs(unbinds, gone, coming)), len(first)
-    if len(leaving) + len(coming) > _MANY_STEPS and live.buckets:
-        return
-    yield tuple(first + _unbound_first(unbinds, coming)), len(first)
-    yield tuple(first + _bound_first(unbinds, gone, coming)), len(first)
+    yield (*first, *_in_pairs(unbinds, gone, binds)), len(first)
+    if len(unbinds) + len(binds) <= _MANY_STEPS or not live.ring.buckets:
+        yield (*first, *chain.from_iterable(unbinds.values()), *binds), len(first)
+        yield (*first, *_bound_first(unbinds, gone, binds)), len(first)
 
 
-def _from_the_end(live: HashRing, bound: Sequence[RingMember]) -> list[Destination]:
-    """Return all destinations, the one with the last bucket first; those without a bucket come before."""
-    held = set(live.destinations)
-    silent = dict.fromkeys(member.destination for member in bound if member.destination not in held)
-    return [*silent, *reversed(live.destinations)]
-
-
-def _unbinds(
-    leaving: Sequence[Destination], bound: Sequence[RingMember]
-) -> dict[Destination, list[RingStep]]:
-    """Return the steps that take all buckets of each destination away.
+def _unbinds(live: LiveRing, staying: Collection[Destination]) -> dict[Destination, list[PlannedChange]]:
+    """Return the steps that take away each destination that does not stay: those without a bucket, then from the end.
 
     A ghost has buckets without a binding. It is bound, which adds no bucket, so that it can be unbound.
     """
-    steps: dict[Destination, list[RingStep]] = {place: [] for place in leaving}
-    for member in bound:
-        if member.destination in steps:
-            steps[member.destination].append(RingStep("unbind", member))
-    for place, found in steps.items():
-        if not found:
-            ghost = RingMember(place)
-            found += [RingStep("bind", ghost), RingStep("unbind", ghost)]
+    bound: dict[Destination, list[RingMember]] = {}
+    for member in live.bound:
+        bound.setdefault(member.destination, []).append(member)
+    held = dict.fromkeys(reversed(live.ring.destinations))
+    steps = {}
+    for place in (*(place for place in bound if place not in held), *held):
+        if place not in staying:
+            members = bound.get(place, [RingMember(place)])
+            ghost = () if place in bound else (ring_step("bind", live.exchange, members[0]),)
+            steps[place] = [*ghost, *(ring_step("unbind", live.exchange, member) for member in members)]
     return steps
 
 
 def _in_pairs(
-    unbinds: dict[Destination, list[RingStep]], gone: Sequence[Destination], coming: Sequence[RingMember]
-) -> list[RingStep]:
-    """Unbind one, bind one: the ring keeps its size, as far as it can."""
-    steps: list[RingStep] = []
-    new = sum(member.destination not in unbinds for member in coming)
+    unbinds: Mapping[Destination, Sequence[PlannedChange]],
+    gone: Sequence[Destination],
+    binds: Sequence[PlannedChange],
+) -> Iterator[PlannedChange]:
+    """Yield an unbind, then a bind: the ring keeps its size, as far as it can."""
+    new = sum(bind.binding.destination not in unbinds for bind in binds)
     too_many = max(len(gone) - new, 0)
     for place in gone[:too_many]:
-        steps += unbinds[place]
-    leaving = deque(gone[too_many:])
-    for member in coming:
-        if member.destination in unbinds:
-            steps += unbinds[member.destination]
-        elif leaving:
-            steps += unbinds[leaving.popleft()]
-        steps.append(RingStep("bind", member))
-    return _each_once(steps)
-
-
-def _unbound_first(
-    unbinds: dict[Destination, list[RingStep]], coming: Sequence[RingMember]
-) -> list[RingStep]:
-    """Unbind all from the end of the ring, then bind."""
-    steps = [step for place in unbinds for step in unbinds[place]]
-    return [*steps, *(RingStep("bind", member) for member in coming)]
+        yield from unbinds[place]
+    leaving, left = iter(gone[too_many:]), dict(unbinds)
+    for bind in binds:
+        place = bind.binding.destination
+        yield from left.pop(place if place in unbinds else next(leaving, place), ())
+        yield bind
 
 
 def _bound_first(
-    unbinds: dict[Destination, list[RingStep]], gone: Sequence[Destination], coming: Sequence[RingMember]
-) -> list[RingStep]:
-    """Unbind what is only gone at the end, so that the ring is never empty if that can be."""
-    steps = []
-    for member in coming:
-        steps += unbinds.get(member.destination, [])
-        steps.append(RingStep("bind", member))
-    return _each_once(steps) + [step for place in gone for step in unbinds[place]]
-
-
-def _each_once(steps: Sequence[RingStep]) -> list[RingStep]:
-    """Return the steps without the second unbinding of a destination that is bound twice."""
-    unbound: set[tuple[str, RingMember]] = set()
-    result = []
-    for step in steps:
-        if step.action == "unbind":
-            if ("unbind", step.member) in unbound:
-                continue
-            unbound.add(("unbind", step.member))
-        result.append(step)
-    return result
-
-
-def buckets_as_members(buckets: Sequence[Place]) -> tuple[RingMember, ...]:
-    """Return the members that a ring shows by its buckets: one for each run, holes left out."""
-    return tuple(
-        RingMember(place, str(len(list(run)))) for place, run in groupby(buckets) if place is not None
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RingStep:
-    """One operation on a ring.
-
-    Attributes:
-        action: ``bind`` or ``unbind``.
-        member: the binding that is made or goes.
-    """
-
-    action: StepAction
-    member: RingMember
-
-
-class PlainRun(NamedTuple):
-    """The buckets of a destination.
-
-    Attributes:
-        place: the destination.
-        key: its binding key.
-        length: how many buckets it has.
-        step: the step that takes them away, or that binds them.
-    """
-
-    place: Destination
-    key: str
-    length: int
-    step: int
-
-
-class PlainMoments(Sequence[RingState]):
-    """The rings after each step of a way.
-
-    Args:
-        there: the ring before the first step.
-        old: its runs; the step of those that stay is the number of steps.
-        new: the runs that are bound, in order.
-        count: the number of steps.
-    """
-
-    def __init__(
-        self, there: RingState, old: Sequence[PlainRun], new: Sequence[PlainRun], count: int
-    ) -> None:
-        self._there, self._old, self._new, self._count = there, old, new, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, moment: int) -> RingState: ...
-    @overload
-    def __getitem__(self, moment: slice) -> Sequence[RingState]: ...
-    def __getitem__(self, moment: int | slice) -> RingState | Sequence[RingState]:
-        moments = range(len(self))[moment]
-        if isinstance(moments, range):
-            return [self[one] for one in moments]
-        there = self._there
-        gone = {run.place for run in self._old if run.step <= moments}
-        new = [run for run in self._new if run.step <= moments]
-        left = (run for run in self._old if run.place not in gone)
-        kept = (binding for binding in there.bindings or () if binding[0] not in gone)
-        return RingState(
-            tuple(chain.from_iterable(repeat(run.place, run.length) for run in (*left, *new))),
-            there.release,
-            "replayed" if there.provenance == "read" else there.provenance,
-            (*kept, *((run.place, run.key) for run in new)),
-            there.end_known,
-        )
-
-
-def plain_moments(there: RingState, steps: Sequence[RingStep]) -> PlainMoments | None:
-    """Return the rings after each step; None if the ring or the steps are not plain.
-
-    Args:
-        there: the ring before the first step.
-        steps: the binds and unbinds.
-
-    Raises:
-        InputError: the broker would refuse a binding.
-    """
-    release = there.release
-    old_rules = [UNBIND_SHIFTS_BY_WEIGHT, UNSORTED_ENDS] + [DUPLICATES_APPEND] * (not there.end_known)
-    runs = [(place, len(list(run))) for place, run in groupby(there.buckets) if place is not None]
-    keys = dict(there.bindings or ())
-    if (
-        any(map(release.follows, old_rules))
-        or sum(length for _, length in runs) != len(there.buckets)
-        or not len(runs) == len({place for place, _ in runs}) == len(keys) == len(there.bindings or ())
-        or not all(place in keys for place, _ in runs)
-    ):
-        return None
-    here, gone, new = dict(keys), dict.fromkeys(keys, len(steps)), []
-    for number, step in enumerate(steps):
-        place, key = step.member.binding
-        if step.action == "unbind":
-            if here.pop(place, None) != key or gone.get(place) != len(steps):
-                return None
-            gone[place] = number
-        elif place in here:
-            return None
-        else:
-            here[place] = key
-            new.append(PlainRun(place, key, weight_of(place, key, release), number))
-    if len(there.buckets) + sum(run.length for run in new) > MAX_BUCKETS:
-        return None
-    return PlainMoments(
-        there, [PlainRun(place, keys[place], length, gone[place]) for place, length in runs], new, len(steps)
-    )
+    unbinds: Mapping[Destination, Sequence[PlannedChange]],
+    gone: Sequence[Destination],
+    binds: Sequence[PlannedChange],
+) -> Iterator[PlannedChange]:
+    """Yield what is only gone at the end, so that the ring is never empty if that can be."""
+    left = dict(unbinds)
+    for bind in binds:
+        yield from left.pop(bind.binding.destination, ())
+        yield bind
+    for place in gone:
+        yield from unbinds[place]

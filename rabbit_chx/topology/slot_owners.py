@@ -15,7 +15,6 @@ from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
-from rabbit_chx.topology.ring_figures import seed_pairs
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
@@ -110,15 +109,14 @@ def _shared(free: Sequence[str], left: dict[str, int], kept: _Kept) -> dict[str,
 
 def _kept_seeds(names: SlotNames, ring: HashRing, bound: Mapping[str, Sequence[str]]) -> _Kept:
     """Return how many seeds of each slot have each queue now; nothing where no key has one."""
+    from rabbit_chx.routing.arrays.seeds import pairs_of_seeds
+
     if not ring.bucket_count:
         return {}
-    pairs = seed_pairs(ring.bucket_count, names.count)
     queues = [_queue_of_bucket(ring, number, bound) for number in range(len(ring.buckets))]
     slots = names.slots
     kept: _Kept = {}
-    for before, after, seeds in zip(
-        pairs.before.tolist(), pairs.after.tolist(), pairs.seeds.tolist(), strict=True
-    ):
+    for before, after, seeds in pairs_of_seeds(ring.bucket_count, names.count):
         queue = queues[before]
         if queue is not None:
             kept.setdefault(slots[after], Counter())[queue] += seeds

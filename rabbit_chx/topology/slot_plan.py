@@ -6,7 +6,7 @@ counted by queue: a slot is called by the name of the queue that has it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.model import Topology
 
-__all__ = ["SlotHandOver", "SlotHands", "slot_hands"]
+__all__ = ["SlotHandOver", "SlotHands", "SlotsThere", "slot_hands"]
 
 _ALTERNATE = "alternate-exchange"
 
@@ -43,140 +43,126 @@ class SlotHands:
     Attributes:
         before: what each slot is called before the plan: its queue, the parking exchange, or the slot itself.
         after: the same afterwards.
-        moved_at_worst: the largest share of keys with another queue than before, at any moment while slots change hands.
-        lost_at_worst: the largest share of keys whose slot has neither a queue nor a park, at any such moment.
         handed_over: the slots of the ring that have another queue afterwards, in the order of the ring.
     """
 
     before: Mapping[Place, Place] = field(hash=False)
     after: Mapping[Place, Place] = field(hash=False)
-    moved_at_worst: float
-    lost_at_worst: float
     handed_over: tuple[SlotHandOver, ...]
 
     def ring_before(self, ring: HashRing) -> HashRing:
-        """Return a ring with queues in the place of slots, as they are before.
-
-        Args:
-            ring: the ring.
-        """
+        """Return a ring with queues in the place of slots, as they are before."""
         return _named(ring, self.before)
 
     def ring_after(self, ring: HashRing) -> HashRing:
-        """Return a ring with queues in the place of slots, as they are afterwards.
-
-        Args:
-            ring: the ring.
-        """
+        """Return a ring with queues in the place of slots, as they are afterwards."""
         return _named(ring, self.after)
 
 
 def slot_hands(
     ring: HashRing,
-    members: Iterable[Place],
+    members: Collection[Place],
     wanted: Topology,
     live: Topology,
     changes: Sequence[PlannedChange],
 ) -> SlotHands | None:
-    """Return in whose hands the slots of an exchange are; None if it has none.
+    """Return in whose hands the slots of an exchange are before and after changes; None if it has none.
 
     Args:
         ring: the ring that is there.
         members: the destinations of the ring that is wanted.
         wanted: what should be there, laid out as plain objects.
         live: what is there.
-        changes: the binds and unbinds of bindings outside of rings, in order.
+        changes: the changes.
     """
-    places = [one for one in dict.fromkeys((*ring.destinations, *members)) if isinstance(one, ExchangeRef)]
-    if not places:
+    slots = SlotsThere.of((*ring.destinations, *members), wanted, live)
+    if not slots.names:
         return None
-    bound: dict[str, list[BindingDefinition]] = {one.name: [] for one in places}
-    wished: dict[str, list[BindingDefinition]] = {one.name: [] for one in places}
-    for bindings, found in ((live.bindings, bound), (wanted.bindings, wished)):
-        for binding in bindings:
-            if binding.source in found:
-                found[binding.source].append(binding)
-    known = {one.name: one for one in (*wanted.exchanges, *live.exchanges)}
-    slots = [
-        one.name for one in places if is_slot(one, known.get(one.name), (*bound[one.name], *wished[one.name]))
-    ]
-    return _Hands(slots, bound, known).through(ring, changes) if slots else None
+    before = dict(slots.names)
+    for change in changes:
+        slots.change(change)
+    over = tuple(
+        SlotHandOver(
+            place.name,
+            *(name if isinstance(name, str) else None for name in (before[place], slots.names[place])),
+        )
+        for place in ring.destinations
+        if isinstance(place, ExchangeRef) and place in members and before.get(place) != slots.names.get(place)
+    )
+    return SlotHands(before, slots.names, over)
 
 
-class _Hands:
-    def __init__(
-        self,
-        slots: Sequence[str],
-        bound: Mapping[str, Sequence[BindingDefinition]],
-        known: Mapping[str, ExchangeDefinition],
-    ) -> None:
-        self._parks = {slot: _park_of(slot, known) for slot in slots}
-        self._queues = {
-            slot: dict.fromkeys(one for one in bound[slot] if isinstance(one.destination, str))
-            for slot in slots
+class SlotsThere:
+    """The slots of an exchange at a moment.
+
+    Attributes:
+        names: what each slot is called: its queue, the parking exchange, or the slot itself if it has several queues or nothing.
+        lost: the slots that have neither a queue nor a park.
+    """
+
+    def __init__(self, slots: Iterable[Place], live: Topology) -> None:
+        self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
+        self._queues: dict[str, dict[BindingDefinition, None]] = {
+            slot.name: {} for slot in slots if isinstance(slot, ExchangeRef)
         }
+        for binding in live.bindings:
+            if binding.source in self._queues and isinstance(binding.destination, str):
+                self._queues[binding.source][binding] = None
+        self._parks: set[str] = set()
+        self.names: dict[Place, Place] = {}
+        self.lost: set[Place] = set()
+        for slot in self._queues:
+            self._name(slot)
 
-    def through(self, ring: HashRing, changes: Sequence[PlannedChange]) -> SlotHands:
-        """Return the hands before and after changes of bindings, and the worst moment between."""
-        steps = [
-            (change.action, change.subject)
-            for change in changes
-            if isinstance(change.subject, BindingDefinition) and change.subject.source in self._queues
-        ]
-        shares = ring.shares() if steps or not all(self._queues.values()) else {}
-        before = self._names()
-        lost = lost_at_worst = sum(
-            shares.get(ExchangeRef(slot), 0.0) for slot in before if self._is_lost(slot)
-        )
-        moved = moved_at_worst = 0.0
-        now = dict(before)
-        for action, binding in steps:
-            slot = binding.source
-            share = shares.get(ExchangeRef(slot), 0.0)
-            moved -= share * (now[slot] != before[slot])
-            lost -= share * self._is_lost(slot)
-            if action == "bind":
-                self._queues[slot][binding] = None
+    @classmethod
+    def of(cls, places: Iterable[Place], wanted: Topology, live: Topology) -> SlotsThere:
+        """Return the slots among the destinations of a ring, as they are there."""
+        refs = dict.fromkeys(place for place in places if isinstance(place, ExchangeRef))
+        bound: dict[str, list[BindingDefinition]] = {ref.name: [] for ref in refs}
+        for binding in (*live.bindings, *wanted.bindings) if refs else ():
+            if binding.source in bound:
+                bound[binding.source].append(binding)
+        known = {exchange.name: exchange for exchange in (*wanted.exchanges, *live.exchanges)}
+        return cls([ref for ref in refs if is_slot(ref, known.get(ref.name), bound[ref.name])], live)
+
+    def change(self, change: PlannedChange) -> bool:
+        """Take note of a change, and return whether it is about slots."""
+        if change.action in ("bind", "unbind"):
+            binding = change.binding
+            queues = self._queues.get(binding.source)
+            if queues is None or not isinstance(binding.destination, str):
+                return False
+            if change.action == "bind":
+                queues[binding] = None
             else:
-                self._queues[slot].pop(binding, None)
-            now[slot] = self._name(slot)
-            moved += share * (now[slot] != before[slot])
-            lost += share * self._is_lost(slot)
-            moved_at_worst, lost_at_worst = max(moved, moved_at_worst), max(lost, lost_at_worst)
-        over = tuple(
-            SlotHandOver(place.name, _queue(before[place.name]), _queue(now[place.name]))
-            for place in ring.destinations
-            if isinstance(place, ExchangeRef) and before.get(place.name) != now.get(place.name)
-        )
-        return SlotHands(_by_place(before), _by_place(now), moved_at_worst, lost_at_worst, over)
+                queues.pop(binding, None)
+            self._name(binding.source)
+            return True
+        if not isinstance(change.subject, ExchangeDefinition):
+            return False
+        if change.wanted is None:
+            self._exchanges.pop(change.name, None)
+        else:
+            self._exchanges[change.name] = change.subject
+        for slot in self._queues if change.name in self._parks else self._queues.keys() & {change.name}:
+            self._name(slot)
+        return change.name in self._parks | self._queues.keys()
 
-    def _names(self) -> dict[str, Place]:
-        return {slot: self._name(slot) for slot in self._queues}
-
-    def _name(self, slot: str) -> Place:
-        queues = {one.destination for one in self._queues[slot]}
+    def _name(self, slot: str) -> None:
+        """Say what a slot is called now, and whether what it gets is lost."""
+        itself, queues = ExchangeRef(slot), {binding.destination for binding in self._queues[slot]}
+        exchange = self._exchanges.get(slot)
+        park = None if exchange is None else exchange.arguments.get(_ALTERNATE)
+        self.names[itself] = itself
+        self.lost.discard(itself)
+        if isinstance(park, str):
+            self._parks.add(park)
         if len(queues) == 1:
-            return queues.pop()
-        park = self._parks[slot]
-        return ExchangeRef(slot if queues or park is None else park)
-
-    def _is_lost(self, slot: str) -> bool:
-        return not self._queues[slot] and self._parks[slot] is None
-
-
-def _park_of(slot: str, known: Mapping[str, ExchangeDefinition]) -> str | None:
-    """Return the exchange that takes what a slot without a queue gets; None if nothing does."""
-    exchange = known.get(slot)
-    park = None if exchange is None else exchange.arguments.get(_ALTERNATE)
-    return park if isinstance(park, str) and park in known else None
-
-
-def _queue(name: Place) -> str | None:
-    return name if isinstance(name, str) else None
-
-
-def _by_place(names: Mapping[str, Place]) -> dict[Place, Place]:
-    return {ExchangeRef(slot): name for slot, name in names.items()}
+            self.names[itself] = queues.pop()
+        elif not queues and isinstance(park, str) and park in self._exchanges:
+            self.names[itself] = ExchangeRef(park)
+        elif not queues:
+            self.lost.add(itself)
 
 
 def _named(ring: HashRing, names: Mapping[Place, Place]) -> HashRing:

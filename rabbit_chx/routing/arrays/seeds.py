@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.bindings import Destination, Place
 
 __all__ = [
+    "Stays",
     "all_buckets",
     "buckets_of_seeds",
     "counts_at",
@@ -30,12 +31,15 @@ __all__ = [
     "indices",
     "indices_of_all_seeds",
     "indices_of_seeds",
+    "pairs_of_seeds",
     "share_moved",
     "shares",
     "stays_of_seeds",
 ]
 
 _CHUNK_SEEDS = 1 << 14
+#: The stays on rings of at most so many buckets are few, and are kept.
+_SMALL_RING = 64
 _SEED_MASK = np.uint32(SEEDS - 1)
 
 
@@ -178,34 +182,94 @@ def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
     return bucket
 
 
-def stays_of_seeds(
-    seeds: UInt32s, least: int, most: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return where seeds are for all bucket counts of a range: their buckets, and how long they stay in each.
+def pairs_of_seeds(before: int, after: int) -> list[tuple[int, int, int]]:
+    """Return with which bucket of one ring and which bucket of another one there are how many seeds.
 
     Args:
-        seeds: an array of uint32, below 2^21.
-        least: the smallest bucket count, at least 1.
-        most: the largest one.
-
-    Returns:
-        Three arrays of one length: which of the seeds, its bucket, and the largest bucket count, at most `most`, with which
-        it has that bucket. It has it with all counts from there down to `least`, or to the bucket plus 1 if that is more.
+        before: the bucket count of the one, at least 1.
+        after: that of the other, at least 1.
     """
-    words = _seed_words(seeds.astype(np.uint64))
+    cells = all_buckets(before).astype(np.int64) * after + all_buckets(after)
+    pairs, seeds = np.unique(cells, return_counts=True)
+    buckets, others = np.divmod(pairs, after)
+    return list(zip(buckets.tolist(), others.tolist(), seeds.tolist(), strict=True))
+
+
+class Stays(NamedTuple):
+    """In which bucket seeds are for which bucket counts, and their bucket with one other count. A row is for seeds that are alike.
+
+    As the bucket count grows, a seed goes through ever higher buckets. It is in each of them for a range of counts: a stay.
+
+    Attributes:
+        before: the bucket of the seeds with the other bucket count.
+        bucket: their bucket.
+        last: the largest bucket count with which they have it. They have it with all counts from there down to the least
+            that was asked for, or to the bucket plus 1 if that is more.
+        seeds: how many seeds the row is for.
+    """
+
+    before: NDArray[np.int64]
+    bucket: NDArray[np.int64]
+    last: NDArray[np.int64]
+    seeds: NDArray[np.int64]
+
+
+def stays_of_seeds(before: int, least: int, most: int) -> Stays:
+    """Return the stays of all 2^21 seeds, in the order of `bucket`, then `before`, then `last`.
+
+    Args:
+        before: the other bucket count, at least 1.
+        least: the smallest bucket count that matters, at least 1.
+        most: the largest one.
+    """
+    least, most = min(least, before), max(most, before)
+    if most <= _SMALL_RING:
+        return _stays_on_small_rings(
+            before, _SMALL_RING // 2 if most <= _SMALL_RING // 2 else _SMALL_RING, SEEDS
+        )
+    return _stays(before, least, most, SEEDS)
+
+
+@lru_cache(maxsize=32)
+def _stays_on_small_rings(before: int, most: int, seeds: int) -> Stays:
+    return _stays(before, 1, most, seeds)
+
+
+def _stays(before: int, least: int, most: int, all_seeds: int) -> Stays:
+    parts = []
+    for start in range(0, all_seeds, _CHUNK_SEEDS):
+        seeds = np.arange(start, start + _CHUNK_SEEDS, dtype=np.uint64)
+        which, bucket, last = _walked_stays(seeds, least, most)
+        then = (bucket < before) & (before <= last)
+        own = np.empty(len(seeds), np.int64)
+        own[which[then]] = bucket[then]
+        parts.append((bucket * before + own[which]) * (most + 1) + last)
+    rows = np.concatenate(parts)
+    rows.sort()
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    cells, last = np.divmod(rows[starts], most + 1)
+    bucket, own = np.divmod(cells, before)
+    return Stays(own, bucket, last, np.diff(starts, append=len(rows)))
+
+
+def _walked_stays(
+    seeds: NDArray[np.uint64], least: int, most: int
+) -> tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]:
+    """Return which of the seeds stays, its bucket, and the largest bucket count of the stay, at most `most`."""
+    words = _seed_words(seeds)
     walking = np.arange(len(seeds))
-    bucket = np.zeros(len(seeds))
+    bucket = np.zeros(len(seeds), np.int64)
     parts = []
     position = 0
     while len(walking):
         position, word = _next_word(words, position, walking)
-        following = np.floor((bucket + 1.0) / _uniform(word))
+        following = np.minimum((bucket + 1.0) / _uniform(word), most).astype(np.int64)
         counts = following >= least
-        parts.append((walking[counts], bucket[counts], np.minimum(following[counts], most)))
+        parts.append((walking[counts], bucket[counts], following[counts]))
         on = following < most
         walking, bucket = walking[on], following[on]
-    which, buckets, until = (np.concatenate(arrays).astype(np.int64) for arrays in zip(*parts, strict=True))
-    return which, buckets, until
+    which, buckets, last = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return which, buckets, last
 
 
 def _next_word(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rabbit_chx.routing import HashRing
 from rabbit_chx.topology import ExchangeDefinition, PlanRefusal, QueueDefinition, RingPlan
-from rabbit_chx.topology.refusals import replacement, too_much_moved
+from rabbit_chx.topology.refusals import replacement
+from rabbit_chx.topology.ring_plan import too_much_moved
 
 _REMEDIES = (
     "add",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rabbit_chx.routing import HashRing, Place
 from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.ring_figures import RingFigures, best_walk
-from rabbit_chx.topology.ring_steps import ring_walks
+from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
+from rabbit_chx.topology.ring_steps import RingSteps, best_steps
+from rabbit_chx.topology.rings import LiveRing
 
 _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 
@@ -18,9 +21,9 @@ _BUCKETS = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=12)
 @given(_BUCKETS, st.lists(_BUCKETS, min_size=1, max_size=4), st.booleans())
 def test_a_figure_is_share_moved(before: list[Place], others: list[list[Place]], prepared: bool) -> None:  # noqa: FBT001
     ring = HashRing.from_buckets(before)
-    figures = RingFigures(ring)
+    figures = RingFigures(ring.buckets)
     if prepared:
-        figures.prepare(others)
+        figures.prepare(map(bucket_count, others))
 
     for other in others:
         after = HashRing.from_buckets(other)
@@ -37,8 +40,8 @@ def test_large_rings_are_counted_alike(counts: tuple[int, ...]) -> None:
         HashRing.from_buckets([f"q{n * 7 % 1003}" if n % 3 else f"q{n}" for n in range(count)])
         for count in counts
     ]
-    figures = RingFigures(before)
-    figures.prepare([other.buckets for other in others])
+    figures = RingFigures(before.buckets)
+    figures.prepare([other.bucket_count for other in others])
 
     assert [figures.moved(other.buckets) for other in others] == [
         before.share_moved(other) for other in others
@@ -50,53 +53,76 @@ def test_what_has_one_name_is_one_place() -> None:
     names: dict[Place, Place] = {"s1": "q1", "s2": "q2", "s3": "q1"}
     names_after: dict[Place, Place] = {"s1": "q1", "s2": "q1", "s3": "q2", "s4": "q3"}
 
-    figures = RingFigures(before, names, names_after)
+    figures = RingFigures(before.buckets, names)
 
     expected = HashRing.from_buckets(["q1", "q2", "q1"]).share_moved(
         HashRing.from_buckets(["q1", "q1", "q2", "q3"])
     )
-    assert figures.moved(after.buckets) == expected
+    assert figures.moved_and_lost(after.buckets, names_after) == (expected, 0.0)
 
 
-def _best(there: str, wanted: str) -> tuple[list[str], tuple[float, float, float]]:
-    live = HashRing.from_buckets([*there])
-    best = best_walk(live, [*map(RingMember, there)], [*map(RingMember, wanted)], (), RingFigures(live))
+def test_what_is_at_a_dead_end_is_lost() -> None:
+    ring = HashRing.from_buckets([*"abc"])
+
+    assert RingFigures(ring.buckets).moved_and_lost(ring.buckets, {}, {"b"}) == (0.0, ring.shares()["b"])
+
+
+def _there(members: str) -> LiveRing:
+    return LiveRing("x", HashRing.from_buckets([*members]), tuple(map(RingMember, members)))
+
+
+def _best(there: LiveRing, wanted: Sequence[RingMember]) -> RingSteps:
+    best = best_steps(there, wanted, (), RingFigures(there.ring.buckets), {})
     assert best is not None
-    walk, figures = best
-    return [f"{step.action} {step.member.destination}" for step in walk.steps], figures
+    return best
+
+
+def _moments(there: LiveRing, steps: RingSteps) -> list[HashRing]:
+    ring, moments = there.ring, []
+    for step in steps.steps:
+        change = ring.bind if step.action == "bind" else ring.unbind
+        ring = change(step.binding.destination, step.binding.routing_key)
+        moments.append(ring)
+    return moments
 
 
 def test_a_ring_is_not_emptied_where_that_can_be_avoided() -> None:
-    assert _best("a", "b") == (["bind b", "unbind a"], (1.0, 1.0, 0.0))
+    best = _best(_there("a"), [RingMember("b")])
+
+    assert [str(step) for step in best.steps] == ["bind x -> b (key 1)", "unbind x -> a (key 1)"]
+    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (1.0, 1.0, 0.0)
 
 
 def test_the_only_member_cannot_be_bound_again_without_a_gap() -> None:
-    live = HashRing.from_buckets(["a"])
-    best = best_walk(live, [RingMember("a")], [RingMember("a", "2")], (), RingFigures(live))
+    best = _best(_there("a"), [RingMember("a", "2")])
 
-    assert best is not None
-    assert best[1] == (0.0, 1.0, 1.0)
+    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (0.0, 1.0, 1.0)
 
 
-def test_of_several_ways_the_one_that_moves_least_is_taken() -> None:
-    there, wanted = [*map(RingMember, "abcd")], [*map(RingMember, "axyd")]
-    live = HashRing.from_buckets([*"abcd"])
-    figures = RingFigures(live)
+@pytest.mark.parametrize("wanted", ["abc", "abcdefghijklmn", "cab", "jihgfedcba", "klm", "abcxyz"])
+def test_the_worst_moment_is_the_one_that_moves_most(wanted: str) -> None:
+    there = _there("abcdefghij")
+    best = _best(there, [*map(RingMember, wanted)])
 
-    best = best_walk(live, there, wanted, (), figures)
-
-    assert best is not None
-    walks = ring_walks(live, there, wanted)
-    assert len(walks) == 3
-    assert best[1][1] == min(figures.of_walk(walk).moved_at_worst for walk in walks)
+    moved = [there.ring.share_moved(ring) for ring in _moments(there, best)]
+    assert (best.moved, best.moved_at_worst) == (moved[-1], max(moved))
 
 
-def test_the_worst_moment_is_the_one_that_moves_most() -> None:
-    live = HashRing.from_buckets([*"abcdefghij"])
-    figures = RingFigures(live)
-    there = [*map(RingMember, "abcdefghij")]
+def test_the_figures_of_a_large_ring_are_those_of_share_moved_at_every_moment() -> None:
+    members = [RingMember(f"q{n}", str(1 + n % 2)) for n in range(60)]
+    wanted = [members[(59 - 7 * n) % 60] for n in range(60)]
+    wanted[30] = RingMember("new", wanted[30].key)
+    ring = HashRing.from_bindings([member.binding for member in members])
+    there = LiveRing("x", HashRing.from_buckets(ring.buckets), tuple(members))
 
-    for wanted in ("abc", "abcdefghijklmn", "cab", "jihgfedcba", "klm", "abcxyz"):
-        for walk in ring_walks(live, there, [*map(RingMember, wanted)]):
-            moved = [live.share_moved(HashRing(*ring)) for ring in walk.rings]
-            assert figures.of_walk(walk)[:2] == (moved[-1], max(moved))
+    best = _best(there, wanted)
+
+    moments = {ring.buckets: ring for ring in _moments(there, best)}
+    assert len(moments) > 100
+    assert len({ring.bucket_count for ring in moments.values()}) < 10  # so that their tables are kept
+    worst = max(map(there.ring.share_moved, moments.values()))
+    assert (best.moved, best.moved_at_worst, best.lost_at_worst) == (
+        there.ring.share_moved(best.after),
+        worst,
+        0.0,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import permutations
 
 import numpy as np
@@ -16,17 +17,27 @@ from rabbit_chx.routing.arrays.seeds import all_buckets
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.proposals import fewest_steps_order, least_moving_order, searched_order
 from rabbit_chx.topology.ring_figures import RingFigures
+from rabbit_chx.topology.rings import LiveRing
 
 
-def _ring(members: list[RingMember]) -> HashRing:
+def _ring(members: Sequence[RingMember]) -> HashRing:
     return HashRing.from_buckets([one.destination for one in members for _ in range(int(one.key))])
 
 
-def _moved(figures: RingFigures, order: tuple[RingMember, ...]) -> float:
-    return figures.moved(_ring(list(order)).buckets)
+def _moved(figures: RingFigures, order: Sequence[RingMember]) -> float:
+    return figures.moved([member.destination for member in order for _ in range(int(member.key))])
 
 
-def _least(figures: RingFigures, wanted: list[RingMember]) -> float:
+def _live(members: Sequence[RingMember]) -> LiveRing:
+    return LiveRing("x", _ring(members), tuple(members))
+
+
+def _order(there: Sequence[RingMember], wanted: Sequence[RingMember]) -> tuple[RingMember, ...]:
+    live = _live(there)
+    return least_moving_order(live, wanted, RingFigures(live.ring.buckets))
+
+
+def _least(figures: RingFigures, wanted: Sequence[RingMember]) -> float:
     return min(_moved(figures, order) for order in permutations(wanted))
 
 
@@ -47,7 +58,7 @@ def _rings(places: str) -> st.SearchStrategy[list[RingMember]]:
 def test_the_last_member_takes_the_place_of_one_that_goes() -> None:
     there = _members(*"abcdefg")
 
-    order = least_moving_order(_ring(there), there, _members(*"bcdefg"))
+    order = _order(there, _members(*"bcdefg"))
 
     assert _names(order) == "gbcdef"
 
@@ -55,19 +66,19 @@ def test_the_last_member_takes_the_place_of_one_that_goes() -> None:
 def test_a_new_member_takes_the_place_of_one_that_goes() -> None:
     there = _members(*"abcd")
 
-    assert _names(least_moving_order(_ring(there), there, _members(*"nacd"))) == "ancd"
+    assert _names(_order(there, _members(*"nacd"))) == "ancd"
 
 
 def test_a_new_member_comes_last_where_none_goes() -> None:
     there = _members(*"abc")
 
-    assert _names(least_moving_order(_ring(there), there, _members(*"nabc"))) == "abcn"
+    assert _names(_order(there, _members(*"nabc"))) == "abcn"
 
 
 def test_two_light_members_take_the_place_of_a_heavy_one() -> None:
     there = [RingMember("a", "2"), *_members(*"bcdefghi")]
 
-    order = least_moving_order(_ring(there), there, _members(*"bcdefghi"))
+    order = _order(there, _members(*"bcdefghi"))
 
     assert sorted(_names(order)[:2]) == ["h", "i"]
     assert _names(order)[2:] == "bcdefg"
@@ -76,16 +87,16 @@ def test_two_light_members_take_the_place_of_a_heavy_one() -> None:
 def test_orders_that_move_as_much_stay_as_written() -> None:
     there = _members(*"abc")
 
-    assert _names(least_moving_order(_ring(there), there, _members(*"zyx"))) == "zyx"
+    assert _names(_order(there, _members(*"zyx"))) == "zyx"
 
 
 @settings(max_examples=30, deadline=None)
 @given(_rings("abcdefgh"), _rings("abcdefgh"))
 def test_no_order_of_up_to_six_members_moves_less(there: list[RingMember], wanted: list[RingMember]) -> None:
-    live = _ring(there)
-    figures = RingFigures(live)
+    live = _live(there)
+    figures = RingFigures(live.ring.buckets)
 
-    order = least_moving_order(live, there, wanted)
+    order = least_moving_order(live, wanted, figures)
 
     assert _moved(figures, order) == _least(figures, wanted)
 
@@ -96,26 +107,26 @@ def test_the_search_for_larger_rings_finds_the_least_of_one_weight(
     there: list[str], wanted: list[str], before: int, after: int
 ) -> None:
     members, left = _members(*wanted[:after]), _members(*there[:before])
-    live = _ring(left)
-    figures = RingFigures(live)
+    live = _live(left)
+    figures = RingFigures(live.ring.buckets)
 
-    assert _moved(figures, searched_order(live, left, members)) == _least(figures, members)
+    assert _moved(figures, searched_order(live, members, figures)) == _least(figures, members)
 
 
 def test_the_search_for_larger_rings_is_close_with_different_weights() -> None:
     chance = random.Random(7)  # noqa: S311  # the same rings each time
+
+    def some_members() -> list[RingMember]:
+        names = chance.sample("abcdefgh", chance.randint(2, 6))
+        return [RingMember(name, str(chance.choice([1, 1, 2, 3, 5]))) for name in names]
+
     gaps = []
-    for _ in range(60):
-        there, wanted = (
-            [
-                RingMember(name, str(chance.choice([1, 1, 2, 3, 5])))
-                for name in chance.sample("abcdefgh", chance.randint(2, 6))
-            ]
-            for _ in range(2)
-        )
-        live = _ring(there)
-        figures = RingFigures(live)
-        gaps.append(_moved(figures, searched_order(live, there, wanted)) - _least(figures, wanted))
+    for live in [_live(some_members()) for _ in range(6)]:
+        figures = RingFigures(live.ring.buckets)
+        gaps += [
+            _moved(figures, searched_order(live, wanted, figures)) - _least(figures, wanted)
+            for wanted in [some_members() for _ in range(10)]
+        ]
 
     assert min(gaps) == 0.0
     assert sum(gaps) / len(gaps) < 0.002
@@ -127,9 +138,10 @@ def test_large_rings_of_one_weight_reach_the_best_assignment_of_places(seed: int
     names = [f"q{n}" for n in range(120)]
     there = _members(*chance.sample(names, chance.randint(60, 110)))
     wanted = _members(*chance.sample(names, chance.randint(60, 110)))
-    live = _ring(there)
+    live = _live(there)
+    figures = RingFigures(live.ring.buckets)
 
-    found = _moved(RingFigures(live), least_moving_order(live, there, wanted))
+    found = _moved(figures, least_moving_order(live, wanted, figures))
 
     stays = np.zeros((len(wanted), len(wanted)))
     before, after = (all_buckets(len(side)).astype(int) for side in (there, wanted))

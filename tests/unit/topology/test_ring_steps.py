@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import RingMember
-from rabbit_chx.topology.ring_steps import RingWalk, buckets_as_members, kept_members, ring_walks
+from rabbit_chx.topology import PlannedChange, RingMember
+from rabbit_chx.topology.ring_figures import RingFigures
+from rabbit_chx.topology.ring_steps import RingSteps, best_steps, kept_members
+from rabbit_chx.topology.rings import LiveRing, members_of
 
 
 def _members(text: str) -> list[RingMember]:
     """Return members written as ``a b:2``."""
     return [
-        RingMember(name, weight or "1") for name, _, weight in (one.partition(":") for one in text.split())
+        RingMember(name, weight or "1")
+        for name, _, weight in (member.partition(":") for member in text.split())
     ]
 
 
-def _ring(text: str, release: str = "4.3.6") -> HashRing:
-    return HashRing.from_bindings([one.binding for one in _members(text)], Release(release))
+def _there(text: str, release: str = "4.3.6", bound: Sequence[RingMember] | None = None) -> LiveRing:
+    members = _members(text)
+    ring = HashRing.from_bindings([member.binding for member in members], Release(release))
+    return LiveRing("x", ring, tuple(members if bound is None else bound))
 
 
-def _texts(walks: list[RingWalk]) -> list[str]:
-    return [
-        " ".join(f"{'+' if step.action == 'bind' else '-'}{step.member.destination}" for step in walk.steps)
-        for walk in walks
-    ]
+def _steps(there: LiveRing, wanted: str, replaced: Sequence[str] = ()) -> RingSteps | None:
+    return best_steps(there, _members(wanted), replaced, RingFigures(there.ring.buckets), {})
+
+
+def _text(steps: Sequence[PlannedChange]) -> str:
+    return " ".join(f"{'+' if step.action == 'bind' else '-'}{step.binding.destination}" for step in steps)
 
 
 @pytest.mark.parametrize(
@@ -41,65 +49,104 @@ def _texts(walks: list[RingWalk]) -> list[str]:
     ],
 )
 def test_what_begins_the_wanted_ring_stays(there: str, wanted: str, kept: int) -> None:
-    assert kept_members(_ring(there), _members(there), _members(wanted)) == kept
+    assert kept_members(_there(there), _members(wanted)) == kept
 
 
 def test_a_member_with_other_arguments_does_not_stay() -> None:
-    assert kept_members(_ring("a b"), _members("a b"), [RingMember("a", "1", {"k": 1})]) == 0
+    assert kept_members(_there("a b"), [RingMember("a", "1", {"k": 1})]) == 0
 
 
 def test_a_binding_key_written_otherwise_does_not_stay() -> None:
-    assert kept_members(_ring("a"), _members("a"), [RingMember("a", "01")]) == 0
+    assert kept_members(_there("a"), [RingMember("a", "01")]) == 0
 
 
-def test_adding_at_the_end_is_one_bind() -> None:
-    assert _texts(ring_walks(_ring("a b"), _members("a b"), _members("a b c"))) == ["+c"]
+@pytest.mark.parametrize(
+    ("there", "wanted", "steps"),
+    [
+        ("a b", "a b c", "+c"),  # adding at the end is one bind
+        ("a b c", "b c", "-a"),  # dropping is one unbind
+        ("a b c d e f g h i j", "a b c d e f g h i k", "-j +k"),  # in pairs
+        ("a", "b", "+b -a"),  # bound first, so that the ring is never empty
+        ("a b c d", "d b a c", "-c -b -a +b +a +c"),
+        ("a b c", "a b c", ""),
+    ],
+)
+def test_the_steps(there: str, wanted: str, steps: str) -> None:
+    best = _steps(_there(there), wanted)
+
+    assert best is not None
+    assert _text(best.steps) == steps
 
 
-def test_dropping_is_one_unbind() -> None:
-    assert _texts(ring_walks(_ring("a b c"), _members("a b c"), _members("b c"))) == ["-a"]
+def test_a_ring_is_not_emptied_where_another_order_moves_as_much() -> None:
+    best = _steps(_there("a"), "b")
+
+    assert best is not None
+    assert (best.moved_at_worst, best.lost_at_worst) == (1.0, 0.0)
 
 
-def test_the_same_operations_in_three_orders() -> None:
-    walks = ring_walks(_ring("a b c"), _members("a b c"), _members("d b"))
+def test_of_orders_that_lose_nothing_the_one_that_moves_least_is_taken() -> None:
+    """In pairs 98 % of the keys move at the worst moment, and with all binds first 87 %."""
+    there = _there("a b c d")
+    best = _steps(there, "d b a c")
 
-    assert _texts(walks) == ["-c -a +d -b +b", "-c -b -a +d +b", "+d -b +b -c -a"]
-    assert all(walk.rings[-1].buckets == ("d", "b") for walk in walks)
+    assert best is not None
+    ring, worst = there.ring, 0.0
+    for place in (*"cba",):
+        ring = ring.unbind(place)
+        worst = max(worst, there.ring.share_moved(ring))
+    assert best.moved_at_worst == worst
 
 
 def test_a_replaced_member_and_what_is_behind_it_is_unbound_first() -> None:
-    for walk in ring_walks(_ring("a b c"), _members("a b c"), _members("a b c"), ["b"]):
-        assert [step.member.destination for step in walk.steps[: walk.first]] == ["b"]
-        assert walk.rings[-1].buckets == ("a", "b", "c")
+    best = _steps(_there("a b c"), "a b c", ["b"])
+
+    assert best is not None
+    assert [step.binding.destination for step in best.steps[: best.first]] == ["b"]
+    assert best.after.buckets == ("a", "b", "c")
 
 
 def test_a_second_binding_is_unbound_too() -> None:
-    bound = [*_members("a b"), RingMember("a", "2")]
+    best = _steps(_there("a b", bound=[*_members("a b"), RingMember("a", "2")]), "a b")
 
-    for walk in ring_walks(_ring("a b"), bound, _members("a b")):
-        assert [step.member.key for step in walk.steps if step.member.destination == "a"] == ["1", "2", "1"]
-        assert walk.rings[-1].bindings == (("a", "1"), ("b", "1"))
+    assert best is not None
+    assert [step.binding.routing_key for step in best.steps if step.binding.destination == "a"] == [
+        "1",
+        "2",
+        "1",
+    ]
+    assert best.after.bindings == (("a", "1"), ("b", "1"))
 
 
 def test_buckets_without_a_binding_are_bound_and_unbound() -> None:
-    assert _texts(ring_walks(_ring("a ghost b"), _members("a b"), _members("a b"))) == ["+ghost -ghost"]
+    best = _steps(_there("a ghost b", bound=_members("a b")), "a b")
+
+    assert best is not None
+    assert _text(best.steps) == "+ghost -ghost"
+
+
+def test_a_destination_that_is_wanted_twice_is_unbound_once() -> None:
+    best = _steps(_there("a b", "3.10.0"), "b a b:2")
+
+    assert best is not None
+    assert sorted(_text(best.steps).split()) == ["+a", "+b", "+b", "-a", "-b"]
 
 
 def test_no_steps_take_holes_away() -> None:
     ring = HashRing.from_buckets(["a", None, "b"], Release("4.3.6"))
 
-    assert ring_walks(ring, _members("a b"), _members("a b")) == []
+    assert _steps(LiveRing("x", ring, tuple(_members("a b"))), "a b") is None
 
 
 def test_a_weight_that_the_release_refuses_is_an_error() -> None:
     with pytest.raises(InputError, match="at most 10000"):
-        ring_walks(_ring("a"), _members("a"), _members("a b:10001"))
+        _steps(_there("a"), "a b:10001")
 
 
 def test_what_no_rule_decides_is_an_error() -> None:
     with pytest.raises(NotDeterminedError):
-        ring_walks(_ring("a:40 b", "3.7.9"), _members("a:40 b"), _members("b"))
+        _steps(_there("a:40 b", "3.7.9"), "b")
 
 
 def test_buckets_show_their_members() -> None:
-    assert list(buckets_as_members(["a", "a", None, "b"])) == _members("a:2 b")
+    assert list(members_of(["a", "a", None, "b"])) == _members("a:2 b")

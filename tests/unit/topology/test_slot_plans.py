@@ -300,6 +300,25 @@ def test_a_slot_without_a_queue_is_counted_where_the_ring_changes_too() -> None:
     assert 0 < ring.moved < ring.moved_at_worst == ring.lost_at_worst == share
 
 
+@pytest.mark.parametrize("queue", [1, 3])
+def test_a_slot_that_has_left_the_ring_loses_nothing_with_its_queue(queue: int) -> None:
+    """Where a slot exchange is replaced, the ring does without it before its queue is unbound."""
+    there = _bare_slots()
+    behind = BindingDefinition("events.slot.02", f"events.{queue}")
+    there = replace(there, bindings=(*there.bindings[:2], behind))
+    last = replace(there.exchanges[-1], durable=False)
+    live = live_of(replace(there, exchanges=(*there.exchanges[:-1], last)))
+    made = plan(there, live)
+    assert "replace exchange events.slot.02" in _told(made)
+    _check_figures(made, live)
+    ring = made.rings["events"]
+    shrunk = made.rings["events"].hands
+    assert shrunk is not None
+    without = shrunk.ring_before(ring.before.unbind(ExchangeRef("events.slot.02")))
+    assert ring.moved_at_worst == shrunk.ring_before(ring.before).share_moved(without)
+    assert (ring.moved, ring.lost_at_worst) == (0.0, 0.0)
+
+
 def test_slots_of_others_are_only_checked() -> None:
     wanted = slotted(4, '[{ queue = "events.1" }]\nowner = "external"', "events.1")
     live = live_of(slotted(4, '[{ queue = "events.1" }]', "events.1"))
