@@ -32,11 +32,13 @@ class ArgumentTable(Mapping[str, ArgumentValue]):
     __slots__ = ("_values",)
 
     def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
-        given = arguments or {}
-        for name in given:
+        arguments = arguments or {}
+        for name in arguments:
             if not isinstance(name, str):
                 raise InputError(f"the argument name {name!r:.60} is not text: give a str")
-        self._values: dict[str, ArgumentValue] = {name: _frozen(name, given[name]) for name in sorted(given)}
+        self._values: dict[str, ArgumentValue] = {
+            name: _frozen(name, arguments[name]) for name in sorted(arguments)
+        }
 
     def __getitem__(self, name: str) -> ArgumentValue:
         return self._values[name]
@@ -85,7 +87,7 @@ def _frozen(name: str, value: Any) -> ArgumentValue:  # noqa: ANN401
             raise InputError(f"the argument {name!r} is {value}: RabbitMQ reads finite numbers only")
         return value
     if isinstance(value, (list, tuple)):
-        return tuple(_frozen(name, item) for item in value)
+        return tuple(_frozen(name, inner) for inner in value)
     if isinstance(value, Mapping):
         return ArgumentTable(value)
     raise InputError(
@@ -98,14 +100,14 @@ def _plain(value: ArgumentValue) -> Any:  # noqa: ANN401
     if isinstance(value, ArgumentTable):
         return value.plain()
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_plain(inner) for inner in value]
     return value
 
 
 def _identity(value: ArgumentValue) -> Any:  # noqa: ANN401
     """Return what tells values apart that Python calls equal, and the broker does not: 1, 1.0 and True."""
     if isinstance(value, ArgumentTable):
-        return "table", tuple((name, _identity(item)) for name, item in value.items())
+        return "table", tuple((name, _identity(inner)) for name, inner in value.items())
     if isinstance(value, tuple):
         return "list", tuple(map(_identity, value))
     return type(value).__name__, value

@@ -42,7 +42,7 @@ __all__ = [
     "unwritable",
 ]
 
-#: The fields of an entry of each list: the type of one that has to be there, or else what is meant where it is left out.
+#: The fields of an entry of each list: the type of a field that has to be there, or else what is meant where it is left out.
 _FIELDS: dict[str, dict[str, Any]] = {
     "exchanges": {"name": str, "type": str, "durable": False, "auto_delete": False, "internal": False, "arguments": {}},
     "queues": {"name": str, "durable": False, "exclusive": False, "auto_delete": False, "arguments": {}},
@@ -219,7 +219,7 @@ class _Lists:
             rule = f"there is no vhost {self._vhost!r} in the file"
             remedy = f"give one of {', '.join(sorted(map(repr, vhosts)))}"
             raise TopologyError([Problem("vhosts", "", rule, remedy)], what=_WHAT)
-        self.problems.clear()  # whatever is wrong is found again, once
+        self.problems.clear()  # `_content` finds the same again
 
     def other_objects(self) -> list[str]:
         """Return a line for each kind of object that is no part of a topology. No line holds a value."""

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.checks import is_number, is_whole
@@ -39,6 +39,7 @@ __all__ = [
     "FileObjects",
     "Kind",
     "choice",
+    "default",
     "fields_of",
     "read_document",
     "spec",
@@ -46,6 +47,7 @@ __all__ = [
     "whole_numbers",
 ]
 
+T = TypeVar("T")
 Entry = Mapping[str, Any]
 #: What is wrong with a value, and what to write instead.
 Fault = tuple[str, str]
@@ -227,7 +229,7 @@ def spec(
     meaning: str,
     *,
     name: str = "",
-    default: object = None,
+    in_file: object = None,
     required: bool = False,
     ranges: bool = False,
 ) -> dict[str, FileField]:
@@ -236,13 +238,18 @@ def spec(
     Args:
         kind: which values it takes in the file.
         meaning: what it is.
-        name: the field of the file that says it, where that has another name, and then its `default` too. Two
-            of them may say one attribute together.
-        default: the default of the field of the file.
+        name: the field of the file that says it, where that has another name. Two of them may say one attribute together.
+        in_file: the default of a field of another name.
         required: whether a file has to say it, even though the attribute has a default.
         ranges: whether ranges may be in it.
     """
-    return {name: FileField(name, kind, meaning, default, required, ranges)}
+    return {name: FileField(name, kind, meaning, in_file, required, ranges)}
+
+
+def default(value: T, kind: Kind | EntryType, meaning: str, **more: Any) -> T:  # noqa: ANN401
+    """Return a dataclass field with a default, for type checkers the default itself. The rest is as in `spec`."""
+    field: T = dataclasses.field(default=value, metadata=spec(kind, meaning, **more))
+    return field
 
 
 def fields_of(model: type) -> tuple[FileField, ...]:

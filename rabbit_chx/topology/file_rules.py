@@ -163,12 +163,12 @@ def problems_of(objects: FileObjects) -> Iterator[Problem]:
         (objects.policies, (lambda entry: _text("name", entry.value.name),)),
     )
     for entries, of_entries in rules:
-        said = set()
+        told = set()
         for entry in entries:
             for field, value, what, remedy in (finding for rule in of_entries for finding in rule(entry)):
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
-                if (path, remedy) not in said:
-                    said.add((path, remedy))
+                if (path, remedy) not in told:
+                    told.add((path, remedy))
                     yield Problem(path, shown_value(value), what, remedy)
     yield from _made_by_slots(objects)
     yield from _twice(objects.exchanges, "exchange", "name")
@@ -179,13 +179,13 @@ def problems_of(objects: FileObjects) -> Iterator[Problem]:
 
 def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Problem]:
     first: dict[object, str] = {}
-    said = set()
+    told = set()
     for entry in entries:
         key = attrgetter(*identity)(entry.value)
         if key not in first:
             first[key] = entry.path
-        elif entry.path not in said:
-            said.add(entry.path)
+        elif entry.path not in told:
+            told.add(entry.path)
             rule = f"this {noun} is in the file already, as {first[key]}"
             if first[key] == entry.path:
                 rule = f"this entry stands for the same {noun} more than once"
@@ -271,8 +271,8 @@ def _ring(entry: FileEntry) -> Iterator[_Finding]:
 def _no_ring(entry: FileEntry, policies: Sequence[PolicyDefinition]) -> Iterator[_Finding]:
     exchange: ExchangeDefinition = entry.value
     is_ours = exchange.type == HASH_EXCHANGE and exchange.owner == "ours"
-    said = {"ring", "slots", "members"} & (entry.written.keys() | entry.bad)  # bad: misspelled
-    if not is_ours or said or {"type", "owner"} & entry.bad:
+    has_members = {"ring", "slots", "members"} & (entry.written.keys() | entry.bad)  # bad: misspelled
+    if not is_ours or has_members or {"type", "owner"} & entry.bad:
         return
     policy = applying_policy(exchange, policies)
     if policy is None or SHARDS_PER_NODE not in policy.definition:
@@ -285,14 +285,14 @@ def _queue_type(entry: FileEntry) -> Iterator[_Finding]:
     queue: QueueDefinition = entry.value
     if {"type", "arguments"} & entry.bad or QUEUE_TYPE not in entry.written.get("arguments", ()):
         return
-    said = queue.arguments.get(QUEUE_TYPE, queue.type)
+    type_ = queue.arguments.get(QUEUE_TYPE, queue.type)
     field = f"arguments.{QUEUE_TYPE}"
-    if said not in QUEUE_TYPES:
-        meant = similar(said, QUEUE_TYPES) if isinstance(said, str) else None
+    if type_ not in QUEUE_TYPES:
+        meant = similar(type_, QUEUE_TYPES) if isinstance(type_, str) else None
         remedy = f'write type = "{meant}" instead' if meant else "write `type` instead, with one of them"
-        yield field, said, "a queue's type is classic, quorum or stream", remedy
-    elif entry.written.get("type", queue.type) != said or said != queue.type:
-        yield field, said, "`type` says another type", f"leave {QUEUE_TYPE} out"
+        yield field, type_, "a queue's type is classic, quorum or stream", remedy
+    elif entry.written.get("type", queue.type) != type_ or type_ != queue.type:
+        yield field, type_, "`type` says another type", f"leave {QUEUE_TYPE} out"
 
 
 def _noun(type_: str) -> str:
@@ -421,14 +421,14 @@ def _made_by_slots(objects: FileObjects) -> Iterator[Problem]:
         exchange: ExchangeDefinition = entry.value
         if exchange.slots is not None:
             made.update(dict.fromkeys(SlotNames(exchange.name, exchange.slots).exchanges, exchange.name))
-    said = set()
+    told = set()
     for entry in (*objects.exchanges, *objects.bindings):
         is_binding = isinstance(entry.value, BindingDefinition)
         field = "source" if is_binding else "name"
         name = getattr(entry.value, field)
-        if name not in made or entry.path in said:
+        if name not in made or entry.path in told:
             continue
-        said.add(entry.path)
+        told.add(entry.path)
         rule = f"the slots of {made[name]} make an exchange {name} of their own"
         remedy = "give this one another name, or leave it out"
         if is_binding:

@@ -140,10 +140,10 @@ def _block(fields: Mapping[str, Any], indent: str = "  ") -> str:
 
 def _json(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_json(name)}: {_json(item)}' for name, item in value.items())}}}"
+        return f"{{{', '.join(f'{_json(name)}: {_json(inner)}' for name, inner in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(_json, value))}]"
     text = json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and "." not in text:
         return text.replace("e", ".0e")  # YAML 1.1 reads 1e-05 as text
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _UNPRINTABLE.sub(lambda character: f"\\u{ord(character.group()):04x}", text)

@@ -31,6 +31,7 @@ from rabbit_chx.topology.fields import (
     Fault,
     FileField,
     choice,
+    default,
     fields_of,
     spec,
     whole_number,
@@ -65,20 +66,20 @@ HASH_EXCHANGE = "x-consistent-hash"
 QUEUE_TYPE = "x-queue-type"
 QUEUE_TYPES = ("classic", "quorum", "stream")
 
-_NUMBER = re.compile(r"([0-9]+)")
 OBJECT_LISTS = ("exchanges", "queues", "bindings", "policies")
 _INT_32 = 1 << 31
 _MAX_SLOTS = 16_384
+_NUMBER = re.compile(r"([0-9]+)")
 _NAMED_AS_SLOT = re.compile(r".+\.slot\.[0-9]+", re.DOTALL)
 _LEAST_WIDTH = 2
 
-
+# What several kinds of objects have.
 _OWNER = spec(
     choice("an owner", "ours", "external"),
     "`external`: someone else declares it. It is checked, and never declared or deleted.",
 )
-_ARGUMENTS = spec(TABLE, "Arguments of the declaration. A text in it may hold a range.", ranges=True)
-_DURABLE = spec(FLAG, "Whether it survives a restart of the broker.")
+_ARGUMENTS = (TABLE, "Arguments of the declaration. A text in it may hold a range.")
+_DURABLE = (FLAG, "Whether it survives a restart of the broker.")
 
 
 def _one_destination(entry: Entry) -> tuple[str, Fault] | None:
@@ -116,18 +117,15 @@ class RingMember:
         )
         | spec(NAME, "The exchange that is bound.", name="exchange", ranges=True)
     )
-    key: str = field(
-        default="1",
-        metadata=spec(
-            WEIGHT,
-            'How many buckets it has. A text is the binding key as it is: `"007"` is another binding than 7.',
-            name="weight",
-            default=1,
-        ),
+    key: str = default(
+        "1",
+        WEIGHT,
+        'How many buckets it has. A text is the binding key as it is: `"007"` is another binding than 7.',
+        name="weight",
+        in_file=1,
     )
-    arguments: Mapping[str, Any] = field(
-        default=NO_ARGUMENTS,
-        metadata=spec(TABLE, "Arguments of the binding. They change nothing in the ring.", ranges=True),
+    arguments: Mapping[str, Any] = default(
+        NO_ARGUMENTS, TABLE, "Arguments of the binding. They change nothing in the ring.", ranges=True
     )
     slots: tuple[int, ...] | None = None
 
@@ -179,41 +177,32 @@ class ExchangeDefinition:
     """An exchange. Each field says what it is."""
 
     name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
-    type: str = field(
-        default="direct",
-        metadata=spec(
-            NAME,
-            f"`direct`, `fanout`, `topic`, `headers`, `{HASH_EXCHANGE}`, or any other type that the broker knows.",
-        ),
+    type: str = default(
+        "direct",
+        NAME,
+        f"`direct`, `fanout`, `topic`, `headers`, `{HASH_EXCHANGE}`, or any other type that the broker knows.",
     )
-    durable: bool = field(default=True, metadata=_DURABLE)
-    auto_delete: bool = field(default=False, metadata=spec(FLAG, "Whether it goes with its last binding."))
-    internal: bool = field(
-        default=False, metadata=spec(FLAG, "Whether only other exchanges may publish to it.")
+    durable: bool = default(True, *_DURABLE)
+    auto_delete: bool = default(False, FLAG, "Whether it goes with its last binding.")
+    internal: bool = default(False, FLAG, "Whether only other exchanges may publish to it.")
+    arguments: Mapping[str, Any] = default(NO_ARGUMENTS, *_ARGUMENTS, ranges=True)
+    ring: tuple[RingMember, ...] | None = default(
+        None,
+        _MEMBER,
+        f"The members of an `{HASH_EXCHANGE}` exchange, in bind order: the order of the buckets.",
     )
-    arguments: Mapping[str, Any] = field(default=NO_ARGUMENTS, metadata=_ARGUMENTS)
-    ring: tuple[RingMember, ...] | None = field(
-        default=None,
-        metadata=spec(
-            _MEMBER, f"The members of an `{HASH_EXCHANGE}` exchange, in bind order: the order of the buckets."
-        ),
+    slots: int | None = default(
+        None,
+        whole_number("the number of slots", 1, _MAX_SLOTS),
+        "Instead of `ring`: how many slot exchanges make the ring.",
     )
-    slots: int | None = field(
-        default=None,
-        metadata=spec(
-            whole_number("the number of slots", 1, _MAX_SLOTS),
-            "Instead of `ring`: how many slot exchanges make the ring.",
-        ),
+    members: tuple[RingMember, ...] | None = default(
+        None, _SHARER, "With `slots`: the queues that share them."
     )
-    members: tuple[RingMember, ...] | None = field(
-        default=None, metadata=spec(_SHARER, "With `slots`: the queues that share them.")
-    )
-    max_share_moved: float | None = field(
-        default=None,
-        metadata=spec(
-            SHARE,
-            "The largest share of keys that a plan may move in this exchange. Default: that of the file.",
-        ),
+    max_share_moved: float | None = default(
+        None,
+        SHARE,
+        "The largest share of keys that a plan may move in this exchange. Default: that of the file.",
     )
     owner: Owner = field(default="ours", metadata=_OWNER)
 
@@ -285,17 +274,13 @@ class QueueDefinition:
     """
 
     name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
-    type: str = field(
-        default="classic",
-        metadata=spec(choice("a queue's type", *QUEUE_TYPES), f"Its type, `{QUEUE_TYPE}`."),
+    type: str = default("classic", choice("a queue's type", *QUEUE_TYPES), f"Its type, `{QUEUE_TYPE}`.")
+    durable: bool = default(True, *_DURABLE)
+    exclusive: bool = default(
+        False, FLAG, "Whether it belongs to the connection that declared it, and goes with that."
     )
-    durable: bool = field(default=True, metadata=_DURABLE)
-    exclusive: bool = field(
-        default=False,
-        metadata=spec(FLAG, "Whether it belongs to the connection that declared it, and goes with that."),
-    )
-    auto_delete: bool = field(default=False, metadata=spec(FLAG, "Whether it goes with its last consumer."))
-    arguments: Mapping[str, Any] = field(default=NO_ARGUMENTS, metadata=_ARGUMENTS)
+    auto_delete: bool = default(False, FLAG, "Whether it goes with its last consumer.")
+    arguments: Mapping[str, Any] = default(NO_ARGUMENTS, *_ARGUMENTS, ranges=True)
     owner: Owner = field(default="ours", metadata=_OWNER)
 
     def __post_init__(self) -> None:
@@ -332,14 +317,12 @@ class BindingDefinition:
         )
         | spec(NAME, "The exchange that they go to.", name="exchange", ranges=True)
     )
-    routing_key: str = field(default="", metadata=spec(TEXT, "The binding key.", ranges=True))
-    arguments: Mapping[str, Any] = field(
-        default=NO_ARGUMENTS,
-        metadata=spec(
-            TABLE,
-            "Arguments, such as those of a `headers` exchange. A text in it may hold a range.",
-            ranges=True,
-        ),
+    routing_key: str = default("", TEXT, "The binding key.", ranges=True)
+    arguments: Mapping[str, Any] = default(
+        NO_ARGUMENTS,
+        TABLE,
+        "Arguments, such as those of a `headers` exchange. A text in it may hold a range.",
+        ranges=True,
     )
     owner: Owner = field(default="ours", metadata=_OWNER)
 
@@ -357,25 +340,16 @@ class PolicyDefinition:
 
     name: str = field(metadata=spec(NAME, "Its name."))
     pattern: str = field(metadata=spec(TEXT, "The regular expression that names match."))
-    apply_to: str = field(
-        default="all",
-        metadata=spec(
-            choice(
+    apply_to: str = default("all", choice(
                 "what a policy applies to",
                 "all", "exchanges", "queues", "classic_queues", "quorum_queues", "streams",
             ),
-            "What it applies to.",
-        ),
-    )  # fmt: skip
-    definition: Mapping[str, Any] = field(
-        default=NO_ARGUMENTS, metadata=spec(TABLE, "What it sets.", required=True)
-    )
-    priority: int = field(
-        default=0,
-        metadata=spec(
-            whole_number("a priority", -_INT_32, _INT_32 - 1),
-            "Of two policies that match, the one with the larger number applies.",
-        ),
+            "What it applies to.")  # fmt: skip
+    definition: Mapping[str, Any] = default(NO_ARGUMENTS, TABLE, "What it sets.", required=True)
+    priority: int = default(
+        0,
+        whole_number("a priority", -_INT_32, _INT_32 - 1),
+        "Of two policies that match, the one with the larger number applies.",
     )
     owner: Owner = field(default="ours", metadata=_OWNER)
 
@@ -429,30 +403,23 @@ class ObjectSet:
     The objects are sorted as people sort names. Each field says what it is.
     """
 
-    exchanges: tuple[ExchangeDefinition, ...] = field(default=(), metadata=spec(EXCHANGE, "The exchanges."))
-    queues: tuple[QueueDefinition, ...] = field(default=(), metadata=spec(QUEUE, "The queues."))
-    bindings: tuple[BindingDefinition, ...] = field(
-        default=(), metadata=spec(BINDING, f"The bindings of all exchanges but `{HASH_EXCHANGE}` ones.")
+    exchanges: tuple[ExchangeDefinition, ...] = default((), EXCHANGE, "The exchanges.")
+    queues: tuple[QueueDefinition, ...] = default((), QUEUE, "The queues.")
+    bindings: tuple[BindingDefinition, ...] = default(
+        (), BINDING, f"The bindings of all exchanges but `{HASH_EXCHANGE}` ones."
     )
-    policies: tuple[PolicyDefinition, ...] = field(default=(), metadata=spec(POLICY, "The policies."))
-    cluster: str | None = field(
-        default=None,
-        metadata=spec(NAME, "The name of the cluster. A plan for another one is refused."),
+    policies: tuple[PolicyDefinition, ...] = default((), POLICY, "The policies.")
+    cluster: str | None = default(None, NAME, "The name of the cluster. A plan for another one is refused.")
+    max_share_moved: float | None = default(
+        None,
+        SHARE,
+        "The largest share of keys that a plan may move in a hash exchange, unless the exchange says otherwise.",
     )
-    max_share_moved: float | None = field(
-        default=None,
-        metadata=spec(
-            SHARE,
-            "The largest share of keys that a plan may move in a hash exchange, unless the exchange says otherwise.",
-        ),
-    )
-    owns: tuple[str, ...] = field(
-        default=(),
-        metadata=spec(
-            NAMES,
-            "Names that belong to this file, as `orders.*`: a plan may delete exchanges and queues of such names that the "
-            "file does not list.",
-        ),
+    owns: tuple[str, ...] = default(
+        (),
+        NAMES,
+        "Names that belong to this file, as `orders.*`: a plan may delete exchanges and queues of such names that the "
+        "file does not list.",
     )
 
     def __post_init__(self) -> None:
@@ -583,8 +550,8 @@ def is_slot(
 ) -> bool:
     """Return whether an exchange in a ring is a slot; `there` is the exchange as it is listed, `behind` are its bindings.
 
-    Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So one that is not listed is a
-    slot by its name, or if it is bound as slots are: with an empty key.
+    Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So an exchange that is not
+    listed is a slot by its name, or if it is bound as slots are: with an empty key.
     """
     if any(isinstance(binding.destination, ExchangeRef) for binding in behind):
         return False

@@ -53,7 +53,7 @@ def shown_value(value: Any) -> str:  # noqa: ANN401  # whatever a file holds
 
 def _written(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{name} = {_written(item)}" for name, item in list(value.items())[:_SHOWN])
+        pairs = ", ".join(f"{name} = {_written(inner)}" for name, inner in list(value.items())[:_SHOWN])
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_written, value[:_SHOWN]))}]"

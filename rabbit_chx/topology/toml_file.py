@@ -57,9 +57,9 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         if not _deeper_than(document, _MOST_LEVELS):
             return document
     except tomllib.TOMLDecodeError as error:
-        found = re.search(r"at line (\d+)", str(error))
+        place = re.search(r"at line (\d+)", str(error))
         lines = text.rstrip().split("\n")
-        line = int(found[1]) if found else len(lines)
+        line = int(place[1]) if place else len(lines)
         shown = "".join(lines[line - 1 : line]).strip()
         rule = f"this is not TOML: {str(error).partition(' (at ')[0]} in `{shown:.60}`"
         remedy = "text is written in quotes, and each key once; see https://toml.io"
@@ -69,8 +69,8 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
     except RecursionError:
         pass
     except ValueError:  # of int(), which reads so many digits and no more
-        found = _MANY_DIGITS.search(text)
-        line = text.count("\n", 0, found.start()) + 1 if found else 1
+        digits = _MANY_DIGITS.search(text)
+        line = text.count("\n", 0, digits.start()) + 1 if digits else 1
         problem = Problem("the text", "", "a number has thousands of digits", "write a shorter one", line)
     raise TopologyError([problem], file=file)
 
@@ -99,11 +99,13 @@ def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | N
     match = _PATH.match(path)
     if match is None:
         return None
-    table, index, key, item = match.groups()
+    table, index, key, member = match.groups()
     if index is None:
         end = next((n for n, line in enumerate(lines) if line.lstrip().startswith("[")), len(lines))
         return _key_line(table, lines, 0, end) or _first_heading(table, lines)
-    headings = [n for n, line in enumerate(lines) if (found := _HEADING.match(line)) and found[1] == table]
+    headings = [
+        n for n, line in enumerate(lines) if (heading := _HEADING.match(line)) and heading[1] == table
+    ]
     entries = document.get(table)
     if not isinstance(entries, list) or len(headings) != len(entries):
         return None
@@ -112,7 +114,7 @@ def line_of(path: str, lines: list[str], document: Mapping[str, Any]) -> int | N
     at = _key_line(key, lines, start + 1, end) if key else None
     if at is None:
         return start + 1
-    return at if item is None else _item_line(int(item), lines, at, end, entries[int(index)].get(key))
+    return at if member is None else _member_line(int(member), lines, at, end, entries[int(index)].get(key))
 
 
 def _first_heading(table: str, lines: list[str]) -> int | None:
@@ -122,19 +124,19 @@ def _first_heading(table: str, lines: list[str]) -> int | None:
 
 def _key_line(key: str, lines: list[str], start: int, end: int) -> int | None:
     return next(
-        (n + 1 for n in range(start, end) if (found := _KEY.match(lines[n])) and found[1] == key), None
+        (n + 1 for n in range(start, end) if (written := _KEY.match(lines[n])) and written[1] == key), None
     )
 
 
-def _item_line(item: int, lines: list[str], at: int, end: int, items: Any) -> int:  # noqa: ANN401
-    """Return the line of an item of a list, if each is on a line of its own; else that of the list."""
+def _member_line(member: int, lines: list[str], at: int, end: int, members: Any) -> int:  # noqa: ANN401
+    """Return the line of a member of a list, if each is on a line of its own; else that of the list."""
     own = []
     for n in range(at, end):
         if _KEY.match(lines[n]):
             break
         if lines[n].lstrip().startswith("{"):
             own.append(n + 1)
-    return own[item] if isinstance(items, list) and len(own) == len(items) else at
+    return own[member] if isinstance(members, list) and len(own) == len(members) else at
 
 
 def toml_text(topology: ObjectSet) -> str:
@@ -211,7 +213,7 @@ def members_text(members: Sequence[str]) -> str:
 def toml_value(value: Any) -> str:  # noqa: ANN401
     """Return a value as TOML writes it, on one line."""
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{_key(name)} = {toml_value(item)}" for name, item in value.items())
+        pairs = ", ".join(f"{_key(name)} = {toml_value(inner)}" for name, inner in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(toml_value, value))}]"
