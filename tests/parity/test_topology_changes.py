@@ -10,9 +10,7 @@ from typing import Any
 import aio_pika
 import pytest
 from changed_site import ChangedSite, changed_site
-from declared_topologies import declared_topologies
 from exchange_types import CHX
-from hypothesis import HealthCheck, Phase, given, settings
 from plan_scenarios import SCENARIOS
 from slotted import declare_slots
 
@@ -359,20 +357,6 @@ def test_slots_are_exported_checked_and_repaired(site: ChangedSite) -> None:
     site.apply(plan(repair_target(live, "events", wanted), live))
     site.check_done(wanted)
     assert check(site.live(), wanted).sound
-
-
-@settings(
-    max_examples=6,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(wanted=declared_topologies(owns=("q*", "x*", "hash*", "p0", "p1")))
-def test_any_topology_after_any_other(site: ChangedSite, wanted: Topology) -> None:
-    """The same is done with many more on the model broker, in test_interrupted_applications.py."""
-    site.apply(wanted)
-    site.check_done(wanted)
 
 
 @pytest.mark.parametrize("client", ["pika", "aio-pika"])

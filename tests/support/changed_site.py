@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -18,9 +19,12 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import Applied, Plan, plan
+from rabbit_chx.topology.reading import APPLY_LOCK
 
 __all__ = ["ChangedSite", "changed_site"]
 
+_LOCK_GOES_S = 10.0
+_NOT_FOUND = 404
 _THEIRS = Topology.from_toml(
     """
     [[exchanges]]
@@ -87,6 +91,18 @@ class ChangedSite:
                 return await broker.apply(made, **allowed)
 
         return asyncio.run(applied())
+
+    def wait_until_unlocked(self) -> None:
+        """Wait until the broker has noticed that who applied a plan is gone, and has done all that came from there."""
+        deadline = time.monotonic() + _LOCK_GOES_S
+        while time.monotonic() < deadline:
+            try:
+                self.channel.connection.channel().queue_declare(APPLY_LOCK, passive=True)
+            except pika.exceptions.ChannelClosedByBroker as closed:
+                if closed.reply_code == _NOT_FOUND:
+                    return
+            time.sleep(0.02)
+        raise TimeoutError(f"{APPLY_LOCK} is still there after {_LOCK_GOES_S} s")
 
     def planned(self, wanted: Topology) -> Plan:
         """Return the plan of what is wanted."""

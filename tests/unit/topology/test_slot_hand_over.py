@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator
 from typing import Any, Literal
 
 import pytest
 from model_broker import ModelBroker
-from model_client import ClientKilledError, ModelClient
+from model_client import ClientKilledError
+from model_traffic import Mover, Traffic
 from slot_files import NEWEST, slotted
 
 from rabbit_chx import ExchangeRef, Topology
-from rabbit_chx.drive import drive
 from rabbit_chx.errors import AccessRefusedError, ApplyError, BrokerRefusedError, PlanRefusedError
 from rabbit_chx.topology import BindingDefinition, plan
-from rabbit_chx.topology.applying import Applied, Permission, plan_applied, tag_of
+from rabbit_chx.topology.applying import Permission, tag_of
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import HandOver, parts_of
 from rabbit_chx.topology.operations import (
@@ -28,10 +27,7 @@ from rabbit_chx.topology.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.reading import topology_read
 from rabbit_chx.topology.steps import (
-    Access,
-    CarrierStep,
     MarkerReply,
     MarkerSending,
     MessageTransfer,
@@ -41,94 +37,20 @@ from rabbit_chx.topology.steps import (
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
-ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
 _TWO = slotted(6, '[{ queue = "events.{1..2}" }]', "events.{1..3}")
 _THREE = slotted(6, '[{ queue = "events.{1..3}" }]', "events.{1..3}")
 
 
-class Traffic:
-    """Messages on a model: each slot gets one before every operation, wherever its bindings lead then."""
-
-    def __init__(self) -> None:
-        self.model = ModelBroker(NEWEST)
-        self.queues: dict[str, list[tuple[str, int]]] = {}
-        self.sent = 0
-        self.lost = 0
-
-    def publish(self) -> None:
-        """Publish a message to each slot that is in the ring."""
-        ring = self.model.rings.get("events")
-        for place in () if ring is None else ring.destinations:
-            assert isinstance(place, ExchangeRef)
-            self.sent += 1
-            self.route(place.name, self.sent)
-
-    def route(self, slot: str, number: int) -> None:
-        """Bring a message to all queues that its slot is bound to, or to the park."""
-        queues = [one.destination for one in self.model.bindings if one.source == slot]
-        if not queues:
-            park = self.model.exchanges[slot].arguments["alternate-exchange"]
-            queues = [one.destination for one in self.model.bindings if one.source == park]
-        self.lost += not queues
-        for queue in queues:
-            self.queues.setdefault(str(queue), []).append((slot, number))
-
-    def check(self) -> None:
-        """Nothing is lost, nothing doubled, and nothing parked; each slot has one queue."""
-        found = Counter(number for queue in self.queues.values() for _, number in queue)
-        assert self.lost == 0
-        assert sorted(found) == list(range(1, self.sent + 1))
-        assert set(found.values()) == {1}
-        assert not self.queues.get("events.park")
-
-
-class Mover(ModelClient):
-    """A client that carries messages too, and dies before an operation or a message if it is told to."""
-
-    def __init__(self, traffic: Traffic, dies_before: int | None = None) -> None:
-        super().__init__(traffic.model, dies_before)
-        self.traffic = traffic
-        self.operations = 0
-
-    def run(self, sequence: Generator[Any, Any, Any]) -> Any:
-        """Carry out a sequence."""
-        return drive(sequence, self._step)
-
-    def _step(self, step: Any) -> Any:
-        if isinstance(step, MessageTransfer):
-            return self._transferred(step)
-        if isinstance(step, CarrierStep):
-            return None
-        if isinstance(step, QueueDeclare) and step.passive:
-            return QueueCounts(len(self.traffic.queues.get(step.queue, ())), 0)
-        if isinstance(step, ApiRequest) and step.path[0] == "consumers":
-            return []
-        return self._do(step)
-
-    def _count(self) -> None:
-        super()._count()
-        self.operations += 1
-        self.traffic.publish()
-
-    def _transferred(self, step: MessageTransfer) -> int:
-        parked = self.traffic.queues[step.queue]
-        for _ in range(step.limit):
-            self._count()
-            self.traffic.route(*parked.pop(0))
-        return step.limit
-
-    def apply(self, wanted: Topology, permission: Permission = Permission(1.0)) -> Applied:  # noqa: B008
-        """Plan and apply."""
-        made = plan(wanted, self.run(topology_read(ACCESS)))
-        done: Applied = self.run(plan_applied(made, ACCESS, permission, lambda *_: None))
-        return done
-
-
 def _begun() -> Traffic:
-    traffic = Traffic()
+    traffic = Traffic(ModelBroker(NEWEST))
     Mover(traffic).apply(_TWO)
-    traffic.queues, traffic.sent, traffic.lost = {}, 0, 0
     return traffic
+
+
+def _check(traffic: Traffic) -> None:
+    """Nothing is lost, doubled or parked."""
+    traffic.check()
+    assert (traffic.lost.total(), traffic.deleted, traffic.parked()) == (0, [], 0)
 
 
 def test_what_comes_meanwhile_is_parked_and_brought_on() -> None:
@@ -140,7 +62,7 @@ def test_what_comes_meanwhile_is_parked_and_brought_on() -> None:
     ]
     assert done.unparked == 2
     assert done.overtaken == ()
-    traffic.check()
+    _check(traffic)
     assert plan(_THREE, traffic.model.topology()).changes == ()
 
 
@@ -163,7 +85,7 @@ def test_movers_may_die_before_any_operation(first: int) -> None:
             assert set(behind.values()) <= {1}, "a slot has two queues"
             assert len(behind) >= 5, "two slots have no queue"
     Mover(traffic).apply(_THREE)
-    traffic.check()
+    _check(traffic)
     assert plan(_THREE, traffic.model.topology()).changes == ()
 
 
@@ -195,7 +117,7 @@ def test_a_slot_that_nobody_has_is_bound_before_others_change_hands() -> None:
     traffic.model.unbind(lost)
     done = Mover(traffic).apply(_THREE)
     assert str(done.changes[0]).startswith("bind events.slot.05")
-    traffic.check()
+    _check(traffic)
 
 
 def test_a_park_that_never_gets_empty_is_given_up() -> None:
@@ -205,7 +127,7 @@ def test_a_park_that_never_gets_empty_is_given_up() -> None:
         def _transferred(self, step: MessageTransfer) -> int:
             return step.limit
 
-    traffic.queues["events.park"] = [("events.slot.00", 1)]
+    traffic.queues["events.park"] = [("events", ExchangeRef("events.slot.00"), 1)]
     with pytest.raises(BrokerRefusedError, match=r"the parking queue events[.]park was emptied 50 times"):
         Feeding(traffic).apply(_TWO)
 

@@ -1,0 +1,151 @@
+"""Messages on a broker made of values: each destination of each ring gets one before every operation of whoever applies a plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
+
+from model_broker import ModelBroker
+from model_client import ModelClient
+
+from rabbit_chx import ExchangeRef, Topology
+from rabbit_chx.drive import drive
+from rabbit_chx.routing import Place
+from rabbit_chx.topology import Plan, plan
+from rabbit_chx.topology.applying import Applied, Permission, plan_applied
+from rabbit_chx.topology.operations import ApiRequest, Operation, QueueCounts, QueueDeclare, QueueDelete
+from rabbit_chx.topology.reading import topology_read
+from rabbit_chx.topology.steps import Access, CarrierStep, MessageTransfer
+
+__all__ = ["ACCESS", "Mover", "Traffic"]
+
+ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
+_WITH_RING_LIMIT = Permission(1.0)
+
+
+class Traffic:
+    """Messages on a model.
+
+    Attributes:
+        queues: the messages of each queue, as the exchange that each was published to, its destination there, and its number.
+        sent: how many were published.
+        lost: how many found no queue, by exchange.
+        deleted: the numbers of those that went with their queue.
+    """
+
+    def __init__(self, model: ModelBroker) -> None:
+        self.model = model
+        self.queues: dict[str, list[tuple[str, Place, int]]] = {}
+        self.sent = 0
+        self.lost: Counter[str] = Counter()
+        self.deleted: list[int] = []
+
+    def publish(self) -> None:
+        """Publish a message to each destination of each ring."""
+        for name, ring in self.model.rings.items():
+            for place in ring.destinations:
+                self.sent += 1
+                self.route(name, place, self.sent)
+
+    def route(self, exchange: str, place: Place, number: int) -> None:
+        """Bring a message to all queues that its place leads to, or to the park."""
+        queues = self.queues_behind(exchange, place)
+        self.lost[exchange] += not queues
+        for queue in queues:
+            self.queues.setdefault(queue, []).append((exchange, place, number))
+
+    def route_again(self, exchange: str, place: Place, number: int) -> None:
+        """Bring a message to where it would be today. If its place is gone, the ring has another one for it."""
+        places = self.model.rings[exchange].destinations
+        self.route(exchange, place if place in places else places[number % len(places)], number)
+
+    def queues_behind(self, exchange: str, place: Place) -> list[str]:
+        """Return the queues that get a message for a place in the ring of an exchange. Only slots are followed to their queues."""
+        if not isinstance(place, ExchangeRef):
+            return [place] if place in self.model.queues else []
+        if not place.name.startswith(f"{exchange}.slot."):
+            return [f"behind exchange {place.name}"]
+        slot = self.model.exchanges.get(place.name)
+        alternate = None if slot is None else slot.arguments.get("alternate-exchange")
+        return self._bound_to(place.name) or self._bound_to(alternate)
+
+    def _bound_to(self, exchange: Any) -> list[str]:
+        return [str(binding.destination) for binding in self.model.bindings if binding.source == exchange]
+
+    def delete(self, queue: str) -> None:
+        """Delete the messages of a queue that is deleted."""
+        self.deleted += [number for *_, number in self.queues.pop(queue, ())]
+
+    def losing(self) -> set[str]:
+        """Return the exchanges that lose messages as they are now."""
+        return {
+            name
+            for name, ring in self.model.rings.items()
+            for place in (*ring.destinations, *((None,) if None in ring.buckets else ()))
+            if not self.queues_behind(name, place)
+        }
+
+    def parked(self) -> int:
+        """Return how many messages are in parking queues."""
+        return sum(len(messages) for queue, messages in self.queues.items() if queue.endswith(".park"))
+
+    def check(self) -> None:
+        """Each message that found a queue is in one, or went with it; none is there twice."""
+        found = Counter(number for queue in self.queues.values() for _, _, number in queue)
+        found.update(self.deleted)
+        assert found.total() == self.sent - self.lost.total()
+        assert set(found.values()) <= {1}
+
+
+class Mover(ModelClient):
+    """A client that carries messages too, and dies before an operation or a message if it is told to."""
+
+    def __init__(self, traffic: Traffic, dies_before: int | None = None) -> None:
+        super().__init__(traffic.model, dies_before)
+        self.traffic = traffic
+        self.operations = 0
+
+    def run(self, sequence: Generator[Any, Any, Any]) -> Any:
+        """Carry out a sequence."""
+        return drive(sequence, self._step)
+
+    def _step(self, step: Any) -> Any:
+        if isinstance(step, MessageTransfer):
+            return self._transferred(step)
+        if isinstance(step, CarrierStep):
+            return None
+        if isinstance(step, QueueDeclare) and step.passive:
+            return QueueCounts(len(self.traffic.queues.get(step.queue, ())), 0)
+        if isinstance(step, ApiRequest) and step.path[0] == "consumers":
+            return []
+        return self._do(step)
+
+    def _perform(self, operation: Operation) -> QueueCounts | None:
+        answer = super()._perform(operation)
+        if isinstance(operation, QueueDelete):
+            self.traffic.delete(operation.queue)
+        return answer
+
+    def _count(self) -> None:
+        super()._count()
+        self.operations += 1
+        self.traffic.publish()
+
+    def _transferred(self, step: MessageTransfer) -> int:
+        parked = self.traffic.queues[step.queue]
+        for _ in range(step.limit):
+            self._count()
+            self.traffic.route_again(*parked.pop(0))
+        return step.limit
+
+    def live(self) -> Topology:
+        """Return what is there."""
+        there: Topology = self.run(topology_read(ACCESS))
+        return there
+
+    def apply(self, wanted: Topology | Plan, permission: Permission = _WITH_RING_LIMIT) -> Applied:
+        """Plan, if that is not done, and apply."""
+        made = plan(wanted, self.live()) if isinstance(wanted, Topology) else wanted
+        done: Applied = self.run(plan_applied(made, ACCESS, permission, lambda *_: None))
+        return done

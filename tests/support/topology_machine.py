@@ -1,0 +1,208 @@
+"""The life of a topology: a state machine, which plans, applies, dies, checks, repairs, hands slots over and restarts in any order.
+
+It runs on a broker made of values and on real ones. A `Stage` is what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from declared_topologies import declared_topologies
+from hypothesis import assume
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+from rabbit_chx import ExchangeRef, HashRing, Topology
+from rabbit_chx.routing import Place
+from rabbit_chx.topology import Applied, BindingDefinition, Plan, check, plan, repair_target
+from rabbit_chx.topology.slots import folded
+
+__all__ = ["OWNED", "Stage", "TopologyMachine", "led"]
+
+_CHX = "x-consistent-hash"
+OWNED = ("q*", "x*", "hash*", "p*", "events*")
+_WRONG_RING = {"ghost-bucket", "hole", "order", "second-binding", "silent-binding"}
+_WRONG = {*_WRONG_RING, "missing", "different"}
+
+
+class Stage(Protocol):
+    """A broker."""
+
+    def live(self) -> Topology:
+        """Return what is there."""
+
+    def apply(self, made: Plan) -> Applied:
+        """Apply a plan; everything is allowed."""
+
+    def dies(self, made: Plan, before: int) -> bool:
+        """Apply a plan, and die before an operation; return whether it came to that one."""
+
+    def bind(self, binding: BindingDefinition) -> None:
+        """Bind, as somebody else does."""
+
+    def unbind(self, binding: BindingDefinition) -> None:
+        """Unbind, as somebody else does."""
+
+    def restart(self, order: Any, lost: str | None) -> None:
+        """Restart the broker, and lose a queue if the stage can."""
+
+    def check_routes(self, live: Topology) -> None:
+        """Messages go where the rings that were read say."""
+
+    def check(self) -> None:
+        """What nobody changes is as it was."""
+
+
+@st.composite
+def slotted_topologies(draw: st.DrawFn) -> Topology:
+    """Return a topology of one exchange with slots. Queues may have more than one of them, or none."""
+    queues = draw(st.lists(st.sampled_from([f"q{n}" for n in range(4)]), unique=True, min_size=1))
+    weights = [draw(st.integers(1, 2)) for _ in queues]
+    members = ", ".join(
+        f'{{ queue = "{queue}", weight = {weight} }}' for queue, weight in zip(queues, weights, strict=True)
+    )
+    slots = draw(st.sampled_from([8, 12]))
+    text = (
+        f'[[exchanges]]\nname = "events"\ntype = "{_CHX}"\nslots = {slots}\nmembers = [{members}]\n'
+        '[[queues]]\nname = "q{0..3}"\n'
+    )
+    return replace(Topology.from_toml(text), owns=OWNED)
+
+
+_RINGS = declared_topologies(owns=OWNED).filter(
+    lambda wanted: any(exchange.ring for exchange in wanted.exchanges)
+)
+#: What is wanted from now on; None: what was wanted before.
+_OTHERS = st.one_of(st.none(), _RINGS, slotted_topologies())
+
+
+class TopologyMachine(RuleBasedStateMachine):
+    """A broker, a topology that is wanted, and what happens to them. A subclass begins with a `stage`."""
+
+    stage: Stage
+    wanted = Topology(owns=OWNED)
+
+    @rule(other=_OTHERS)
+    def apply(self, other: Topology | None) -> None:
+        """An application is done: a second plan is empty, the rings are as planned, and a check finds nothing wrong."""
+        self.wanted = other or self.wanted
+        made = plan(self.wanted, self.stage.live())
+        done = self.stage.apply(made)
+        assert done.changes == made.changes
+        live = self.stage.live()
+        again = plan(self.wanted, live)
+        assert (again.changes, again.refusals) == ((), ())
+        for name, ring in made.rings.items():
+            assert (live.rings[name].buckets if name in live.rings else ()) == ring.after.buckets
+        empty = {exchange.name for exchange in live.exchanges if exchange.type == _CHX and not exchange.ring}
+        wrong = [finding for finding in check(live, self.wanted).findings if finding.kind in _WRONG]
+        assert [finding for finding in wrong if finding.kind != "hole" or finding.exchange not in empty] == []
+        self.stage.check_routes(live)
+        self.stage.check()
+
+    @rule(other=_OTHERS, before=st.integers(0, 25))
+    def die(self, other: Topology | None, before: int) -> None:
+        """An application is killed before one of its operations: no more keys have moved than the plan says for the worst moment."""
+        self.wanted = other or self.wanted
+        made = plan(self.wanted, self.stage.live())
+        there = self.stage.live()
+        if self.stage.dies(made, before):
+            now = self.stage.live()
+            for name, ring in made.rings.items():
+                was, then = led(there, name), led(now, name)
+                if ring.before.bucket_count and then != was:
+                    assert (
+                        HashRing.from_buckets(was).share_moved(HashRing.from_buckets(then))
+                        <= ring.moved_at_worst
+                    )
+        self.stage.check()
+
+    @rule(data=st.data(), by_file=st.booleans())
+    def repair(self, data: Any, by_file: bool) -> None:  # noqa: FBT001  # hypothesis gives it
+        """A ring is repaired, and is sound then: with a file in its order, else so that each member has its buckets."""
+        live = self.stage.live()
+        rings = [
+            exchange.name
+            for exchange in live.exchanges
+            if exchange.type == _CHX and exchange.name in live.rings
+        ]
+        by_file = by_file and self.wanted == folded(self.wanted)
+        if by_file:
+            rings = [
+                name
+                for name in rings
+                if (ours := self.wanted.exchange(name)) and ours.type == _CHX and ours.ring
+            ]
+        assume(rings)
+        name = data.draw(st.sampled_from(rings))
+        target = repair_target(live, name, self.wanted if by_file else None)
+        made = plan(target, live)
+        assume(not made.refusals)
+        self.stage.apply(made)
+        repaired = self.stage.live()
+        kinds = {finding.kind for finding in check(repaired, exchange=name).findings} & _WRONG_RING
+        assert kinds <= (set() if repaired.rings[name].buckets else {"hole"})
+        self.stage.check()
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def bind_by_hand(self, data: Any, count: int) -> None:
+        """Somebody binds queues to a ring, whether they are bound to it or not."""
+        live = self.stage.live()
+        rings, queues = _ours(live.rings), _ours(queue.name for queue in live.queues)
+        assume(rings and queues)
+        source = data.draw(st.sampled_from(rings))
+        for _ in range(count):
+            queue = data.draw(st.sampled_from(queues))
+            self.stage.bind(BindingDefinition(source, queue, data.draw(st.sampled_from(["1", "2", "7"]))))
+
+    @rule(data=st.data())
+    def unbind_by_hand(self, data: Any) -> None:
+        """Somebody unbinds something."""
+        bindings = _all_bindings(self.stage.live())
+        assume(bindings)
+        self.stage.unbind(data.draw(st.sampled_from(bindings)))
+
+    @rule(order=st.randoms(use_true_random=False), data=st.data(), lost=st.booleans())
+    def restart(self, order: Any, data: Any, lost: bool) -> None:  # noqa: FBT001  # hypothesis gives it
+        """The broker restarts: where the store is Mnesia, it makes its rings again, in any order; elsewhere a queue may leave a ghost."""
+        queues = _ours(queue.name for queue in self.stage.live().queues)
+        self.stage.restart(order, data.draw(st.sampled_from(queues)) if lost and queues else None)
+
+
+def _ours(names: Iterable[str]) -> list[str]:
+    """Return the names that are not somebody else's."""
+    return sorted(name for name in names if not name.startswith("theirs"))
+
+
+def _all_bindings(live: Topology) -> list[BindingDefinition]:
+    """Return all bindings that are not somebody else's, those of rings too."""
+    of_rings = [
+        BindingDefinition(exchange.name, member.destination, member.key, member.arguments)
+        for exchange in live.exchanges
+        for member in exchange.ring or ()
+    ]
+    return [binding for binding in (*live.bindings, *of_rings) if not binding.source.startswith("theirs")]
+
+
+def led(live: Topology, name: str) -> list[Place]:
+    """Return where the buckets of an exchange lead to: for a slot of one queue to that queue, without one to its parking exchange."""
+    behind: dict[str, list[str]] = {}
+    for binding in live.bindings:
+        if isinstance(binding.destination, str):
+            behind.setdefault(binding.source, []).append(binding.destination)
+    parks = {
+        exchange.name: ExchangeRef(str(park))
+        for exchange in live.exchanges
+        if (park := exchange.arguments.get("alternate-exchange")) is not None
+    }
+
+    def followed(place: Place) -> Place:
+        if not isinstance(place, ExchangeRef) or not place.name.startswith(f"{name}.slot."):
+            return place
+        queues = behind.get(place.name, [])
+        return queues[0] if len(queues) == 1 else parks.get(place.name, place) if not queues else place
+
+    ring = live.rings.get(name)
+    return [] if ring is None else [followed(place) for place in ring.buckets]

@@ -1,0 +1,104 @@
+"""Whatever happens to a broker and to those who apply plans to it, the next application ends at what is wanted.
+
+Messages are published before each operation. None is lost but where the plan says so, and none is doubled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize
+from model_broker import ModelBroker
+from model_client import ClientKilledError
+from model_traffic import Mover, Traffic
+from topology_machine import TopologyMachine
+
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.routing.rules import RESTART_KEEPS
+from rabbit_chx.topology import Applied, BindingDefinition, Plan, QueueDefinition, Topology
+from rabbit_chx.topology.applying import Permission
+
+_THEIRS = QueueDefinition("theirs", arguments={"n": 1})
+_ALL = Permission(1.0, delete=True, loss=True)
+
+
+class ModelStage:
+    """A broker made of values, with a queue of somebody else."""
+
+    def __init__(self, release: Release) -> None:
+        self.model = ModelBroker(release)
+        self.model.create(_THEIRS)
+        self.traffic = Traffic(self.model)
+
+    def live(self) -> Topology:
+        return Mover(self.traffic).live()
+
+    def apply(self, made: Plan) -> Applied:
+        return self._applied(made, None)
+
+    def dies(self, made: Plan, before: int) -> bool:
+        try:
+            self._applied(made, before)
+        except ClientKilledError:
+            return True
+        return False
+
+    def _applied(self, made: Plan, dies_before: int | None) -> Applied:
+        """Apply a plan, and look at what became of the messages meanwhile."""
+        losing, lost = self.traffic.losing(), self.traffic.lost.copy()
+        try:
+            return Mover(self.traffic, dies_before).apply(made, _ALL)
+        finally:
+            for name, count in (self.traffic.lost - lost).items():
+                assert count == 0 or name in losing or made.rings[name].lost_at_worst > 0, name
+
+    def bind(self, binding: BindingDefinition) -> None:
+        if binding not in self.model.bindings:
+            self.model.bind(binding)
+
+    def unbind(self, binding: BindingDefinition) -> None:
+        self.model.unbind(binding)
+
+    def restart(self, order: Any, lost: str | None) -> None:
+        """On Mnesia rings are made again. On Khepri the buckets of a queue that was exclusive stay."""
+        if self.model.release.follows(RESTART_KEEPS):
+            if lost is not None:
+                self.model.lose(lost)
+                self.traffic.delete(lost)
+            return
+        for name in self.model.rings:
+            bound = [binding for binding in self.model.bindings if binding.source == name]
+            order.shuffle(bound)
+            bindings = [(binding.destination, binding.routing_key) for binding in bound]
+            self.model.rings[name] = HashRing.from_bindings(bindings, self.model.release)
+
+    def check_routes(self, live: Topology) -> None:
+        assert {name: ring.buckets for name, ring in live.rings.items()} == {
+            name: ring.buckets for name, ring in self.model.rings.items()
+        }
+
+        assert not self.traffic.parked()
+
+    def check(self) -> None:
+        assert self.model.queues["theirs"] == _THEIRS
+        self.traffic.check()
+
+
+class TopologyLife(TopologyMachine):
+    """On a broker made of values."""
+
+    @initialize(release=st.sampled_from(["4.3.6", "4.0.5", "3.10.8"]))
+    def start(self, release: str) -> None:
+        """Begin with a broker of a release."""
+        self.stage = ModelStage(Release(release))
+
+
+TestTopologyLife = TopologyLife.TestCase
+TestTopologyLife.settings = settings(
+    max_examples=100,
+    stateful_step_count=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
