@@ -1,13 +1,18 @@
-"""AMQP 0-9-1 without I/O, and the values of AMQP 1.0."""
+"""AMQP 0-9-1 without I/O, and the values of AMQP 1.0. What only a connection needs is loaded when it is first used."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.amqp10_values import Amqp10Type, Amqp10Value
 from rabbit_chx.amqp.client_fields import Client, Sender, field_for
 from rabbit_chx.amqp.fields import AmqpField, FieldType
-from rabbit_chx.amqp.secret import Secret
-from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings
-from rabbit_chx.amqp.tls_settings import TlsSettings
+from rabbit_chx.lazy_names import lazy
+
+if TYPE_CHECKING:
+    from rabbit_chx.amqp.secret import Secret
+    from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings
+    from rabbit_chx.amqp.tls_settings import TlsSettings
 
 __all__ = [
     "Amqp10Type",
@@ -22,3 +27,13 @@ __all__ = [
     "TlsSettings",
     "field_for",
 ]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "AuthMechanism": "rabbit_chx.amqp.settings",
+        "ConnectionSettings": "rabbit_chx.amqp.settings",
+        "Secret": "rabbit_chx.amqp.secret",
+        "TlsSettings": "rabbit_chx.amqp.tls_settings",
+    },
+)

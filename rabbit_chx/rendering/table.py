@@ -52,6 +52,9 @@ def render_table(
         width: the width in characters to fit into; text is folded, numbers are not.
         encoding: the encoding of the output; characters that it lacks are escaped.
     """
+    plain = _plain_lines(columns, rows, total, encoding)
+    if plain is not None and len(plain[1]) < width:
+        return "\n".join(line.rstrip() for line in plain if line.strip())
     console = _console(max(width, table_width(columns, [], total, encoding)))
     with console.capture() as capture:
         console.print(_table(columns, rows, total, encoding))
@@ -65,7 +68,35 @@ def table_width(
     encoding: str = "utf-8",
 ) -> int:
     """Return the width of the table in characters where nothing is folded; see `render_table`."""
+    plain = _plain_lines(columns, rows, total, encoding)
+    if plain is not None:
+        return len(plain[1]) + 1
     return _console(WIDE).measure(_table(columns, rows, total, encoding)).maximum
+
+
+def _plain_lines(
+    columns: Sequence[TableColumn], rows: Sequence[Sequence[object]], total: Sequence[object], encoding: str
+) -> list[str] | None:
+    """Return the lines of a table of ASCII as rich has them where nothing is folded; None for other text.
+
+    Loading rich takes longer than most commands.
+    """
+    head = [printable(column.heading, encoding) for column in columns]
+    cells = [[_cell(value, encoding) for value in row] for row in (*rows, *([total] if total else []))]
+    if not columns or not all(text.isascii() for row in (head, *cells) for text in row):
+        return None
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    rule = printable("─", encoding)
+    line = (rule if rule == "─" else "-") * (sum(widths) + 3 * (len(widths) - 1))
+
+    def aligned(row: Sequence[str]) -> str:
+        padded = (
+            text.rstrip().rjust(width) if column.numeric else text.ljust(width)
+            for column, text, width in zip(columns, row, widths, strict=True)
+        )
+        return f" {'   '.join(padded)}"
+
+    return [aligned(head), f" {line}", *map(aligned, cells)]
 
 
 def _console(width: int) -> Console:
