@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.slots import SlotLayout
 
 __all__ = [
+    "GHOSTS_SINCE",
     "CheckedExchange",
     "apply_cure",
     "differing_fields",
@@ -36,7 +37,7 @@ __all__ = [
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
 #: From this release on the buckets of an exclusive queue outlive it in a restart (tried on 4.3.6).
-_GHOSTS_SINCE = (4, 3, 0)
+GHOSTS_SINCE = (4, 3, 0)
 
 
 def apply_cure(file: str | None, *, external: bool = False) -> str:
@@ -208,7 +209,7 @@ def _transient(checked: CheckedExchange) -> Iterator[Finding]:
     for place, buckets in left.items():
         why, share = checked.transient[place], figures.moved(buckets)
         says = f"{place!s} {why}; {percent(share)} of all keys move then"
-        if ring.release.numbers >= _GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
+        if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
             lost = percent(checked.shares[place])
             says += f", and after a restart of the broker its buckets stay, so that {lost} are unroutable"
         cure = f"let a durable queue take the place of {place!s}, in a ring of durable queues"

@@ -1,30 +1,40 @@
-"""What an upgrade of the broker does to the hash exchanges of a topology, by the mirror, and what repairs it. A value, made without I/O."""
+"""What an upgrade of the broker does to the hash exchanges of a topology, by the mirror, and what helps. A value, made without I/O."""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import HASH_ARGUMENTS, Binding, Destination, HashedOn, Release, rules
-from rabbit_chx.topology.check_rings import repair_cure
+from rabbit_chx.routing import (
+    HASH_ARGUMENTS,
+    Binding,
+    Destination,
+    HashedOn,
+    HashRing,
+    Release,
+    rules,
+)
+from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_cure
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, SlotNames
 from rabbit_chx.topology.reach import transient_destinations
-from rabbit_chx.topology.upgrade_exchange import (
-    ExchangeUpgrade,
-    SampledMessage,
-    hash_upgrade,
-    heavy_bindings,
-    merged_ring,
-    modulus_upgrade,
-)
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
+
+from rabbit_chx.topology.upgrade_exchange import (
+    ExchangeUpgrade,
+    SampledMessage,
+    UpgradedRings,
+    hash_upgrade,
+    heavy_bindings,
+    modulus_upgrade,
+)
 
 __all__ = [
     "UpgradePrediction",
@@ -35,8 +45,7 @@ __all__ = [
     "predict_upgrade",
 ]
 
-MODULUS_EXCHANGE = "x-modulus-hash"
-_GHOSTS_SINCE = (4, 3, 0)
+_MODULUS = "x-modulus-hash"
 _DRAIN = (
     "Stop the publishers of {name}, let the consumers empty its queues, upgrade, and start the publishers again: "
     "then no key is in two queues at once"
@@ -60,7 +69,7 @@ class UpgradePrediction:
     @property
     def moves(self) -> bool:
         """Whether keys of an exchange move, or may move."""
-        return any(one.verdict != "safe" for one in self.exchanges)
+        return any(exchange.verdict != "safe" for exchange in self.exchanges)
 
 
 def hash_exchanges(topology: Topology) -> tuple[ExchangeDefinition, ...]:
@@ -69,7 +78,7 @@ def hash_exchanges(topology: Topology) -> tuple[ExchangeDefinition, ...]:
     Args:
         topology: what there is.
     """
-    return tuple(one for one in topology.exchanges if one.type in (HASH_EXCHANGE, MODULUS_EXCHANGE))
+    return tuple(exchange for exchange in topology.exchanges if exchange.type in (HASH_EXCHANGE, _MODULUS))
 
 
 def hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
@@ -81,7 +90,7 @@ def hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
     Raises:
         InputError: the broker would refuse its arguments.
     """
-    if exchange.type == MODULUS_EXCHANGE:
+    if exchange.type == _MODULUS:
         return None
     named = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
     return HashedOn.from_arguments(named)
@@ -96,9 +105,11 @@ def bound_to(topology: Topology, exchange: ExchangeDefinition) -> tuple[Binding,
         topology: what there is.
         exchange: the exchange.
     """
-    if exchange.type == MODULUS_EXCHANGE:
+    if exchange.type == _MODULUS:
         return tuple(
-            (one.destination, one.routing_key) for one in topology.bindings if one.source == exchange.name
+            (binding.destination, binding.routing_key)
+            for binding in topology.bindings
+            if binding.source == exchange.name
         )
     if exchange.slots is not None:
         return tuple(RingMember(slot).binding for slot in SlotNames(exchange.name, exchange.slots).refs)
@@ -130,14 +141,13 @@ def predict_upgrade(
             f"an upgrade goes to a newer release, and {after.version} is older than {before.version}"
         )
     transient = transient_destinations(topology)
-    made = []
+    exchanges = []
     for exchange in hash_exchanges(topology):
         upgrade = predict_exchange(topology, exchange, samples.get(exchange.name, ()), before, after)
         bindings = bound_to(topology, exchange)
-        repair = _repaired(exchange, file)
-        findings = findings_of(upgrade, bindings, transient, (before, after), repair)
-        made.append(replace(upgrade, findings=tuple(findings)))
-    return UpgradePrediction(before, after, tuple(made))
+        findings = _findings(upgrade, exchange, bindings, transient, (before, after), file=file)
+        exchanges.append(replace(upgrade, findings=tuple(findings)))
+    return UpgradePrediction(before, after, tuple(exchanges))
 
 
 def predict_exchange(
@@ -163,45 +173,48 @@ def predict_exchange(
     return hash_upgrade(exchange.name, bindings, live, hashed, messages, releases=(before, after))
 
 
-def findings_of(
+def _findings(
     upgrade: ExchangeUpgrade,
+    exchange: ExchangeDefinition,
     bindings: Sequence[Binding],
     transient: Mapping[Destination, str],
     releases: tuple[Release, Release],
-    repair: str,
+    *,
+    file: str | None,
 ) -> Iterator[Finding]:
     """Yield what an upgrade does to an exchange beside the movement of its keys.
 
     Args:
         upgrade: the upgrade of the exchange.
+        exchange: the exchange.
         bindings: what is bound to it.
         transient: queues and exchanges that go by themselves, with the reason in words.
         releases: the release before and the one after.
-        repair: what brings the order of the ring back.
+        file: the name of the topology's file; None where there is none.
     """
     before, after = releases
-    if upgrade.hashed_on is None:
+    rings, name = upgrade.rings, upgrade.name
+    if upgrade.hashed_on is None or rings is None:
         yield from _of_modulus(upgrade, before, after)
         return
     if upgrade.hashed_on.kind == "header":
         yield from _of_hashing(upgrade, before, after)
         yield from _of_refusals(before, after)
-    if upgrade.rings is not None and not upgrade.rings.as_bound:
+    if not rings.as_bound:
         yield Finding(
             "ring-differs",
             "the ring that was read is not what its bindings make: it has buckets without a binding, holes or bindings "
             "without a bucket. Brokers of a rehearsal have the bindings only",
-            f"before the upgrade, run: rabbit-chx ring check {shlex.quote(upgrade.name)}",
+            f"before the upgrade, run: rabbit-chx ring check {shlex.quote(name)}",
         )
-    yield from _of_second_bindings(upgrade, bindings, before, after)
-    if upgrade.rings is not None and upgrade.rings.order == "lost":
-        rings = upgrade.rings
+    yield from _of_second_bindings(name, rings, bindings, before, after)
+    if rings.order == "lost":
         yield Finding(
             "order",
             f"an upgrade restarts the broker, and on RabbitMQ {rings.decided_by} after a {rings.restart.about} "
             f"{rings.restart.says}; an import of definitions loses the order too. So repair the ring after the upgrade, "
             "before publishers start",
-            repair,
+            _repaired(exchange, file),
         )
     if heavy := heavy_bindings(bindings, after):
         named = ", ".join(f"{destination!s} (key {key})" for destination, key in heavy[:3])
@@ -209,9 +222,9 @@ def findings_of(
             "weight",
             f"RabbitMQ {after.version} takes weights up to 10,000: {named} stays bound by an upgrade in place, and cannot be "
             "bound again, neither by a repair nor by an import of definitions",
-            f"before the upgrade, divide all weights of {upgrade.name} by the same number",
+            f"before the upgrade, divide all weights of {name} by the same number",
         )
-    yield from _of_transients(upgrade, transient, after)
+    yield from _of_transients(name, rings, transient, after)
 
 
 def _repaired(exchange: ExchangeDefinition, file: str | None) -> str:
@@ -285,51 +298,45 @@ def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
 
 
 def _of_second_bindings(
-    upgrade: ExchangeUpgrade, bindings: Sequence[Binding], before: Release, after: Release
+    name: str, rings: UpgradedRings, bindings: Sequence[Binding], before: Release, after: Release
 ) -> Iterator[Finding]:
-    distinct = set(bindings)
-    twice = sorted({str(place) for place, key in distinct if sum(one == place for one, _ in distinct) > 1})
-    if not twice or upgrade.rings is None:
+    bound = Counter(destination for destination, _ in set(bindings))
+    twice = ", ".join(sorted(str(destination) for destination, count in bound.items() if count > 1))
+    if not twice:
         return
-    named = ", ".join(twice)
     if before.follows(rules.DUPLICATES_APPEND) and not after.follows(rules.DUPLICATES_APPEND):
-        rings = upgrade.rings
-        merged = merged_ring(rings.before)
-        moved = rings.before.share_moved(merged)
+        ring = rings.before
+        merged = [place for place in ring.destinations for _ in range(ring.buckets.count(place))]
+        moved = percent(ring.share_moved(HashRing.from_buckets(merged, ring.release)))
         yield Finding(
             "second-binding",
-            f"{named} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
+            f"{twice} is bound more than once: RabbitMQ {before.version} adds buckets for each binding, and {after.version} "
             "for one of them",
-            f"before the upgrade, give each destination of {upgrade.name} one binding whose weight is the number of its "
-            f"buckets; that moves {percent(moved)} of the keys, where the upgrade moves "
-            f"{percent(rings.before.share_moved(rings.after))}",
+            f"before the upgrade, give each destination of {name} one binding whose weight is the number of its buckets; that "
+            f"moves {moved} of the keys, where the upgrade moves {percent(ring.share_moved(rings.after))}",
         )
         return
     yield Finding(
         "second-binding",
-        f"{named} is bound more than once: which binding has the buckets after a restart depends on the order in which the "
+        f"{twice} is bound more than once: which binding has the buckets after a restart depends on the order in which the "
         "bindings come back",
         "before the upgrade, unbind the binding without buckets, and bind the destination again if its buckets went too",
     )
 
 
 def _of_transients(
-    upgrade: ExchangeUpgrade, transient: Mapping[Destination, str], after: Release
+    name: str, rings: UpgradedRings, transient: Mapping[Destination, str], after: Release
 ) -> Iterator[Finding]:
-    assert upgrade.rings is not None  # noqa: S101  # an x-consistent-hash exchange has one
-    shares = upgrade.rings.after.shares()
-    for destination in upgrade.rings.after.destinations:
+    shares = rings.after.shares()
+    for destination in rings.after.destinations:
         if destination not in transient:
             continue
         share = percent(shares[destination])
-        ghosts = after.numbers >= _GHOSTS_SINCE
-        what = (
-            f"its buckets may stay without it (seen on 4.3.6), so that {share} of the keys are unroutable until they go"
-            if ghosts
-            else f"its buckets go with it, so that its {share} of the keys and others move"
-        )
+        what = f"its buckets go with it, so that its {share} of the keys and others move"
+        if after.numbers >= GHOSTS_SINCE:
+            what = f"its buckets may stay without it (seen on 4.3.6), so that {share} of the keys are unroutable until they go"
         yield Finding(
             "transient-destination",
             f"{destination!s} {transient[destination]}: a restart removes it, and {what}; it comes back at the end of the ring",
-            f"after the upgrade, run: rabbit-chx ring check {shlex.quote(upgrade.name)}",
+            f"after the upgrade, run: rabbit-chx ring check {shlex.quote(name)}",
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
+from operator import eq
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import AmqpField
@@ -23,15 +25,6 @@ from rabbit_chx.routing import (
     rules,
 )
 from rabbit_chx.routing.bindings import weight_of
-from rabbit_chx.routing.rules import (
-    DUPLICATES_APPEND,
-    HEADER_IS_TUPLE,
-    LIST_IS_ITS_HEAD,
-    RESTART_EMPTIES,
-    RESTART_KEEPS,
-    RESTART_SHUFFLES,
-    RESTART_SORTS,
-)
 
 if TYPE_CHECKING:
     from rabbit_chx.routing.exchange import HashExchange
@@ -41,11 +34,11 @@ __all__ = [
     "ExchangeUpgrade",
     "SampleMovement",
     "SampledMessage",
+    "UpgradedRings",
     "hash_arguments",
     "hash_upgrade",
     "hashed_alike",
     "heavy_bindings",
-    "merged_ring",
     "modulus_upgrade",
     "ring_on",
     "routes_of",
@@ -59,22 +52,12 @@ Verdict: TypeAlias = Literal["safe", "repair", "moves", "unknown"]
 _HASHES = 1 << 27
 #: What an upgrade in place does to the order of a ring. An exchange without an order has ``none``.
 RingOrder: TypeAlias = Literal["kept", "lost", "none"]
-_RESTARTS = (RESTART_SHUFFLES, RESTART_EMPTIES, RESTART_SORTS, RESTART_KEEPS)
+_RESTARTS = (rules.RESTART_SHUFFLES, rules.RESTART_EMPTIES, rules.RESTART_SORTS, rules.RESTART_KEEPS)
 #: What decides the seed of a header's value.
 _OF_HEADERS = (
     rules.HEADER_IS_TUPLE, rules.HEADER_IS_BARE, rules.INTEGER_IS_SEED, rules.TIMESTAMP_IS_SEED,
     rules.LIST_IS_ITS_HEAD, rules.VOID_IS_UNDEFINED, rules.FIRST_HEADER_COUNTS, rules.LAST_HEADER_COUNTS,
 )  # fmt: skip
-#: What decides whether a message of a header exchange is routed at all.
-_OF_REFUSALS = (
-    rules.EMPTY_LIST_CRASHES, rules.EMPTY_LIST_IS_HASHED, rules.MISSING_HEADER_IS_UNDEFINED,
-    rules.MISSING_HEADER_CRASHES,
-)  # fmt: skip
-_OF_RINGS = (
-    rules.DUPLICATES_APPEND, rules.UNBIND_SHIFTS_BY_WEIGHT, rules.WEIGHT_IS_CAPPED, rules.RESTART_SHUFFLES,
-    rules.RESTART_EMPTIES, rules.RESTART_SORTS, rules.RESTART_KEEPS,
-)  # fmt: skip
-_OF_MODULUS = (rules.MODULUS_BY_BINDING_KEY, rules.MODULUS_UNORDERED, rules.MODULUS_BY_NAME)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,9 +142,9 @@ def hash_upgrade(
     before, after = rings.before.shares(), rings.after.shares()
     stays = sum(share * after.get(place, 0.0) for place, share in before.items())
     kept = None
-    if releases[0].follows(HEADER_IS_TUPLE) and releases[1].follows(LIST_IS_ITS_HEAD):
+    if releases[0].follows(rules.HEADER_IS_TUPLE) and releases[1].follows(rules.LIST_IS_ITS_HEAD):
         in_arrays = routes_of(new, [message.with_array(hashed_on.name) for message in messages])
-        kept = sum(one == other for one, other in zip(sample.before, in_arrays, strict=True))
+        kept = sum(map(eq, sample.before, in_arrays))
     several = len(before) > 1 or len(after) > 1
     return ExchangeUpgrade(
         name, hashed_on, sample, rings, expected=1 - stays if several else 0.0, kept_in_array=kept
@@ -244,25 +227,25 @@ class SampleMovement:
     def moved(self) -> tuple[MovedMessage, ...]:
         """The messages that do not stay, in the order of the sample. Two refusals are equal."""
         return tuple(
-            MovedMessage(*one)
-            for one in zip(self.messages, self.before, self.after, strict=True)
-            if one[1] != one[2] and not (isinstance(one[1], Refused) and isinstance(one[2], Refused))
+            MovedMessage(message, before, after)
+            for message, before, after in zip(self.messages, self.before, self.after, strict=True)
+            if before != after and not (isinstance(before, Refused) and isinstance(after, Refused))
         )
 
     @property
     def matrix(self) -> MovementMatrix:
         """How many messages that both route go from where to where."""
         pairs: Counter[tuple[Place, Place]] = Counter()
-        for one, other in zip(self.before, self.after, strict=True):
-            if not isinstance(one, Refused) and not isinstance(other, Refused):
-                pairs[one, other] += 1
+        for before, after in zip(self.before, self.after, strict=True):
+            if not isinstance(before, Refused) and not isinstance(after, Refused):
+                pairs[before, after] += 1
         rows, columns = (dict.fromkeys(pair[side] for pair in pairs) for side in (0, 1))
         # The same order on both sides, so that what stays is on the diagonal.
         places = sorted({*rows, *columns}, key=lambda place: (place is None, str(place)))
         return MovementMatrix(
             tuple(place for place in places if place in rows),
             tuple(place for place in places if place in columns),
-            {(one, other): pairs[one, other] for one in places for other in places if pairs[one, other]},
+            {pair: pairs[pair] for pair in product(places, places) if pairs[pair]},
         )
 
     def refused(self, *, after: bool) -> int:
@@ -271,7 +254,7 @@ class SampleMovement:
         Args:
             after: whether it is the side after.
         """
-        return sum(isinstance(one, Refused) for one in (self.after if after else self.before))
+        return sum(isinstance(place, Refused) for place in (self.after if after else self.before))
 
 
 def routes_of(exchange: HashExchange, messages: Sequence[SampledMessage]) -> list[Place | Refused]:
@@ -378,7 +361,7 @@ def upgraded_rings(
         "assumed" if live is not None and live.provenance == "assumed" else "replayed"
     )
     old, new = (ring_on(bindings, release, provenance) for release in (before, after))
-    keeps = before.follows(RESTART_KEEPS) and after.follows(RESTART_KEEPS)
+    keeps = before.follows(rules.RESTART_KEEPS) and after.follows(rules.RESTART_KEEPS)
     as_bound = True
     if live is not None and live.provenance == "read":
         as_bound = live.buckets == old.buckets
@@ -387,7 +370,7 @@ def upgraded_rings(
             new = live.with_release(
                 after
             )  # Khepri keeps ghosts and holes; Mnesia makes the ring of its bindings again
-    decided_by = before if not before.follows(RESTART_KEEPS) else after
+    decided_by = before if not before.follows(rules.RESTART_KEEPS) else after
     order: RingOrder = "kept" if keeps else "lost"
     if len(set(new.destinations) | set(old.destinations)) < 2:  # one destination has only one order
         order = "none"
@@ -419,18 +402,27 @@ def ring_on(
         distinct = tuple(dict.fromkeys(bindings))
         for destination, key in distinct:
             weight = weight_of(destination, key)
-            if release.follows(DUPLICATES_APPEND) or destination not in buckets:
+            if release.follows(rules.DUPLICATES_APPEND) or destination not in buckets:
                 buckets += [destination] * weight
         return HashRing(tuple(buckets), release, "assumed", distinct)
 
 
-def heavy_bindings(bindings: Sequence[Binding], release: Release) -> tuple[Binding, ...]:
-    """Return the bindings whose weight a release refuses, if they are made anew.
+def hashed_alike(hashed_on: HashedOn, before: Release, after: Release) -> bool:
+    """Return whether two releases give every value that both route the same seed."""
+    return hashed_on.kind != "header" or _follow_alike(_OF_HEADERS, before, after)
 
-    Args:
-        bindings: destinations and binding keys.
-        release: the release.
-    """
+
+def same_rules(release: Release, other: Release) -> bool:
+    """Return whether two releases follow the same rules."""
+    return _follow_alike(rules.RULES, release, other)
+
+
+def _follow_alike(asked: Sequence[Rule], before: Release, after: Release) -> bool:
+    return all(before.follows(rule) == after.follows(rule) for rule in asked)
+
+
+def heavy_bindings(bindings: Sequence[Binding], release: Release) -> tuple[Binding, ...]:
+    """Return the bindings whose weight a release refuses, if they are made anew."""
 
     def is_refused(binding: Binding) -> bool:
         try:
@@ -440,58 +432,3 @@ def heavy_bindings(bindings: Sequence[Binding], release: Release) -> tuple[Bindi
         return False
 
     return tuple(binding for binding in bindings if is_refused(binding))
-
-
-def merged_ring(ring: HashRing) -> HashRing:
-    """Return the ring in which each destination has one binding with all its buckets, in the order of their first ones.
-
-    Args:
-        ring: a ring whose destinations may be bound more than once.
-    """
-    counts = [(place, ring.buckets.count(place)) for place in ring.destinations]
-    return ring_on([(place, str(count)) for place, count in counts], ring.release)
-
-
-def hashed_alike(hashed_on: HashedOn, before: Release, after: Release) -> bool:
-    """Return whether two releases give every value that both route the same seed.
-
-    Args:
-        hashed_on: what the exchange hashes.
-        before: a release.
-        after: another one.
-    """
-    return hashed_on.kind != "header" or not _differing(_OF_HEADERS, before, after)
-
-
-def differing_rules(
-    before: Release, after: Release, hashed_on: HashedOn | None = None
-) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
-    """Return the rules that only one of two releases follows: those of the one, and those of the other.
-
-    Args:
-        before: a release.
-        after: another one.
-        hashed_on: what an ``x-consistent-hash`` exchange hashes; None for an ``x-modulus-hash`` exchange.
-    """
-    asked: tuple[Rule, ...] = _OF_MODULUS
-    if hashed_on is not None:
-        asked = (*_OF_HEADERS, *_OF_REFUSALS, *_OF_RINGS) if hashed_on.kind == "header" else _OF_RINGS
-    differing = _differing(asked, before, after)
-    return (
-        tuple(rule for rule in differing if before.follows(rule)),
-        tuple(rule for rule in differing if after.follows(rule)),
-    )
-
-
-def same_rules(one: Release, other: Release) -> bool:
-    """Return whether two releases follow the same rules.
-
-    Args:
-        one: a release.
-        other: another one.
-    """
-    return not _differing(rules.RULES, one, other)
-
-
-def _differing(asked: tuple[Rule, ...], before: Release, after: Release) -> list[Rule]:
-    return [rule for rule in asked if before.follows(rule) != after.follows(rule)]

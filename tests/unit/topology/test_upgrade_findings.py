@@ -65,6 +65,8 @@ def test_second_bindings_are_cured_before_the_upgrade() -> None:
     twice = [("a", "1"), ("a", "3"), ("b", "1")]
     second = found(twice, "3.8.9", Release("3.10.25"))["second-binding"]
     assert "that moves 0.000% of the keys" in second.cure  # both of its bindings are beside each other
+    apart = found([("a", "1"), ("b", "1"), ("a", "2")], "3.8.9", Release("3.10.25"))["second-binding"]
+    assert "that moves 49." in apart.cure
     assert "depends on the order" in found(twice, "3.12.14")["second-binding"].says
 
 

@@ -6,12 +6,7 @@ import pytest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Binding, HashRing, Release
-from rabbit_chx.topology.upgrade_exchange import (
-    heavy_bindings,
-    merged_ring,
-    ring_on,
-    upgraded_rings,
-)
+from rabbit_chx.topology.upgrade_exchange import heavy_bindings, ring_on, upgraded_rings
 
 THREE: tuple[Binding, ...] = (("a", "1"), ("b", "2"), ("c", "1"))
 OLD, NEW = Release("3.12.14"), Release("4.3.6")
@@ -67,9 +62,3 @@ def test_a_binding_that_is_older_than_its_rule_has_its_buckets() -> None:
     assert heavy_bindings(heavy, OLD) == ()
     with pytest.raises(InputError):
         ring_on((("a", "x"),), NEW)
-
-
-def test_a_merged_ring_has_each_destination_once() -> None:
-    ring = ring_on((("a", "1"), ("b", "1"), ("a", "2")), Release("3.8.9"))
-    assert ring.buckets == ("a", "b", "a", "a")
-    assert merged_ring(ring).buckets == ("a", "a", "a", "b")
