@@ -84,9 +84,9 @@ def messages_of(
         if not options.skip_bad_rows:
             at = int(positions[0])
             raise RowError(f"row {first_row + at}: {_reason(faults, at)}")
-        keys = None if columns.key is None else as_binary(batch.column(columns.key))
+        column = None if columns.key is None else as_binary(batch.column(columns.key))
         shown = tuple(
-            RowSample(partition, first_row + int(at), _reason(faults, int(at)), _key_hash(keys, int(at)))
+            RowSample(partition, first_row + int(at), _reason(faults, int(at)), _key_hash(column, int(at)))
             for at in positions[:samples]
         )
         batch = batch.take(pa.array(np.flatnonzero(~bad), pa.int64()))
@@ -94,11 +94,18 @@ def messages_of(
     properties = dict(_properties(batch, columns, options))
     if ids is not None:
         properties["message_id"] = ids.of(batch, columns, properties.get("headers", ()))
+    if columns.key is None:
+        keys = [(options.routing_key or "").encode()] * batch.num_rows
+    else:
+        keys = as_binary(batch.column(columns.key))
+    exchanges = None
+    if columns.exchange is not None:
+        exchanges = as_binary(batch.column(columns.exchange).fill_null(options.exchange))
     return Messages(
-        keys=_keys(batch, columns, options),
+        keys=keys,
         bodies=as_binary(batch.column(columns.value)),
         properties=properties,
-        exchanges=_exchanges(batch, columns, options),
+        exchanges=exchanges,
         skipped=skipped,
         samples=shown,
     )
@@ -113,18 +120,6 @@ def _key_hash(keys: Any, at: int) -> str | None:  # noqa: ANN401  # Arrow has no
     return None if key is None else hash_of_key(key)
 
 
-def _keys(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Any:  # noqa: ANN401
-    if columns.key is not None:
-        return as_binary(batch.column(columns.key))
-    return [(options.routing_key or "").encode()] * batch.num_rows
-
-
-def _exchanges(batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions) -> Any:  # noqa: ANN401
-    if columns.exchange is None:
-        return None
-    return as_binary(batch.column(columns.exchange).fill_null(options.exchange))
-
-
 def _properties(
     batch: pa.RecordBatch, columns: MessageColumns, options: WriteOptions
 ) -> Iterator[tuple[str, Any]]:
@@ -133,10 +128,5 @@ def _properties(
         if column.null_count < len(column):
             yield name, whole_seconds(column) if name == "timestamp" else as_binary(column)
     if columns.headers is not None and batch.column(columns.headers).null_count < batch.num_rows:
-        yield "headers", _with_constants(batch.column(columns.headers).to_pylist(), options)
-
-
-def _with_constants(
-    rows: list[list[tuple[str, str]] | None], options: WriteOptions
-) -> list[dict[str, Any] | None]:
-    return [None if pairs is None else {**options.headers, **dict(pairs)} for pairs in rows]
+        rows = batch.column(columns.headers).to_pylist()
+        yield "headers", [None if pairs is None else {**options.headers, **dict(pairs)} for pairs in rows]

@@ -196,8 +196,8 @@ class WritePlan:
         done = tuple(tasks)
         unfinished = None if expected is None else expected - len(done)
         notes = () if cause is None else (f"the write failed: {cause}",)
-        report = replace(
-            self._report(done, batch_id, notes, failed=True, unfinished=unfinished), changed_ring=changed_ring
+        report = self._report(
+            done, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
         )
         _log.warning(
             "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there%s",
@@ -217,6 +217,7 @@ class WritePlan:
         *,
         failed: bool = False,
         unfinished: int | None = 0,
+        changed_ring: tuple[KeyMap, KeyMap] | None = None,
     ) -> WriteReport:
         ring = self.options.ring
         return WriteReport(
@@ -229,6 +230,7 @@ class WritePlan:
             (*self.notes, *notes),
             failed,
             unfinished,
+            changed_ring,
         )
 
 

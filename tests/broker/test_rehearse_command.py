@@ -41,9 +41,9 @@ def file(tmp_path: Path) -> str:
 
 def need_images(*series: str) -> None:
     need("docker")
-    for one in series:
-        if image_version(one) is None:
-            skip_unless_ci(f"the image of RabbitMQ {one} is not on this machine")
+    for name in series:
+        if image_version(name) is None:
+            skip_unless_ci(f"the image of RabbitMQ {name} is not on this machine")
 
 
 @pytest.mark.parametrize(
@@ -72,16 +72,20 @@ def test_brokers_do_what_was_predicted(
     assert (document["proven"], document["proof"]["mismatches"]) == (True, 0), found.err
     assert document["proof"]["from"]["version"] == image_version(before)
     prediction = predict_upgrade(MIXED, samples(COUNT), Release.newest_of(before), Release.newest_of(after))
-    for one, said in zip(document["exchanges"], prediction.exchanges, strict=True):
-        proof, in_array = one["proof"], one["kept_in_array"]
+    for exchange, said in zip(document["exchanges"], prediction.exchanges, strict=True):
+        proof, in_array = exchange["proof"], exchange["kept_in_array"]
         assert said.sample is not None
         assert proof["left_out"] is None
         assert proof["compared"] == COUNT
-        assert proof["measured"] == proof["predicted"] == one["sample"]["moved"] == len(said.sample.moved)
-        assert (proof["measured"] > 0) == (one["exchange"] in moving)
+        assert (
+            proof["measured"] == proof["predicted"] == exchange["sample"]["moved"] == len(said.sample.moved)
+        )
+        assert (proof["measured"] > 0) == (exchange["exchange"] in moving)
         assert (proof["kept_in_array"], in_array) in {(None, None), (COUNT, COUNT)}
         assert proof["published"] == COUNT * (3 if in_array else 2)
-    assert {one["exchange"] for one in document["exchanges"] if one["verdict"] == "moves"} == moving
+    assert {
+        exchange["exchange"] for exchange in document["exchanges"] if exchange["verdict"] == "moves"
+    } == moving
 
 
 def test_weights_that_a_release_refuses_are_left_out(

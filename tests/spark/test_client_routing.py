@@ -98,7 +98,7 @@ def test_a_binding_that_comes_during_a_batch_fails_it(
         writer.mode("append").save()
     report = json.loads(path.read_text())
     assert (report["failed"], report["confirmed"]) == (True, ROWS)
-    before, after = (HashRing.from_json(json.dumps(one)) for one in report["changed_ring"])
+    before, after = (HashRing.from_json(json.dumps(ring)) for ring in report["changed_ring"])
     assert (len(before.buckets), len(after.buckets)) == (6, 9)
 
 

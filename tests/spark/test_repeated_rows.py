@@ -72,7 +72,7 @@ spark.stop()
 def waiting(channel: BlockingChannel, *queues: str) -> int:
     """The messages in these queues, or in all."""
     declared = (channel.queue_declare(queue, passive=True) for queue in queues or QUEUES)
-    return sum(one.method.message_count or 0 for one in declared)
+    return sum(queue.method.message_count or 0 for queue in declared)
 
 
 def run(job: Path, url: str, fate: str) -> subprocess.Popen[bytes]:

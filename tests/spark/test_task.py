@@ -220,7 +220,7 @@ def test_the_connection_is_named_after_the_task(broker: RunningBroker, vhost_url
 
     def names() -> set[str]:
         connections = management.request("GET", "vhosts", vhost, "connections")
-        return {one["client_properties"].get("connection_name") for one in connections}
+        return {connection["client_properties"].get("connection_name") for connection in connections}
 
     batch = pa.RecordBatch.from_pydict({"key": ["k"], "value": ["v"]})
     options = WriteOptions.parse({"url": vhost_url, "exchange": "x"})
@@ -253,9 +253,9 @@ def test_a_lost_connection_is_opened_again(broker: RunningBroker, vhost_url: str
         while not victims:
             assert time.monotonic() < until
             victims = [
-                one["name"]
-                for one in management.request("GET", "vhosts", vhost, "connections")
-                if one["client_properties"].get("connection_name") == "victim"
+                connection["name"]
+                for connection in management.request("GET", "vhosts", vhost, "connections")
+                if connection["client_properties"].get("connection_name") == "victim"
             ]
             time.sleep(0.2)  # the page is a few seconds late
         management.request("DELETE", "connections", victims[0])

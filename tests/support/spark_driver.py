@@ -157,7 +157,7 @@ class SparkDriver:
     @property
     def processes(self) -> list[Process]:
         """All living processes of the driver, itself the first."""
-        return sorted(processes_of(self._process.pid), key=lambda one: one.pid != self._process.pid)
+        return sorted(processes_of(self._process.pid), key=lambda process: process.pid != self._process.pid)
 
     def workers(self, port: int | None = None) -> list[Process]:
         """The Python processes that run tasks.
@@ -165,13 +165,13 @@ class SparkDriver:
         Args:
             port: only those that are connected to it; None for all.
         """
-        daemons = {one.pid: one for one in self.processes if "pyspark.daemon" in one.command}
-        workers = [one for one in daemons.values() if one.parent in daemons]
-        return [one for one in workers if port is None or connected_to(port, one)]
+        daemons = {process.pid: process for process in self.processes if "pyspark.daemon" in process.command}
+        workers = [process for process in daemons.values() if process.parent in daemons]
+        return [process for process in workers if port is None or connected_to(port, process)]
 
     def executors(self, port: int) -> list[Process]:
         """The JVMs whose tasks are connected to a port, if they are not the driver's own."""
-        processes = {one.pid: one for one in self.processes}
+        processes = {process.pid: process for process in self.processes}
         daemons = {worker.parent for worker in self.workers(port)} & processes.keys()
         jvms = {processes[daemon].parent for daemon in daemons} & processes.keys()
         return [processes[jvm] for jvm in jvms if "CoarseGrainedExecutorBackend" in processes[jvm].command]
@@ -184,7 +184,11 @@ class SparkDriver:
         """
         if self._process.poll() is None:
             drivers = {self._process.pid}
-            drivers |= {one.pid for one in self.processes if one.parent in drivers and "java" in one.command}
+            drivers |= {
+                process.pid
+                for process in self.processes
+                if process.parent in drivers and "java" in process.command
+            }
             for pid in drivers:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -211,10 +215,12 @@ class SparkDriver:
         deadline = time.monotonic() + _END_S
         while left := self.processes:
             if time.monotonic() > deadline:
-                for one in left:
+                for process in left:
                     with suppress(ProcessLookupError):
-                        os.kill(one.pid, signal.SIGKILL)
-                raise TimeoutError(f"lives on after its driver: {[one.command[:200] for one in left]}")
+                        os.kill(process.pid, signal.SIGKILL)
+                raise TimeoutError(
+                    f"lives on after its driver: {[process.command[:200] for process in left]}"
+                )
             time.sleep(0.2)
 
     def last_words(self) -> str:

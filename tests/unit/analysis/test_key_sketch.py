@@ -28,7 +28,7 @@ def test_the_bounds_hold_for_each_key(stream: list[tuple[int, int]], counters: i
     sketch, counts = KeySketch(counters), exact(stream)
     for key, messages in stream:
         sketch.add(key, messages)
-    held = {one.key: one for one in sketch.heaviest(counters)}
+    held = {count.key: count for count in sketch.heaviest(counters)}
     assert sketch.messages == sum(counts.values())
     assert len(held) == min(counters, len(counts))
     for key, messages in counts.items():
@@ -64,7 +64,7 @@ def test_the_worst_stream_for_it_keeps_the_bound() -> None:
     for key in range(1_000):
         sketch.add(key)
     assert sketch.unseen_at_most == 100
-    assert all(one.least == 1 for one in sketch.heaviest(10))
+    assert all(count.least == 1 for count in sketch.heaviest(10))
 
 
 def test_no_counter_is_taken_over_while_there_is_a_free_one() -> None:

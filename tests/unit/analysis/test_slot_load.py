@@ -23,8 +23,8 @@ def test_batches_make_no_difference() -> None:
     whole = SlotLoad.of_keys(RING, [KEYS])
     parts = SlotLoad.of_keys(RING, (KEYS[at : at + 7] for at in range(0, len(KEYS), 7)))
     assert parts.messages == whole.messages
-    assert {(one.key, one.place, one.least) for one in parts.keys} == {
-        (one.key, RING.destination_for(one.key), KEYS.count(one.key)) for one in parts.keys
+    assert {(load.key, load.place, load.least) for load in parts.keys} == {
+        (load.key, RING.destination_for(load.key), KEYS.count(load.key)) for load in parts.keys
     }
 
 

@@ -62,7 +62,7 @@ def test_an_empty_ring_routes_nothing() -> None:
 def test_buckets_without_a_binding_are_ghosts() -> None:
     ring = HashRing.from_buckets(["q1", "gone", "gone", "q1"])
     first, second = ring_findings(ring, [("q1", "2")]), ring_findings(ring, [("q1", "2"), ("gone", "2")])
-    assert [(one.kind, one.destination, one.share) for one in first] == [
+    assert [(finding.kind, finding.destination, finding.share) for finding in first] == [
         ("ghost-bucket", "gone", ring.shares()["gone"])
     ]
     assert "gone has 2 buckets and no binding: 50." in first[0].says
@@ -70,7 +70,7 @@ def test_buckets_without_a_binding_are_ghosts() -> None:
 
 
 def test_a_queue_and_an_exchange_of_one_name_are_two() -> None:
-    kinds = [one.kind for one in ring_findings(HashRing.from_buckets(["slot"]), [(SLOT, "1")])]
+    kinds = [finding.kind for finding in ring_findings(HashRing.from_buckets(["slot"]), [(SLOT, "1")])]
     assert kinds == ["ghost-bucket", "silent-binding"]
 
 

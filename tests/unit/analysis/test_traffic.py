@@ -72,10 +72,10 @@ def test_a_broker_that_routes_by_the_ring_is_right_and_one_that_does_not_is_wron
     turned = buckets[1:] + buckets[:1]
     wrong = compare_traffic(observations, HashRing.from_buckets(turned), reach)
     places = {seed: bucket_of_seed(seed, len(buckets)) for seed in seeds}
-    assert [one.observation.seed for one in wrong] == [
+    assert [misrouted.observation.seed for misrouted in wrong] == [
         seed for seed in seeds if buckets[places[seed]] != turned[places[seed]]
     ]
-    assert all(one.predicted == turned[places[one.observation.seed or 0]] for one in wrong)
+    assert all(misrouted.predicted == turned[places[misrouted.observation.seed or 0]] for misrouted in wrong)
 
 
 @WALKS
@@ -152,4 +152,4 @@ def test_an_empty_ring_routes_nothing() -> None:
     reach = Reach([])
     unroutable, routed = Observation("k", 1, frozenset()), Observation("l", 1, frozenset({"q"}))
     wrong = compare_traffic([unroutable, routed], HashRing.from_buckets([]), reach)
-    assert [one.observation for one in wrong] == [routed]
+    assert [misrouted.observation for misrouted in wrong] == [routed]

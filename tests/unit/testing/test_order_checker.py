@@ -97,7 +97,7 @@ def planted(rng: random.Random, history: list[tuple[int, bool]], length: int, ki
     once = [n for n in range(length) if sum(number == n for number, _ in history) == 1]
     if kind == "lost":
         gone = rng.randrange(length)
-        history[:] = [one for one in history if one[0] != gone]
+        history[:] = [event for event in history if event[0] != gone]
     elif kind == "unexpected":
         history.append((length + rng.randrange(3), False))
     elif kind == "out_of_order":

@@ -27,7 +27,7 @@ def test_a_destination_exchange_is_a_fanout_with_a_queue_behind_it() -> None:
     stand_in = stand_in_for(MIXED, hash_exchanges(MIXED)[3])
     assert stand_in.exchange == "orders"
     assert stand_in.places["behind audit"] == ExchangeRef("audit")
-    assert {one.name: one.type for one in stand_in.topology.exchanges} == {
+    assert {exchange.name: exchange.type for exchange in stand_in.topology.exchanges} == {
         "audit": "fanout", "orders": "x-consistent-hash",
     }  # fmt: skip
     assert stand_in.topology.problems == ()
@@ -35,18 +35,21 @@ def test_a_destination_exchange_is_a_fanout_with_a_queue_behind_it() -> None:
 
 
 def test_queues_are_classic_and_ours() -> None:
-    tenants = next(one for one in hash_exchanges(MIXED) if one.name == "tenants")
+    tenants = next(exchange for exchange in hash_exchanges(MIXED) if exchange.name == "tenants")
     stand_in = stand_in_for(MIXED, tenants)
-    assert {(one.type, one.owner) for one in stand_in.topology.queues} == {("classic", "ours")}
+    assert {(queue.type, queue.owner) for queue in stand_in.topology.queues} == {("classic", "ours")}
     ours = stand_in.topology.exchange("tenants")
     assert ours is not None
     assert (ours.arguments, ours.ring) == (tenants.arguments, tenants.ring)
 
 
 def test_bindings_of_a_modulus_exchange_keep_their_keys() -> None:
-    images = next(one for one in hash_exchanges(MIXED) if one.name == "images")
+    images = next(exchange for exchange in hash_exchanges(MIXED) if exchange.name == "images")
     bindings = stand_in_for(MIXED, images).topology.bindings
-    assert {(one.destination, one.routing_key) for one in bindings} == {("images.0", "9"), ("images.1", "10")}
+    assert {(binding.destination, binding.routing_key) for binding in bindings} == {
+        ("images.0", "9"),
+        ("images.1", "10"),
+    }
 
 
 def test_names_of_the_broker_are_replaced() -> None:
@@ -134,7 +137,7 @@ def test_a_message_elsewhere_and_a_message_nowhere_are_mismatches() -> None:
     places[3] = "elsewhere"
     del places[4]
     proof = exchange_proof(UPGRADE, trial(after=False), replace(there, places=places))
-    assert [(one.key, one.found) for one in proof.mismatches] == [
+    assert [(mismatch.key, mismatch.found) for mismatch in proof.mismatches] == [
         ("key-3", "elsewhere"),
         ("key-4", "(neither in a queue nor returned)"),
     ]

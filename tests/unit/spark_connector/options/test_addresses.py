@@ -20,11 +20,11 @@ def parse(**options: str) -> WriteOptions:
 
 def test_several_urls_in_turn() -> None:
     brokers = parse(url="amqp://a/v , amqps://b", exchange="x").brokers
-    assert [(one.host, one.port, one.vhost) for one in brokers.resolve()] == [
+    assert [(address.host, address.port, address.vhost) for address in brokers.resolve()] == [
         ("a", 5672, "v"),
         ("b", 5671, "/"),
     ]
-    assert [one.host for one in brokers.resolve(3)] == ["b", "a"]
+    assert [address.host for address in brokers.resolve(3)] == ["b", "a"]
 
 
 @pytest.mark.parametrize("password", ["℀", "[", "[x]", ",", "%2F%40%3A"])

@@ -76,7 +76,7 @@ def test_a_ring_that_has_changed_fails_the_write_and_both_are_in_the_report(tmp_
     report = json.loads(path.read_text())
     assert report["failed"]
     assert report["notes"] == [f"the write failed: {caught.value}"]
-    before, after = (HashRing.from_json(json.dumps(one)) for one in report["changed_ring"])
+    before, after = (HashRing.from_json(json.dumps(ring)) for ring in report["changed_ring"])
     assert (before, after) == (RING, GROWN)
 
 
