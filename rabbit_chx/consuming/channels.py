@@ -502,6 +502,6 @@ def _delivery(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
         message.delivery.delivery_tag,
         content.routing_key,
         content,
-        HandOverMarker.from_headers(dict(content.headers)),
+        HandOverMarker.from_headers(content.headers),
         properties.reply_to,
     )

@@ -242,8 +242,8 @@ class Deduplicator(DeduplicatorBase):
     new to it: `SqliteDeduplicator` knows that, too. One object serves any number of threads and tasks.
 
     Args:
-        max_ids: how many ids are kept. An id is forgotten when so many others came after it.
-        max_age_s: an id is forgotten so many seconds after its effect; None for no such bound.
+        max_ids: how many ids are kept. When one more comes, the oldest is forgotten.
+        max_age_s: for how many seconds after its effect an id is kept; None for no such bound.
         timeout_s: how long a second copy of a message waits for the handler of the first, in seconds.
 
     Raises:

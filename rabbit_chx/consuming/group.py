@@ -40,7 +40,7 @@ __all__ = ["ConsumerGroup"]
 _log = logging.getLogger(__name__)
 _PRIORITIES_FROM = (4, 0, 0)
 _STREAMS_FROM = (3, 9, 0)
-#: An attempt to connect that has hung for so long is overtaken by the next one.
+#: When an attempt to connect has hung for this time, the next one begins beside it.
 _HANGS_S = 1.5
 
 #: Names of queues, or what has queues: a ring or a slot table.
@@ -230,8 +230,9 @@ class ConsumerGroup:
                     if session.is_up:
                         outage = None  # it had come back
                     self._lose(session)
-                who = f"group member {self.member}"
-                outage = await wait_to_reconnect(self._retries, outage, cause, self._stop, who)
+                outage = await wait_to_reconnect(
+                    self._retries, outage, cause, self._stop, f"group member {self.member}"
+                )
 
     def _begun(
         self, channels: GroupChannels, handle: Callable[[GroupMessage], Awaitable[None]]

@@ -287,12 +287,12 @@ def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Find
     heavy = [name for name, count in active.items() if count >= max(share[name] + 2, 1.5 * share[name])]
     idle = [name for name, count in active.items() if not count and share[name] >= 1]
     if heavy or idle:
-        told = ", ".join(
+        uneven = ", ".join(
             f"{name} has {active[name]} (its share is {share[name]:.1f})" for name in [*heavy, *idle][:_SHOWN]
         )
         yield Finding(
             "unbalanced",
-            f"{len(shared)} queues are shared unevenly: {told}",
+            f"{len(shared)} queues are shared unevenly: {uneven}",
             "a member takes its share some seconds after it has started; look again. If this stays, look for priority-ignored, or "
             "for members of different weight",
         )

@@ -185,13 +185,13 @@ class Roster:
         """
         consumers: dict[frozenset[str], list[str]] = {}
         for queue in frozenset().union(*(member.queues for member in self.members.values())):
-            who = frozenset(name for name, member in self.members.items() if queue in member.queues)
-            consumers.setdefault(who, []).append(queue)
+            names = frozenset(name for name, member in self.members.items() if queue in member.queues)
+            consumers.setdefault(names, []).append(queue)
         return {
             queue: owner
-            for who, queues in consumers.items()
+            for names, queues in consumers.items()
             for queue, owner in queue_owners(
-                queues, {name: self.members[name].weight for name in who}
+                queues, {name: self.members[name].weight for name in names}
             ).items()
         }
 

@@ -133,7 +133,7 @@ class RunHook:
 
 @dataclass(frozen=True, slots=True)
 class AwaitTime:
-    """Call `time_passed` with the line and the reason after so many seconds."""
+    """Call `time_passed` with the line and the reason after some seconds."""
 
     line: int
     reason: str

@@ -285,7 +285,7 @@ class ShardConsumer(_Consumers):
 
     async def _look(self, connection: ConsumingConnection) -> Mapping[str, str]:  # noqa: ARG002  # as the other consumer
         try:
-            found = await self._sharding(self._exchange, counts=False)
+            exchange = await self._sharding(self._exchange, counts=False)
         except RabbitChxError as error:
             if self._known is None:
                 raise
@@ -293,7 +293,7 @@ class ShardConsumer(_Consumers):
                 "%s; consuming what was known before, and looking again in %g s", error, self._look_every_s
             )
             return self._known
-        names = {shard.name: shard.name for shard in found.reachable}
+        names = {shard.name: shard.name for shard in exchange.reachable}
         if self._known is not None and (new := sorted(names.keys() - self._known.keys())):
             _log.info("consuming new shards: %s", ", ".join(new))
         self._known = names

@@ -50,8 +50,8 @@ class SqliteDeduplicator(DeduplicatorBase):
 
     Args:
         path: the file. It is created if it is missing; its folder is not.
-        max_ids: how many ids are kept. An id is forgotten when so many others came after it. None for no such bound.
-        max_age_s: an id is forgotten so many seconds after its effect, by the clock of the machine; None for no such bound.
+        max_ids: how many ids are kept. When one more comes, the oldest is forgotten. None for no such bound.
+        max_age_s: for how many seconds after its effect an id is kept, by the clock of the machine; None for no such bound.
             One of the two is needed.
         table: the table of the ids. It is created if it is missing.
         timeout_s: how long to wait for another handler of the same id, and for another writer of the file, in seconds.
