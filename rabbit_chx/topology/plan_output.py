@@ -16,8 +16,7 @@
     }
 
 A member of a ring is written as in a topology file, its weight as the text of the binding key. The old queue of a slot is null
-where there is none, or several; the new one likewise. The proposal ``slots`` has three fields more, as `SlotForecast` has them:
-``slots``, ``moved_by_next`` and ``moved_by_leaving``.
+where there is none, or several; the new one likewise. The proposal ``slots`` has one field more: ``slots``, how many there are.
 
 The checksum is the same for the same two sides, whatever the order of their parts and whoever computes it.
 """
@@ -129,12 +128,8 @@ def _proposal(one: RingProposal) -> dict[str, Any]:
         "moved_at_worst": one.moved_at_worst,
         "ring": ring_entries(one.ring),
     }
-    if one.forecast is not None:
-        entry |= {
-            "slots": one.forecast.slots,
-            "moved_by_next": one.forecast.moved_by_next,
-            "moved_by_leaving": one.forecast.moved_by_leaving,
-        }
+    if one.slots is not None:
+        entry["slots"] = one.slots
     return entry
 
 

@@ -13,14 +13,12 @@ that helps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ExchangeRef, HashRing, Place, SlotTable
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_figures import RingFigures
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from rabbit_chx.routing import HashRing, Place
     from rabbit_chx.topology.rings import LiveRing
 
 __all__ = [
@@ -42,7 +41,7 @@ __all__ = [
     "slots_as_written",
 ]
 
-Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]
+_Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]
 
 #: Up to so many members, all orders are tried.
 ALL_ORDERS = 6
@@ -51,12 +50,12 @@ _TRIED = 40
 _MOST_ROUNDS = 20
 
 Order = tuple["RingMember", ...]
-#: The default of the documents, and so many for each queue: then a slot is a small part of what a queue has.
-_LEAST_SLOTS = 64
+#: With as many slots for each queue, a slot is a small part of what a queue has.
 _SLOTS_EACH = 10
 #: More are not proposed: each slot is an exchange and a binding.
 _MOST_SLOTS = 1024
-_NEW = "the next queue"
+#: A worst moment that moves so many times the keys of the end is worth another exchange.
+_MUCH_WORSE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +68,15 @@ class RingProposal:
         moved_at_worst: the same at the worst moment between the steps.
         ring: the members in their order.
         says: what it is, and what it costs, in words.
-        forecast: of the proposal ``slots``, how many there are, and what later changes move; else None. `ring` is who shares
-            them.
+        slots: of the proposal ``slots``, how many there are; else None. `ring` is who shares them.
     """
 
-    strategy: Strategy
+    strategy: _Strategy
     moved: float
     moved_at_worst: float
     ring: tuple[RingMember, ...]
     says: str
-    forecast: SlotForecast | None = None
+    slots: int | None = None
 
 
 def proposals_of(
@@ -96,34 +94,58 @@ def proposals_of(
     """
     moved, at_worst = figures
     beside_live = RingFigures(live.ring.buckets)
-    found = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
-    for strategy, order, says in (
-        (
-            "least-moving-order",
-            least_moving_order(live, wanted, beside_live),
-            "the same members in the order that moves the fewest keys",
-        ),
-        (
-            "fewest-steps",
-            fewest_steps_order(live.ring, wanted),
-            "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
-        ),
-    ):
-        if order not in [one.ring for one in found]:
-            rated = _figures_of(live, order, beside_live)
-            if rated is not None:
-                found.append(RingProposal(strategy, *rated, order, says))  # type: ignore[arg-type]
-    if at_worst > moved:
+    proposals = [RingProposal("as-written", moved, at_worst, wanted, "the order of the file")]
+
+    def propose(strategy: _Strategy, order: Order, says: str) -> None:
+        if all(order != proposal.ring for proposal in proposals):
+            shares = _shares_of(live, order, beside_live)
+            if shares is not None:
+                proposals.append(RingProposal(strategy, *shares, order, says))
+
+    propose(
+        "least-moving-order",
+        least_moving_order(live, wanted, beside_live),
+        "the same members in the order that moves the fewest keys",
+    )
+    propose(
+        "fewest-steps",
+        fewest_steps_order(live.ring, wanted),
+        "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
+    )
+    if at_worst > moved and at_worst >= _MUCH_WORSE * moved:
+        name = live.exchange
         says = (
-            f"a new exchange with the ring as written, beside {live.exchange}: publishers reach {live.exchange} through an exchange "
+            f"a new exchange with the ring as written, beside {name}: publishers reach {name} through an exchange "
             "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
             "messages between the two calls are there twice"
         )
-        found.append(RingProposal("new-exchange", moved, moved, wanted, says))
-    forecast = slot_forecast(live, wanted)
-    if forecast is not None:
-        found.append(_slots(forecast))
-    return tuple(found)
+        proposals.append(RingProposal("new-exchange", moved, moved, wanted, says))
+    return (*proposals, *_slots_for_buckets(live, wanted, beside_live))
+
+
+def _slots_for_buckets(
+    live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures
+) -> Iterator[RingProposal]:
+    """Yield slots in the place of the ring, one for each bucket, where each queue would have ten of them."""
+    count, names = live.ring.bucket_count, SlotNames(live.exchange, live.ring.bucket_count)
+    weights = {member.destination: weight_of(*member.binding) for member in wanted}
+    if (
+        count > _MOST_SLOTS
+        or count * min(weights.values()) < _SLOTS_EACH * sum(weights.values())
+        or names.park in weights
+        or not all(isinstance(place, str) for place in weights)
+    ):
+        return
+    members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
+    owners = owners_of_slots(names, members, live.ring, {})
+    queues: dict[Place, Place] = {slot: owners[slot.name] for slot in names.refs}
+    shares = _shares_of(live, [RingMember(slot) for slot in names.refs], figures, queues)
+    if shares is not None:
+        says = (
+            f"slots = {count} with the same queues as members, in the place of ring: {names.slots[0]} to {names.slots[-1]}, one for "
+            "each bucket; after that a queue that comes or goes moves the keys of the slots that it gets or gives, and no others"
+        )
+        yield RingProposal("slots", *shares, members, says, count)
 
 
 def slots_as_written(after: HashRing, *, figures: tuple[float, float]) -> RingProposal:
@@ -132,27 +154,18 @@ def slots_as_written(after: HashRing, *, figures: tuple[float, float]) -> RingPr
     return RingProposal("as-written", *figures, slots, "the slots and members of the file")
 
 
-def _figures_of(
-    live: LiveRing, order: Sequence[RingMember], figures: RingFigures
+def _shares_of(
+    live: LiveRing,
+    members: Sequence[RingMember],
+    figures: RingFigures,
+    queues: Mapping[Place, Place] | None = None,
 ) -> tuple[float, float] | None:
+    """Return the share of keys that members move in the end and at the worst moment; None if the ring cannot be made."""
     try:
-        best = best_steps(live, order, (), figures, {})
+        best = best_steps(live, members, (), figures, queues or {})
     except InputError:
         return None
     return None if best is None else (best.moved, best.moved_at_worst)
-
-
-def _slots(forecast: SlotForecast) -> RingProposal:
-    """Return slots in the place of the ring."""
-    later = (
-        f"one more queue of weight {forecast.next_weight} moves {percent(forecast.moved_by_next)} of the keys"
-    )
-    if forecast.moved_by_leaving is not None:
-        later += f", and a queue that goes at most {percent(forecast.moved_by_leaving)}"
-    says = f"slots = {forecast.slots} with the same queues as members, in the place of ring: keys move once, and after that {later}"
-    return RingProposal(
-        "slots", forecast.moved, forecast.moved_at_worst, forecast.members, says, forecast=forecast
-    )
 
 
 def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
@@ -223,7 +236,7 @@ def _gaps_filled(live: HashRing, wanted: Sequence[RingMember]) -> Order:
         order += [*filling, member]
         if filling:
             placed = set(filling)
-            loose = [one for one in loose if one not in placed]
+            loose = [member for member in loose if member not in placed]
         end = start + weight_of(*member.binding)
     return (*order, *loose)
 
@@ -347,87 +360,12 @@ def _weight_of(member: RingMember) -> int:
 
 
 def _neighbours(order: Order) -> Iterable[Order]:
-    for one in range(len(order)):
-        rest = order[:one] + order[one + 1 :]
+    for number, member in enumerate(order):
+        rest = order[:number] + order[number + 1 :]
         for other in range(len(order)):
-            if other != one:
-                yield (*rest[:other], order[one], *rest[other:])
-            if other > one:
+            if other != number:
+                yield (*rest[:other], member, *rest[other:])
+            if other > number:
                 swapped = list(order)
-                swapped[one], swapped[other] = swapped[other], swapped[one]
+                swapped[number], swapped[other] = swapped[other], member
                 yield tuple(swapped)
-
-
-@dataclass(frozen=True, slots=True)
-class SlotForecast:
-    """What slots in the place of a ring move, now and later.
-
-    Attributes:
-        members: the queues that share the slots, by weight.
-        slots: how many slots they share.
-        moved: the exact share of keys that have another queue once the slots are there.
-        moved_at_worst: the same at the worst moment on the way.
-        next_weight: the weight of a queue that comes later: the smallest that a member has.
-        moved_by_next: the exact share of keys that such a queue moves then.
-        moved_by_leaving: the largest exact share that a member moves that goes then; None for a sole member.
-    """
-
-    members: tuple[RingMember, ...]
-    slots: int
-    moved: float
-    moved_at_worst: float
-    next_weight: int
-    moved_by_next: float
-    moved_by_leaving: float | None
-
-
-def slot_forecast(live: LiveRing, wanted: Sequence[RingMember]) -> SlotForecast | None:
-    """Return what slots in the place of a ring move; None where slots are no way to these members.
-
-    Slots are shared by queues alone, and not by so many that each could not have ten of 1,024.
-
-    Args:
-        live: the plain ring that is there.
-        wanted: the wanted members. Each destination is there once.
-    """
-    weights: dict[str, int] = {
-        one.destination: weight_of(*one.binding) for one in wanted if isinstance(one.destination, str)
-    }
-    if not weights or len(weights) < len(wanted):
-        return None
-    least = min(weights.values())
-    count = _LEAST_SLOTS
-    while count * least < _SLOTS_EACH * (sum(weights.values()) + least):
-        count *= 2
-    names = SlotNames(live.exchange, count)
-    if count > _MOST_SLOTS or {names.park, _NEW} & weights.keys():
-        return None
-    members = tuple(RingMember(queue, str(weight)) for queue, weight in weights.items())
-    owners = {
-        ExchangeRef(slot): queue for slot, queue in owners_of_slots(names, members, live.ring, {}).items()
-    }
-    table = SlotTable(HashRing.from_buckets(names.refs, live.ring.release), owners)
-    names_after: dict[Place, Place] = {slot: table.queue_of(slot) for slot in table.slots}
-    try:
-        slots = [RingMember(slot) for slot in table.slots]
-        best = best_steps(live, slots, (), RingFigures(live.ring.buckets), names_after)
-    except InputError:
-        return None
-    if best is None:
-        return None
-    moved, at_worst = best.moved, best.moved_at_worst
-    shares = table.ring.shares()
-
-    def moved_by(weights: Mapping[str, int]) -> float:
-        return sum(shares.get(slot, 0.0) for slot in table.moved_slots(table.reassigned(weights)))
-
-    leaving = [{other: weights[other] for other in weights if other != one} for one in weights]
-    return SlotForecast(
-        members,
-        count,
-        moved,
-        at_worst,
-        least,
-        moved_by({**weights, _NEW: least}),
-        max(map(moved_by, leaving)) if len(weights) > 1 else None,
-    )

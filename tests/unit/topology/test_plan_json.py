@@ -43,12 +43,25 @@ def test_the_format() -> None:
     assert [one["strategy"] for one in ring["proposals"]][:2] == ["as-written", "least-moving-order"]
     assert list(ring["proposals"][0]) == ["strategy", "moved", "moved_at_worst", "ring"]
     assert ring["proposals"][0]["ring"] == [{"queue": "b", "weight": "1"}, {"queue": "a", "weight": "1"}]
-    slots = next(one for one in ring["proposals"] if one["strategy"] == "slots")
-    assert list(slots)[4:] == ["slots", "moved_by_next", "moved_by_leaving"]
     (refusal,) = document["refusals"]
     assert list(refusal) == ["says", "allow_with"]
     assert refusal["allow_with"].startswith("--allow-moved ")
     assert document["checksum"] == planned.checksum
+
+
+def test_the_proposal_of_slots_says_how_many() -> None:
+    ring = tuple(RingMember(name, "10") for name in "ab")
+    live = Topology(
+        (ExchangeDefinition("h", "x-consistent-hash", ring=ring),), tuple(map(QueueDefinition, "ab"))
+    )
+    wanted = replace(live, exchanges=(replace(live.exchanges[0], ring=ring[::-1]),))
+
+    document = plan(wanted, live.with_rings({"h": HashRing.from_buckets([*"a" * 10, *"b" * 10])})).to_json()
+
+    *others, slots = json.loads(document)["rings"][0]["proposals"]
+    assert not any("slots" in proposal for proposal in others)
+    assert list(slots)[4:] == ["slots"]
+    assert (slots["strategy"], slots["slots"]) == ("slots", 20)
 
 
 def test_arguments_and_exchanges_as_a_file_writes_them() -> None:
