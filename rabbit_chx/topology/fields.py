@@ -40,6 +40,7 @@ __all__ = [
     "Kind",
     "choice",
     "default",
+    "documented",
     "fields_of",
     "read_document",
     "spec",
@@ -252,6 +253,19 @@ def default(value: T, kind: Kind | EntryType, meaning: str, **more: Any) -> T:  
     return field
 
 
+def documented(model: type[T]) -> type[T]:
+    """Return a dataclass whose docstring lists the meanings that `spec` gives its fields, for `help`."""
+    heading = "    Attributes:\n"
+    meanings = [
+        f"        {attribute.name}: {' '.join(field.meaning for field in attribute.metadata.values())}\n"
+        for attribute in dataclasses.fields(model)  # type: ignore[arg-type]
+        if attribute.metadata
+    ]
+    text, _, others = (model.__doc__ or "").partition(heading)
+    model.__doc__ = f"{text.rstrip()}\n\n{heading}{''.join(meanings)}{others}"
+    return model
+
+
 def fields_of(model: type) -> tuple[FileField, ...]:
     """Return the fields of a file that say the attributes of a dataclass."""
     fields = []
@@ -383,10 +397,8 @@ class _Reader:
                     members = tuple(self.objects(values[field.name], field.kind))
                     values[field.name] = tuple(member.value for member in members)
             # Without these nobody knows which object the entry is.
-            if any(field.name in bad for field in type_.fields if field.required) or bad & {
-                "queue",
-                "exchange",
-            }:
+            identity = {field.name for field in type_.fields if field.required} | {"queue", "exchange"}
+            if bad & identity:
                 continue
             try:
                 for entry in expanded(values, [name for name in type_.ranged if name in written]):

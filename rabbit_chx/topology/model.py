@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology.definitions import definitions_content, definitions_text
-from rabbit_chx.topology.fields import read_document
+from rabbit_chx.topology.fields import documented, read_document
 from rabbit_chx.topology.file_rules import misspellings, problems_of
 from rabbit_chx.topology.kubernetes import manifests
 from rabbit_chx.topology.objects import FILE, OBJECT_LISTS, ExchangeDefinition, ObjectSet, order_of_name
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Topology"]
 
 
+@documented
 @dataclass(frozen=True, slots=True, repr=False)
 class Topology(ObjectSet):
     """The exchanges, queues, bindings and policies of a vhost, sorted as people sort names. A value.

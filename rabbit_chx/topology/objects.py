@@ -32,6 +32,7 @@ from rabbit_chx.topology.fields import (
     FileField,
     choice,
     default,
+    documented,
     fields_of,
     spec,
     whole_number,
@@ -172,9 +173,10 @@ _SHARER = EntryType(
 )
 
 
+@documented
 @dataclass(frozen=True, slots=True)
 class ExchangeDefinition:
-    """An exchange. Each field says what it is."""
+    """An exchange."""
 
     name: str = field(metadata=spec(NAME, "Its name.", ranges=True))
     type: str = default(
@@ -265,9 +267,10 @@ _RING = EntryRule(
 EXCHANGE = EntryType("an exchange", ExchangeDefinition, fields_of(ExchangeDefinition), (_NO_RING, _RING))
 
 
+@documented
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """A queue. Each field says what it is.
+    """A queue.
 
     ``x-queue-type`` among the arguments becomes the type and is taken out. For the broker a queue that was declared
     without it equals one that was declared with ``classic`` (tried on 3.8.9 to 4.3.6).
@@ -300,9 +303,10 @@ class QueueDefinition:
 QUEUE = EntryType("a queue", QueueDefinition, fields_of(QueueDefinition))
 
 
+@documented
 @dataclass(frozen=True, slots=True)
 class BindingDefinition:
-    """A binding of any exchange but an ``x-consistent-hash`` one. Each field says what it is.
+    """A binding of any exchange but an ``x-consistent-hash`` one.
 
     The destination is a queue's name, or an ExchangeRef.
 
@@ -334,9 +338,10 @@ class BindingDefinition:
 BINDING = EntryType("a binding", BindingDefinition, fields_of(BindingDefinition), (_DESTINATION,))
 
 
+@documented
 @dataclass(frozen=True, slots=True)
 class PolicyDefinition:
-    """A policy. Each field says what it is."""
+    """A policy."""
 
     name: str = field(metadata=spec(NAME, "Its name."))
     pattern: str = field(metadata=spec(TEXT, "The regular expression that names match."))
@@ -396,11 +401,12 @@ def _freeze(definition: object, field: str) -> None:
         object.__setattr__(definition, field, ArgumentTable(value))
 
 
+@documented
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
     """What a file says: the objects of a vhost, and what holds for a plan. Equal to another with the same, in any order.
 
-    The objects are sorted as people sort names. Each field says what it is.
+    The objects are sorted as people sort names.
     """
 
     exchanges: tuple[ExchangeDefinition, ...] = default((), EXCHANGE, "The exchanges.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import tomllib
 from dataclasses import fields
@@ -17,7 +18,13 @@ from topologies import topologies
 from topology_schema import topology_schema
 
 from rabbit_chx import Topology, TopologyError
-from rabbit_chx.topology import Problem
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    PolicyDefinition,
+    Problem,
+    QueueDefinition,
+)
 from rabbit_chx.topology.fields import EntryType, FileField, read_document
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
@@ -165,6 +172,20 @@ def test_schema_and_parser_agree_on_exchanges(entry: dict[str, Any], *, good: bo
 )
 def test_schema_and_parser_refuse_the_same(document: dict[str, Any]) -> None:
     assert not agreed(document)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [ExchangeDefinition, QueueDefinition, BindingDefinition, PolicyDefinition],
+    ids=lambda model: model.__name__,
+)
+def test_a_file_says_each_attribute_and_help_what_it_means(model: Any) -> None:
+    assert all(attribute.metadata for attribute in fields(model))
+    text = inspect.getdoc(model) or ""
+    for attribute in fields(model):
+        for field in attribute.metadata.values():
+            assert f"    {attribute.name}: " in text
+            assert field.meaning in text
 
 
 def test_lists_of_the_file_are_those_of_the_model() -> None:
