@@ -235,7 +235,7 @@ class RingOptions:
         if type_ is not None and type_ != "x-consistent-hash":
             return RingInput.without_ring(ModuloMap("offline", type_, pairs, rules)).hashed_by(self.client)
         ring = HashRing.from_bindings(pairs, rules)
-        say_ignored(HashRing.from_buckets((), ring.release), pairs)
+        say_ignored(ring.release, pairs)
         return RingInput(ring).hashed_by(self.client)
 
 
@@ -350,15 +350,18 @@ def chosen_release(version: str | None, store: Store | None) -> Release | None:
     return release
 
 
-def say_ignored(before: HashRing, bindings: Iterable[tuple[Destination, str]]) -> None:
+def say_ignored(
+    release: Release, bindings: Iterable[tuple[Destination, str]], before: HashRing | None = None
+) -> None:
     """Say on stderr which bindings a broker ignores.
 
     Args:
-        before: the ring before the first binding.
-        bindings: the bindings that are then made, one after another.
+        release: the broker's release.
+        bindings: the bindings that are made, in their order.
+        before: the ring before the first binding; None for an empty one.
     """
-    release = before.release
-    bound, made = set(before.destinations), set(before.bindings or ())
+    bound: set[Destination] = set(before.destinations) if before else set()
+    made: set[tuple[Destination, str]] = set(before.bindings or ()) if before else set()
     for destination, key in bindings:
         if (destination, key) in made:
             say(f"the binding {destination!s}={key} is given twice: for the broker it is one")

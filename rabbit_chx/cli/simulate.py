@@ -229,7 +229,7 @@ def _changed(
         source = source.unbind(*parse_unbind(text, source))
     bindings = list(map(parse_binding, added))
     if not isinstance(source, ModuloMap):
-        say_ignored(source, bindings)
+        say_ignored(source.release, bindings, source)
     for destination, key in bindings:
         source = source.bind(destination, key)
     return source

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import BIND, RING
+from command_line import RING
 
 
 @pytest.mark.parametrize(
@@ -58,46 +58,3 @@ def test_a_definitions_file_is_no_ring_and_the_way_to_its_bindings_is_said(
     assert (code, out) == (2, "")
     assert "this is a definitions file, which does not hold the order of a ring" in errors
     assert f"rabbit-chx topology export --from {path}" in errors
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("route", "k"), "give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --exchange NAME"),
-        (("route", *BIND, "--exchange", "x", "k"), "the ring is given twice, as bindings and as the exchange x"),
-        (
-            ("route", "--ring", "f", "--exchange", "x", "k"),
-            "the ring is given twice, as the file f and as the exchange x",
-        ),
-        (
-            ("compare", *BIND, "--to-bind", "q=1", "--to-exchange", "x"),
-            "the other ring is given twice, as bindings and as the exchange x",
-        ),
-        (("route", *BIND, "--url", "amqp://h", "k"), "--url is about a live broker, and no exchange of it is asked"),
-        (("route", *BIND, "--vhost", "v", "k"), "--vhost is about a live broker, and no exchange"),
-        (
-            ("route", "--exchange", "orders", "--url", "amqp://h", "k"),
-            "AMQP alone shows neither the ring of exchange 'orders' nor its bindings: give --ring-via",
-        ),
-        (("route", "--exchange", "orders", "k"), "there is no broker: give --url"),
-        (
-            ("route", "--exchange", "", "--url", "amqp://h", "--management-url", "http://h", "k"),
-            "'' names no exchange: give its name",
-        ),
-        (("compare", "--exchange", "orders"), "there is nothing to compare with: give --to-release"),
-        (("compare", "--to-exchange", "orders", "--url", "amqp://h"), "there is no ring: give --bind"),
-    ],
-)  # fmt: skip
-def test_what_does_not_name_one_ring_is_refused(
-    ran: Callable[..., tuple[int, str, str]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    words: str,
-) -> None:
-    for name in ("AMQP_URL", "RABBIT_CHX_MANAGEMENT_URL", "RABBIT_CHX_RING_VIA", "RABBIT_CHX_CONFIG"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    code, out, errors = ran(*arguments)
-    assert (code, out) == (2, "")
-    assert words in errors
