@@ -3,9 +3,8 @@
 NumPy is loaded when something is counted.
 """
 
-from rabbit_chx.analysis.chi_square_distribution import chi_square_tail, chi_square_threshold
 from rabbit_chx.analysis.comparison import Comparison, Moved, compare_releases, compare_rings
-from rabbit_chx.analysis.findings import Finding
+from rabbit_chx.analysis.findings import Finding, ring_findings
 from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.key_search import NoKeyFoundError, keys_for
 from rabbit_chx.analysis.key_sketch import KeyCount, KeySketch
@@ -13,7 +12,6 @@ from rabbit_chx.analysis.matrix import MovementMatrix, count_movement, movement_
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.simulation import Change, HeavyKey, PlaceShare, SampleCounts, Simulation, simulate
 from rabbit_chx.analysis.slot_load import KeyLoad, SlotLoad
-from rabbit_chx.analysis.soundness import ring_findings
 from rabbit_chx.analysis.uniformity import (
     PUBLISHED,
     ChiSquare,
@@ -21,6 +19,8 @@ from rabbit_chx.analysis.uniformity import (
     UniformityRow,
     chi_square,
     chi_square_of_keys,
+    chi_square_tail,
+    chi_square_threshold,
     count_keys,
     uniformity_table,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,16 +87,20 @@ def compare_rings(
     outcomes = list(
         zip(values, hashing.route_all(values, before), hashing.route_all(values, after), strict=True)
     )
-    pairs = Counter(_routed_pairs((one, other) for _, one, other in outcomes))
+    pairs = Counter(
+        (first, second)
+        for _, first, second in outcomes
+        if not isinstance(first, Refused) and not isinstance(second, Refused)
+    )
     return Comparison(
         before=before,
         after=after,
         values=len(values),
         matrix=matrix_of(pairs, before, after),
         moved=tuple(
-            Moved(value, one, other, position)
-            for position, (value, one, other) in enumerate(outcomes)
-            if _differ(one, other)
+            Moved(value, first, second, position)
+            for position, (value, first, second) in enumerate(outcomes)
+            if _differ(first, second)
         ),
     )
 
@@ -119,14 +123,6 @@ def compare_releases(
     return compare_rings(values, ring, ring.with_release(release), hashing)
 
 
-def _differ(one: Place | Refused, other: Place | Refused) -> bool:
+def _differ(first: Place | Refused, second: Place | Refused) -> bool:
     """Return whether two outcomes differ. Two refusals are equal, whatever their text."""
-    return one != other and not (isinstance(one, Refused) and isinstance(other, Refused))
-
-
-def _routed_pairs(
-    outcomes: Iterator[tuple[Place | Refused, Place | Refused]],
-) -> Iterator[tuple[Place, Place]]:
-    for one, other in outcomes:
-        if not isinstance(one, Refused) and not isinstance(other, Refused):
-            yield one, other
+    return first != second and not (isinstance(first, Refused) and isinstance(second, Refused))

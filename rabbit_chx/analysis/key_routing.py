@@ -64,8 +64,8 @@ class Hashing:
     @property
     def arguments(self) -> dict[str, str]:
         """The exchange's arguments."""
-        given = {"hash-header": self.hash_header, "hash-property": self.hash_property}
-        return {name: value for name, value in given.items() if value is not None}
+        arguments = {"hash-header": self.hash_header, "hash-property": self.hash_property}
+        return {name: value for name, value in arguments.items() if value is not None}
 
     def message(self, value: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return the message that has this value where the exchange looks, as arguments of its `route`.

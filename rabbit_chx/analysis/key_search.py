@@ -87,15 +87,17 @@ def keys_for(
     return _search(routed_by_ring, destination, _batches(pattern, start, longest), tries)
 
 
-def _routed_by_modulo(given: ModuloMap, destination: Destination) -> Callable[[list[str]], Sequence[Place]]:
+def _routed_by_modulo(
+    exchange: ModuloMap, destination: Destination
+) -> Callable[[list[str]], Sequence[Place]]:
     """Return what says where routing keys go. Each destination has a share."""
-    if destination not in given.destinations:
-        names = ", ".join(map(str, given.destinations[:10])) or "nothing at all"
+    if destination not in exchange.destinations:
+        names = ", ".join(map(str, exchange.destinations[:10])) or "nothing at all"
         raise InputError(
-            f"{destination!s} is not bound to {given.name}; bound are {names}",
+            f"{destination!s} is not bound to {exchange.name}; bound are {names}",
             queue=destination if isinstance(destination, str) else None,
         )
-    return lambda batch: given.route_all([{"routing_key": key} for key in batch])
+    return lambda batch: exchange.route_all([{"routing_key": key} for key in batch])
 
 
 def _check_pattern(pattern: object) -> None:

@@ -21,7 +21,7 @@ from rabbit_chx.routing import (
     check_key_map,
 )
 
-__all__ = ["ModuloKind", "ModuloMap", "StreamClient", "check_comparable", "movement"]
+__all__ = ["ModuloMap", "StreamClient", "check_comparable", "movement"]
 
 ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
 StreamClient: TypeAlias = Literal["java", "rstream"]
@@ -182,9 +182,9 @@ def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementM
     import numpy as np
 
     places: list[tuple[Place, ...]] = [side.numbered or (None,) for side in (before, after)]
-    names: list[dict[Place, int]] = [{p: n for n, p in enumerate(dict.fromkeys(one))} for one in places]
-    columns = [np.array([names[n][p] for p in one]) for n, one in enumerate(places)]
-    sizes = [len(one) for one in places]
+    names: list[dict[Place, int]] = [{p: n for n, p in enumerate(dict.fromkeys(side))} for side in places]
+    columns = [np.array([names[n][p] for p in side]) for n, side in enumerate(places)]
+    sizes = [len(side) for side in places]
     period, hashes = math.lcm(*sizes), before.hashes
     whole, rest = divmod(hashes, period)
     amounts = np.zeros(len(names[0]) * len(names[1]))

@@ -12,11 +12,11 @@ from scipy import stats  # type: ignore[import-untyped]  # it has no types of it
 from rabbit_chx.analysis import (
     PUBLISHED,
     chi_square,
-    chi_square_distribution,
     chi_square_of_keys,
     chi_square_tail,
     chi_square_threshold,
     count_keys,
+    uniformity,
     uniformity_table,
 )
 from rabbit_chx.errors import EmptyRingError, InputError
@@ -116,7 +116,7 @@ def test_what_cannot_be_tested() -> None:
 
 
 def test_a_tail_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chi_square_distribution, "_MAX_TERMS", 10)
+    monkeypatch.setattr(uniformity, "_MAX_TERMS", 10)
     for statistic in (900, 1100):
         with pytest.raises(InputError, match="takes too long"):
             chi_square_tail(statistic, 1000)
@@ -124,12 +124,10 @@ def test_a_tail_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_tail_of_the_most_degrees_of_freedom() -> None:
     for ratio in (0.999, 1, 1.001):
-        expected = float(
-            stats.chi2.sf(chi_square_distribution.MAX_DEGREES * ratio, chi_square_distribution.MAX_DEGREES)
+        expected = float(stats.chi2.sf(uniformity._MAX_DEGREES * ratio, uniformity._MAX_DEGREES))
+        assert chi_square_tail(uniformity._MAX_DEGREES * ratio, uniformity._MAX_DEGREES) == pytest.approx(
+            expected, rel=1e-5
         )
-        assert chi_square_tail(
-            chi_square_distribution.MAX_DEGREES * ratio, chi_square_distribution.MAX_DEGREES
-        ) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, float("nan"), True])
