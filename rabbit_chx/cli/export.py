@@ -18,7 +18,7 @@ from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
-from rabbit_chx.topology.slots import folded, laid_out, not_folded
+from rabbit_chx.topology.slots import collapsed, expanded, not_collapsed
 
 __all__ = ["export"]
 
@@ -94,7 +94,7 @@ def export(
         _say_what_is_missed(topology)
     if format_ == "toml":
         return Outcome(TopologyText(_with_slots(topology).to_toml()))
-    topology = _laid_out(topology, format_)
+    topology = _expanded(topology, format_)
     if not no_rings:
         _warn_of_order(topology, format_)
     if format_ == "definitions":
@@ -149,19 +149,19 @@ def _without_exclusive(topology: Topology) -> Topology:
 
 def _with_slots(topology: Topology) -> Topology:
     """Return a topology with `slots` where they say what is there, and say on stderr what keeps others plain."""
-    for exchange, why in not_folded(topology).items():
+    for exchange, why in not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
-    return folded(topology)
+    return collapsed(topology)
 
 
-def _laid_out(topology: Topology, format_: str) -> Topology:
+def _expanded(topology: Topology, format_: str) -> Topology:
     """Return a topology without `slots`, which only a topology file knows: with what they are made of."""
     slotted = [exchange.name for exchange in topology.exchanges if exchange.slots is not None]
     if not slotted:
         return topology
     says = f"the slots of {', '.join(slotted)} are written with their queues as on a new broker"
     say(f"{says}: the format {format_} does not share them out")
-    return laid_out(topology, Topology())
+    return expanded(topology, Topology())
 
 
 def _say_what_is_missed(topology: Topology) -> None:

@@ -194,11 +194,13 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[Non
     if not permission.loss:
         left += yield from _losses(plan, live, access.where)
     if permission.hand_over == "in-order":
-        overs = [one for one in _parts(plan) if isinstance(one, HandOver)]
-        left += yield from order_refusals((queue for one in overs for queue in (one.old, one.new)), access)
+        overs = [part for part in _parts(plan) if isinstance(part, HandOver)]
+        left += yield from order_refusals((queue for over in overs for queue in (over.old, over.new)), access)
     if left:
         raise PlanRefusedError(
-            "\n".join(["the plan is refused, and nothing was changed:", *(f"  {one}" for one in left)]),
+            "\n".join(
+                ["the plan is refused, and nothing was changed:", *(f"  {refusal}" for refusal in left)]
+            ),
             left,
         )
     yield from _check_sending(plan.changes, access.vhost)
@@ -216,7 +218,7 @@ def _check_sending(changes: tuple[PlannedChange, ...], vhost: str) -> Sequence[N
 def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal]]:
     """Return a refusal for each queue that is deleted or replaced and is in use."""
     found = []
-    there = {one.name for one in live.queues}
+    there = {queue.name for queue in live.queues}
     for change in plan.changes:
         subject = change.live
         if change.action not in ("delete", "replace") or not isinstance(subject, QueueDefinition):
@@ -276,9 +278,9 @@ def _told(
 
 def _parts(plan: Plan) -> Iterator[HandOver | tuple[PlannedChange, ...]]:
     slots = {
-        one.slot: name
+        slot.slot: name
         for name, ring in plan.rings.items()
-        for one in (() if ring.hands is None else ring.hands.handed_over)
+        for slot in (() if ring.hands is None else ring.hands.handed_over)
     }
     return parts_of(plan.changes, slots, plan.parks)
 
@@ -298,7 +300,7 @@ def _parts_done(
             count(part.unbind)
             count(part.bind)
             continue
-        last = next((n for n, one in enumerate(part) if one.action == "delete"), len(part))
+        last = next((n for n, change in enumerate(part) if change.action == "delete"), len(part))
         yield from changes_done(part[:last], access, count, allow_loss=permission.loss)
         if last < len(part):
             yield from _parks_drained(plan, access, tally)
@@ -348,7 +350,7 @@ def changes_done(
         steps = [steps_of(change, access.vhost, allow_loss=allow_loss) for change in some]
         one_by_one = len(some) == 1
         if not one_by_one:
-            answer = yield Pipeline(tuple(one for of_change in steps for one in of_change))  # type: ignore[misc]  # no policies
+            answer = yield Pipeline(tuple(step for of_change in steps for step in of_change))  # type: ignore[misc]  # no policies
             one_by_one = isinstance(answer, Refusal)  # which finds the change that the broker refuses
         for change, of_change in zip(some, steps, strict=True):
             if one_by_one:
@@ -402,12 +404,12 @@ def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[N
     path = ("bindings", access.vhost, "e", binding.source, *end)
     try:
         listed = yield ApiRequest("GET", path)
-        for one in listed:
+        for entry in listed:
             if (
-                one["routing_key"] == binding.routing_key
-                and ArgumentTable(one["arguments"]) == binding.arguments
+                entry["routing_key"] == binding.routing_key
+                and ArgumentTable(entry["arguments"]) == binding.arguments
             ):
-                yield ApiRequest("DELETE", (*path, one["properties_key"]))
+                yield ApiRequest("DELETE", (*path, entry["properties_key"]))
     except NotFoundError:  # it went meanwhile, or with one of its ends
         return
 
@@ -427,10 +429,10 @@ def order_refusals(queues: Iterable[str], access: Access) -> ApiSequence[list[Pl
         return []
     tags: dict[str, list[str]] = {queue: [] for queue in wanted}
     listed = yield ApiRequest("GET", ("consumers", access.vhost), listed=True, fields={"consumer_tag": str})
-    for one in listed:
-        queue = one.get("queue", {}).get("name")
+    for entry in listed:
+        queue = entry.get("queue", {}).get("name")
         if queue in tags:
-            tags[queue].append(one["consumer_tag"])
+            tags[queue].append(entry["consumer_tag"])
     refusals = []
     for queue in wanted:
         others = [tag for tag in tags[queue] if member_of(tag) is None]

@@ -37,7 +37,7 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.plan import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.shards import is_sharded, shard_binding
-from rabbit_chx.topology.slots import lowered, numbered_slots, slot_layouts
+from rabbit_chx.topology.slots import expanded_by, numbered_slots, slot_layouts
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing
@@ -115,7 +115,7 @@ def check(
         MismatchError: the exchange is of another type.
     """
     layouts = {} if wanted is None else slot_layouts(wanted, live)
-    plain = None if wanted is None else lowered(wanted, layouts)
+    plain = None if wanted is None else expanded_by(wanted, layouts)
     reach, transient = Reach(live), transient_destinations(live)
     findings = [] if wanted is None else list(_cluster(wanted, live))
     names = (

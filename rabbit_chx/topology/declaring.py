@@ -101,7 +101,7 @@ def exchange_declared(asked: AskedExchange, access: Access, release: Release) ->
         [QueueDeclare(queue, arguments=asked.queue_arguments) for queue in queues],
         binds.values(),
     )
-    fresh = any(isinstance(one, ExchangeDeclare) for one in missing)
+    fresh = any(isinstance(operation, ExchangeDeclare) for operation in missing)
     left, ring = tuple(binds), wanted
     if not fresh:
         left, ring = yield from _compared(asked, wanted, access)
@@ -117,7 +117,8 @@ def exchange_declared(asked: AskedExchange, access: Access, release: Release) ->
     if left and not fresh and access.has_source:
         ring = yield from _read_again(exchange, wanted, access)
     created = tuple(
-        ExchangeRef(one.exchange) if isinstance(one, ExchangeDeclare) else one.queue for one in missing
+        ExchangeRef(operation.exchange) if isinstance(operation, ExchangeDeclare) else operation.queue
+        for operation in missing
     )
     return Declared(created, left, ring)
 
@@ -196,13 +197,13 @@ def _refuse_ghosts(
     """
     if ring.provenance != "read":
         return
-    for one in missing:
-        if isinstance(one, QueueDeclare) and one.queue in ring.destinations:
+    for declared in missing:
+        if isinstance(declared, QueueDeclare) and declared.queue in ring.destinations:
             raise MismatchError(
-                f"queue {one.queue!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
+                f"queue {declared.queue!r} does not exist, and has buckets of exchange {exchange!r}, whose messages are lost: "
                 "declare the queue, bind and unbind it, and declare all this again",
                 exchange=exchange,
-                queue=one.queue,
+                queue=declared.queue,
             )
 
 
@@ -244,7 +245,9 @@ def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Bindi
     if live.buckets == wanted.buckets[:size] and size in ends:
         return bindings[ends.index(size) :]
     pairs = zip(live.buckets, wanted.buckets, strict=False)
-    first = next((n for n, (one, two) in enumerate(pairs) if one != two), min(size, len(wanted.buckets)))
+    first = next(
+        (n for n, (there, belongs) in enumerate(pairs) if there != belongs), min(size, len(wanted.buckets))
+    )
     raise MismatchError(
         f"exchange {exchange!r} has the ring {live!r}, not {wanted!r}; bucket {first} is the first that differs: {_REMEDY}",
         exchange=exchange,

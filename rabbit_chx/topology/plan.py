@@ -34,7 +34,7 @@ from rabbit_chx.topology.refusals import (
     unknown_cluster,
 )
 from rabbit_chx.topology.ring_plan import RingWork, planned_rings, too_much_moved
-from rabbit_chx.topology.slots import laid_out, lowered, parking_queues, slot_layouts
+from rabbit_chx.topology.slots import expanded, expanded_by, parking_queues, slot_layouts
 
 if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
@@ -111,9 +111,9 @@ def plan(wanted: Topology, live: Topology) -> Plan:
                 f"{name} is a {type(given).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
             )
     impossible: dict[str, RingWork] = {}
-    live = laid_out(live, live)  # it may be a file too
+    live = expanded(live, live)  # it may be a file too
     layouts = slot_layouts(wanted, live)
-    plain = lowered(wanted, layouts)
+    plain = expanded_by(wanted, layouts)
     slots = frozenset(
         name for layout in layouts.values() if layout.is_ours for name in layout.names.exchanges
     )

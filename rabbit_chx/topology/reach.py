@@ -66,16 +66,18 @@ class Reach:
 
     def __init__(self, live: Topology) -> None:
         self._live = live
-        self._exchanges = {one.name: one for one in live.exchanges}
+        self._exchanges = {exchange.name: exchange for exchange in live.exchanges}
         self._bound: dict[str, list[Destination]] = {}
-        self._queues = {one.name for one in live.queues}
+        self._queues = {queue.name for queue in live.queues}
         for binding in live.bindings:
             self._bound.setdefault(binding.source, []).append(binding.destination)
         for exchange in live.exchanges:
             for member in exchange.ring or ():
                 self._bound.setdefault(exchange.name, []).append(member.destination)
         # What is bound exists, though no list may show it.
-        self._queues.update(one for bound in self._bound.values() for one in bound if isinstance(one, str))
+        self._queues.update(
+            place for bound in self._bound.values() for place in bound if isinstance(place, str)
+        )
 
     def exists(self, destination: Destination) -> bool:
         """Return whether a queue or an exchange is there.
@@ -131,10 +133,10 @@ class Reach:
         hashed, on = _hashed_on(exchange), seen | {exchange.name}
         ends = [self._nowhere(place, hashed, on) for place in ring.destinations]
         ends.append(self._nowhere_without_destination(exchange, hashed, on))  # -1, a hole, is the last place
-        seeds: NDArray[np.bool_] = np.array([one is True for one in ends])[index]
-        for number, one in enumerate(ends):
-            if not isinstance(one, bool):
-                seeds |= one & (index == (number if number < len(ring.destinations) else -1))
+        seeds: NDArray[np.bool_] = np.array([end is True for end in ends])[index]
+        for number, end in enumerate(ends):
+            if not isinstance(end, bool):
+                seeds |= end & (index == (number if number < len(ring.destinations) else -1))
         return seeds
 
     def _nowhere(self, place: Destination, hashed: HashedOn | None, seen: frozenset[str]) -> Nowhere:
@@ -186,10 +188,10 @@ def _hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
 
 def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
     result: Nowhere = True
-    for one in ends:
-        if one is False or result is False:
+    for end in ends:
+        if end is False or result is False:
             return False
-        result = one if result is True else result if one is True else result & one
+        result = end if result is True else result if end is True else result & end
     return result
 
 
@@ -235,7 +237,7 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
     Raises:
         InputError: there is no exchange of such a name.
     """
-    exchanges = {one.name: one for one in topology.exchanges}
+    exchanges = {exchange.name: exchange for exchange in topology.exchanges}
     found: dict[Destination, None] = {}
     for name in names:
         if name not in exchanges and not name.startswith("amq."):
@@ -250,13 +252,15 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
             if place not in found:
                 found[place] = None
                 waiting.append(place)
-    reached = {one.name for one in found if isinstance(one, ExchangeRef)}
+    reached = {place.name for place in found if isinstance(place, ExchangeRef)}
     return replace(
         topology,
-        exchanges=tuple(one for one in topology.exchanges if one.name in reached),
-        queues=tuple(one for one in topology.queues if one.name in found),
-        bindings=tuple(one for one in topology.bindings if one.source in reached),
-        policies=tuple(one for one in topology.policies if any(_may_match(one, place) for place in found)),
+        exchanges=tuple(exchange for exchange in topology.exchanges if exchange.name in reached),
+        queues=tuple(queue for queue in topology.queues if queue.name in found),
+        bindings=tuple(binding for binding in topology.bindings if binding.source in reached),
+        policies=tuple(
+            policy for policy in topology.policies if any(_may_match(policy, place) for place in found)
+        ),
         rings={name: ring for name, ring in topology.rings.items() if name in reached},
     )
 
@@ -274,8 +278,8 @@ def _links(topology: Topology) -> dict[Destination, list[Destination]]:
         links.setdefault(ExchangeRef(binding.source), []).append(binding.destination)
     for policy in topology.policies:
         if targets := list(_named(policy.definition.get(name) for name in _ONWARDS)):
-            listed: list[Destination] = [ExchangeRef(one.name) for one in topology.exchanges]
-            listed += [one.name for one in topology.queues]
+            listed: list[Destination] = [ExchangeRef(exchange.name) for exchange in topology.exchanges]
+            listed += [queue.name for queue in topology.queues]
             for place in listed:
                 if _may_match(policy, place):
                     links[place] += targets

@@ -118,19 +118,22 @@ def topology_read(access: Access) -> Sequence[Topology]:
             "GET", (name, access.vhost), query, listed=True, fields={known_by: str}
         )
     lists["queues"] = [
-        {**one, "exclusive": one.get("exclusive") is True}  # of quorum queues and streams it is an empty text
-        for one in lists["queues"]
-        if one["name"] != APPLY_LOCK
+        {
+            **queue,
+            "exclusive": queue.get("exclusive") is True,
+        }  # of quorum queues and streams it is an empty text
+        for queue in lists["queues"]
+        if queue["name"] != APPLY_LOCK
     ]
-    lists["bindings"] = [one for one in lists["bindings"] if one["destination"] != APPLY_LOCK]
+    lists["bindings"] = [binding for binding in lists["bindings"] if binding["destination"] != APPLY_LOCK]
     try:
         topology = Topology(
             **read_lists(lists, access.vhost, release),
             cluster=overview.get("cluster_name"),
             messages={
-                one["name"]: one["messages"]
-                for one in lists["queues"]
-                if isinstance(one.get("messages"), int)  # not of a queue whose node is down
+                queue["name"]: queue["messages"]
+                for queue in lists["queues"]
+                if isinstance(queue.get("messages"), int)  # not of a queue whose node is down
             },
         )
     except TopologyError as error:
@@ -139,7 +142,7 @@ def topology_read(access: Access) -> Sequence[Topology]:
         ) from None
     topology = replace(topology, messages={**topology.messages, **(yield from _parked(topology))})
     if access.has_source:
-        names = [one.name for one in topology.exchanges if one.type == HASH_EXCHANGE]
+        names = [exchange.name for exchange in topology.exchanges if exchange.type == HASH_EXCHANGE]
         topology = topology.with_rings((yield from rings_read(names, release)))
     return topology
 
@@ -322,7 +325,7 @@ def exchange_mirror(
             exchange=name,
         )
     ring = yield from ring_read(access, name, release)
-    arguments = {one: value for one, value in found["arguments"].items() if one in HASH_ARGUMENTS}
+    arguments = {name: value for name, value in found["arguments"].items() if name in HASH_ARGUMENTS}
     return ConsistentHashExchange(name, ring, arguments=arguments)
 
 
@@ -413,7 +416,7 @@ def slots_behind(vhost: str, exchange: str, ring: HashRing) -> ApiSequence[LiveS
         exchange: the exchange's name.
         ring: its ring.
     """
-    if not any(isinstance(one, ExchangeRef) for one in ring.destinations):
+    if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
         return live_slots(exchange, ring, (), ())
     exchanges = yield ApiRequest("GET", ("exchanges", vhost), listed=True, fields=_EXCHANGE)
     bindings = yield ApiRequest("GET", ("bindings", vhost), listed=True, fields={**_BINDING, "source": str})
@@ -421,14 +424,14 @@ def slots_behind(vhost: str, exchange: str, ring: HashRing) -> ApiSequence[LiveS
         exchange,
         ring,
         [
-            ExchangeDefinition(one["name"], one["type"], internal=one["internal"])
-            for one in exchanges
-            if one["name"]
+            ExchangeDefinition(exchange["name"], exchange["type"], internal=exchange["internal"])
+            for exchange in exchanges
+            if exchange["name"]
         ],
         [
-            BindingDefinition(one["source"], destination_of(one), one["routing_key"])
-            for one in bindings
-            if one["source"]
+            BindingDefinition(binding["source"], destination_of(binding), binding["routing_key"])
+            for binding in bindings
+            if binding["source"]
         ],
     )
 
@@ -462,7 +465,7 @@ def rates_read(vhost: str, exchange: str) -> ApiSequence[PublishRates]:
     queues = yield ApiRequest(
         "GET", ("queues", vhost), {"columns": _COLUMNS}, listed=True, fields={"name": str}
     )
-    rates = {one["name"]: _rate(one, "publish_details") for one in queues}
+    rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
     return PublishRates(
         _rate(found, "publish_in_details"), {name: rate for name, rate in rates.items() if rate is not None}
     )
@@ -498,9 +501,9 @@ def modulo_map_of(
         return ModuloMap(name, "x-modulus-hash", tuple((place, key) for place, key, _ in bindings), release)
     if type_ != "direct" or arguments.get(_SUPER_STREAM) is not True:
         return None
-    streams = [one for one in bindings if not isinstance(one[0], ExchangeRef)]
+    streams = [binding for binding in bindings if not isinstance(binding[0], ExchangeRef)]
     ordered = sorted(
-        streams, key=lambda one: (_PARTITION_ORDER not in one[2], one[2].get(_PARTITION_ORDER, 0))
+        streams, key=lambda binding: (_PARTITION_ORDER not in binding[2], binding[2].get(_PARTITION_ORDER, 0))
     )
     return ModuloMap(name, "super-stream", tuple((place, key) for place, key, _ in ordered), release)
 

@@ -15,7 +15,7 @@ from rabbit_chx.topology.applying import changes_together
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
-from rabbit_chx.topology.slots import laid_out, numbered_slots
+from rabbit_chx.topology.slots import expanded, numbered_slots
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing
@@ -51,7 +51,7 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
         members = _healed(there.ring or (), ring)
         members = numbered_slots(exchange, members) or members
         return Topology((replace(there, ring=members, owner="ours"),))
-    ours = laid_out(wanted, live).exchange(exchange)
+    ours = expanded(wanted, live).exchange(exchange)
     if ours is None or ours.ring is None:
         raise InputError(
             f"the topology says no ring of exchange {exchange!r}: add it, or repair without a file",
@@ -81,7 +81,7 @@ def _one_of(members: list[RingMember], ring: HashRing | None) -> RingMember:
     if ring is None or len(members) == 1:
         return members[0]
     count = ring.buckets.count(members[0].destination)
-    return next((one for one in members if weight_of(*one.binding) == count), members[0])
+    return next((member for member in members if weight_of(*member.binding) == count), members[0])
 
 
 class MemberGap(NamedTuple):
@@ -129,7 +129,7 @@ class MemberGaps:
     @property
     def longest(self) -> MemberGap | None:
         """The gap of the most operations; None if there is none."""
-        return max(self.gaps, key=lambda one: one.operations, default=None)
+        return max(self.gaps, key=lambda gap: gap.operations, default=None)
 
     def seen(self, done: int, now_s: float) -> None:
         """Take note of how many changes are done.

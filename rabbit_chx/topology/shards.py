@@ -53,13 +53,19 @@ def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str
         wanted: what should be there. None: nothing changes.
     """
     named = {
-        one.name: name.exchange for one in live.queues if (name := ShardName.parsed(one.name)) is not None
+        queue.name: name.exchange
+        for queue in live.queues
+        if (name := ShardName.parsed(queue.name)) is not None
     }
     if not named:
         return frozenset()
     after = live if wanted is None else _after(live, wanted)
     exchanges = set(named.values())
-    sharded = {one.name for one in after.exchanges if one.name in exchanges and is_sharded(one, after)}
+    sharded = {
+        exchange.name
+        for exchange in after.exchanges
+        if exchange.name in exchanges and is_sharded(exchange, after)
+    }
     return frozenset(queue for queue, exchange in named.items() if exchange in sharded)
 
 
@@ -98,10 +104,11 @@ def without_shards(topology: Topology) -> Topology:
     return replace(
         topology,
         exchanges=tuple(
-            replace(one, ring=None) if has_shards(one.ring) else one for one in topology.exchanges
+            replace(exchange, ring=None) if has_shards(exchange.ring) else exchange
+            for exchange in topology.exchanges
         ),
-        queues=tuple(one for one in topology.queues if one.name not in shards),
-        bindings=tuple(one for one in topology.bindings if not shard_binding(one, shards)),
+        queues=tuple(queue for queue in topology.queues if queue.name not in shards),
+        bindings=tuple(binding for binding in topology.bindings if not shard_binding(binding, shards)),
         left_out=(
             *topology.left_out,
             *(
@@ -114,12 +121,12 @@ def without_shards(topology: Topology) -> Topology:
 
 def _after(live: Topology, wanted: Topology) -> Topology:
     """Return the exchanges and policies as they are once the wanted topology is there."""
-    exchanges = {one.name: one for one in live.exchanges if not wanted.owned(one.name)}
-    policies = {one.name: one for one in live.policies if not wanted.owned(one.name)}
+    exchanges = {exchange.name: exchange for exchange in live.exchanges if not wanted.owned(exchange.name)}
+    policies = {policy.name: policy for policy in live.policies if not wanted.owned(policy.name)}
     return replace(
         wanted,
-        exchanges=(*{**exchanges, **{one.name: one for one in wanted.exchanges}}.values(),),
-        policies=(*{**policies, **{one.name: one for one in wanted.policies}}.values(),),
+        exchanges=(*{**exchanges, **{exchange.name: exchange for exchange in wanted.exchanges}}.values(),),
+        policies=(*{**policies, **{policy.name: policy for policy in wanted.policies}}.values(),),
     )
 
 

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ALTERNATE_EXCHANGE",
     "SlotLayout",
-    "folded",
-    "laid_out",
-    "lowered",
-    "not_folded",
+    "collapsed",
+    "expanded",
+    "expanded_by",
+    "not_collapsed",
     "numbered_slots",
     "parking_queues",
     "queues_behind_slots",
@@ -91,7 +91,7 @@ class SlotLayout:
         return tuple(BindingDefinition(slot, queue, owner=self.exchange.owner) for slot, queue in pairs)
 
 
-def laid_out(wanted: Topology, live: Topology) -> Topology:
+def expanded(wanted: Topology, live: Topology) -> Topology:
     """Return a topology with each exchange with slots as the plain objects that it stands for.
 
     A slot keeps the queue that it has in the live topology, as far as the weights let it.
@@ -103,7 +103,7 @@ def laid_out(wanted: Topology, live: Topology) -> Topology:
     Raises:
         InputError: a member would get no slot, or lists of slots do not have each slot once.
     """
-    return lowered(wanted, slot_layouts(wanted, live))
+    return expanded_by(wanted, slot_layouts(wanted, live))
 
 
 def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
@@ -114,19 +114,21 @@ def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
         live: what is there.
 
     Raises:
-        InputError: as in `laid_out`.
+        InputError: as in `expanded`.
     """
-    slotted = [one for one in wanted.exchanges if one.slots is not None]
+    slotted = [exchange for exchange in wanted.exchanges if exchange.slots is not None]
     bound = queues_of_slots(live) if slotted else {}
     layouts = {}
-    for one in slotted:
-        names = SlotNames(one.name, one.slots or 0)
-        ring = live_ring_of(live, live.exchange(one.name), one.name).ring
-        layouts[one.name] = SlotLayout(one, names, owners_of_slots(names, one.members or (), ring, bound))
+    for exchange in slotted:
+        names = SlotNames(exchange.name, exchange.slots or 0)
+        ring = live_ring_of(live, live.exchange(exchange.name), exchange.name).ring
+        layouts[exchange.name] = SlotLayout(
+            exchange, names, owners_of_slots(names, exchange.members or (), ring, bound)
+        )
     return layouts
 
 
-def lowered(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology:
+def expanded_by(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology:
     """Return a topology with plain objects in the place of exchanges with slots.
 
     Args:
@@ -136,43 +138,43 @@ def lowered(wanted: Topology, layouts: Mapping[str, SlotLayout]) -> Topology:
     if not layouts:
         return wanted
     all_layouts = layouts.values()
-    declared = {one.name for one in wanted.queues}
+    declared = {queue.name for queue in wanted.queues}
     return replace(
         wanted,
         exchanges=(
-            *(one for one in wanted.exchanges if one.name not in layouts),
-            *(one for layout in all_layouts for one in layout.exchanges()),
+            *(exchange for exchange in wanted.exchanges if exchange.name not in layouts),
+            *(exchange for layout in all_layouts for exchange in layout.exchanges()),
         ),
         queues=(
             *wanted.queues,
             *(layout.parking_queue() for layout in all_layouts if layout.names.park not in declared),
         ),
-        bindings=(*wanted.bindings, *(one for layout in all_layouts for one in layout.bindings())),
+        bindings=(*wanted.bindings, *(binding for layout in all_layouts for binding in layout.bindings())),
     )
 
 
-def folded(live: Topology) -> Topology:
+def collapsed(live: Topology) -> Topology:
     """Return a topology with `slots` and `members` in the place of the plain objects of exchanges with slots.
 
-    That is done where `laid_out` of the result says exactly the same again. Whatever differs stays plain: a slot with two
+    That is done where `expanded` of the result says exactly the same again. Whatever differs stays plain: a slot with two
     queues or none, a missing alternate exchange, another order of the ring.
 
     Args:
         live: what is there.
     """
-    return _folded(live)[0]
+    return _collapsed(live)[0]
 
 
-def not_folded(live: Topology) -> dict[str, str]:
-    """Return the exchanges whose slots stay plain objects, each with what keeps them from being folded, in words.
+def not_collapsed(live: Topology) -> dict[str, str]:
+    """Return the exchanges whose slots stay plain objects, each with what keeps them from being collapsed, in words.
 
     Args:
         live: what is there.
     """
-    return _folded(live)[1]
+    return _collapsed(live)[1]
 
 
-def _folded(live: Topology) -> tuple[Topology, dict[str, str]]:
+def _collapsed(live: Topology) -> tuple[Topology, dict[str, str]]:
     of_source: dict[str, list[BindingDefinition]] = {}
     for binding in live.bindings:
         of_source.setdefault(binding.source, []).append(binding)
@@ -182,15 +184,17 @@ def _folded(live: Topology) -> tuple[Topology, dict[str, str]]:
         if _has_a_slot(exchange):
             try:
                 layouts.append(_layout_of(exchange, live, of_source))
-            except _NotFoldableError as error:
+            except _NotCollapsibleError as error:
                 plain[exchange.name] = str(error)
     found = _without(live, layouts) if layouts else live
-    if laid_out(found, live) == live:
+    if expanded(found, live) == live:
         return found, plain
-    return live, plain | {one.exchange.name: "no file would say exactly what is there" for one in layouts}
+    return live, plain | {
+        layout.exchange.name: "no file would say exactly what is there" for layout in layouts
+    }
 
 
-class _NotFoldableError(Exception):
+class _NotCollapsibleError(Exception):
     """What differs from an exchange with slots."""
 
 
@@ -198,10 +202,10 @@ def _has_a_slot(exchange: ExchangeDefinition) -> bool:
     """Return whether it is a hash exchange with a member that is named as a slot of its own."""
     prefix = SlotNames(exchange.name, 1).prefix
     return exchange.type == HASH_EXCHANGE and any(
-        isinstance(one.destination, ExchangeRef)
-        and one.destination.name.startswith(prefix)
-        and one.destination.name.removeprefix(prefix).isdigit()
-        for one in exchange.ring or ()
+        isinstance(member.destination, ExchangeRef)
+        and member.destination.name.startswith(prefix)
+        and member.destination.name.removeprefix(prefix).isdigit()
+        for member in exchange.ring or ()
     )
 
 
@@ -211,30 +215,30 @@ def _layout_of(
     """Return the slots that an exchange is made of.
 
     Raises:
-        _NotFoldableError: something is not as it has to be.
+        _NotCollapsibleError: something is not as it has to be.
     """
     members = exchange.ring or ()
     names = SlotNames(exchange.name, len(members))
     ring = live.rings.get(exchange.name)
     if ring is not None:
         _check_order("bucket", ring.buckets, names.refs)
-    _check_order("member", [one.destination for one in members], names.refs)
-    if unlike := [one for one in members if one != RingMember(one.destination)]:
-        raise _NotFoldableError(f"{unlike[0].destination} is not bound with the key 1 and no arguments")
+    _check_order("member", [member.destination for member in members], names.refs)
+    if unlike := [member for member in members if member != RingMember(member.destination)]:
+        raise _NotCollapsibleError(f"{unlike[0].destination} is not bound with the key 1 and no arguments")
     owners = _owners(names, of_source)
     if live.queue(names.park) is None:
-        raise _NotFoldableError(f"queue {names.park} is not there")
+        raise _NotCollapsibleError(f"queue {names.park} is not there")
     plain = SlotLayout(exchange, names, owners)
-    exchanges = {one.name: one for one in live.exchanges}
-    for one in plain.exchanges():
-        if exchanges.get(one.name) != one:
-            raise _NotFoldableError(_difference(exchanges.get(one.name), one))
+    exchanges = {exchange.name: exchange for exchange in live.exchanges}
+    for part in plain.exchanges():
+        if exchanges.get(part.name) != part:
+            raise _NotCollapsibleError(_difference(exchanges.get(part.name), part))
     for binding in plain.bindings():
-        others = [one for one in of_source.get(binding.source, ()) if one != binding]
+        others = [other for other in of_source.get(binding.source, ()) if other != binding]
         if others:
-            raise _NotFoldableError(f"there is the binding {name_of(others[0])}")
+            raise _NotCollapsibleError(f"there is the binding {name_of(others[0])}")
         if binding.source not in of_source:
-            raise _NotFoldableError(f"there is no binding {name_of(binding)}")
+            raise _NotCollapsibleError(f"there is no binding {name_of(binding)}")
     shared = replace(exchange, ring=None, slots=names.count, members=_members(owners.values()))
     return SlotLayout(shared, names, owners)
 
@@ -244,9 +248,9 @@ def _check_order(what: str, there: Sequence[Place], wanted: Sequence[ExchangeRef
         if place == slot:
             continue
         if number >= len(there):
-            raise _NotFoldableError(f"its ring has no {what} {number}, which is that of {slot}")
+            raise _NotCollapsibleError(f"its ring has no {what} {number}, which is that of {slot}")
         meant = f"not {slot}" if slot is not None else "and the slots end before it"
-        raise _NotFoldableError(f"{what} {number} of its ring is {place or 'a hole'}, {meant}")
+        raise _NotCollapsibleError(f"{what} {number} of its ring is {place or 'a hole'}, {meant}")
 
 
 def _difference(there: ExchangeDefinition | None, wanted: ExchangeDefinition) -> str:
@@ -260,14 +264,14 @@ def _owners(names: SlotNames, of_source: dict[str, list[BindingDefinition]]) -> 
     """Return the queue of each slot.
 
     Raises:
-        _NotFoldableError: one has none or several.
+        _NotCollapsibleError: a slot has none or several.
     """
     owners: dict[str, str] = {}
     for slot in names.slots:
         places = [binding.destination for binding in of_source.get(slot, ())]
         if len(places) != 1 or not isinstance(places[0], str):
             has = " and ".join(map(str, places)) or "no queue"
-            raise _NotFoldableError(f"{slot} is bound to {has}")
+            raise _NotCollapsibleError(f"{slot} is bound to {has}")
         owners[slot] = places[0]
     return owners
 
@@ -290,9 +294,11 @@ def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
     parks = {layout.parking_queue() for layout in layouts}
     return replace(
         live,
-        exchanges=tuple(whole.get(one.name, one) for one in live.exchanges if one.name not in gone),
-        queues=tuple(one for one in live.queues if one not in parks),
-        bindings=tuple(one for one in live.bindings if one.source not in gone),
+        exchanges=tuple(
+            whole.get(exchange.name, exchange) for exchange in live.exchanges if exchange.name not in gone
+        ),
+        queues=tuple(queue for queue in live.queues if queue not in parks),
+        bindings=tuple(binding for binding in live.bindings if binding.source not in gone),
     )
 
 
@@ -300,15 +306,15 @@ def parking_queues(live: Topology) -> dict[str, str]:
     """Return the parking queue of each hash exchange that has one, by the name of the exchange.
 
     Args:
-        live: what is there, or what is wanted, laid out as plain objects.
+        live: what is there, or what is wanted, expanded to plain objects.
     """
-    exchanges = {one.name for one in live.exchanges}
-    queues = {one.name for one in live.queues}
+    exchanges = {exchange.name for exchange in live.exchanges}
+    queues = {queue.name for queue in live.queues}
     found = {}
-    for one in live.exchanges:
-        park = SlotNames(one.name, 1).park
-        if one.type == HASH_EXCHANGE and one.owner == "ours" and park in exchanges & queues:
-            found[one.name] = park
+    for exchange in live.exchanges:
+        park = SlotNames(exchange.name, 1).park
+        if exchange.type == HASH_EXCHANGE and exchange.owner == "ours" and park in exchanges & queues:
+            found[exchange.name] = park
     return found
 
 
@@ -319,12 +325,12 @@ def queues_behind_slots(live: Topology) -> list[str]:
         live: what is there.
     """
     alternates = {
-        setting_of(one, ALTERNATE_EXCHANGE, live.policies)
-        for one in live.exchanges
-        if one.internal and one.type == "fanout"  # as each slot is
+        setting_of(exchange, ALTERNATE_EXCHANGE, live.policies)
+        for exchange in live.exchanges
+        if exchange.internal and exchange.type == "fanout"  # as each slot is
     }
-    queues = (one.destination for one in live.bindings if one.source in alternates)
-    return sorted({one for one in queues if isinstance(one, str)})
+    queues = (binding.destination for binding in live.bindings if binding.source in alternates)
+    return sorted({queue for queue in queues if isinstance(queue, str)})
 
 
 def numbered_slots(exchange: str, bound: Sequence[RingMember]) -> tuple[RingMember, ...] | None:

@@ -265,8 +265,8 @@ class HandOverMarker:
         if not isinstance(table, Mapping):
             return None
         kind, *others = (table.get(name) for name in _FIELDS)
-        known = next((one for one in _KINDS if one == kind), None)
-        if known is None or not all(isinstance(one, str) for one in others):
+        known = next((marker for marker in _KINDS if marker == kind), None)
+        if known is None or not all(isinstance(value, str) for value in others):
             return None
         return cls(known, *map(str, others))
 

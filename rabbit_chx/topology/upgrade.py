@@ -244,7 +244,7 @@ def _of_hashing(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
         return
     bare = "bare, and takes an integer as the seed itself"
     typed = "with its wire type"
-    one, other = (typed, bare) if before.follows(rules.HEADER_IS_TUPLE) else (bare, typed)
+    old, new = (typed, bare) if before.follows(rules.HEADER_IS_TUPLE) else (bare, typed)
     cure = f"no order of the ring keeps these keys. {_DRAIN.format(name=upgrade.name)}."
     if upgrade.kept_in_array is not None and upgrade.hashed_on is not None:
         header = upgrade.hashed_on.name.decode(errors="replace")
@@ -255,7 +255,7 @@ def _of_hashing(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
         )
     yield Finding(
         "hashed-differently",
-        f"RabbitMQ {before.version} hashes the value of the header {one}; {after.version} hashes it {other}",
+        f"RabbitMQ {before.version} hashes the value of the header {old}; {after.version} hashes it {new}",
         cure,
     )
 
@@ -281,7 +281,7 @@ def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
             f"take it that most keys move. {_DRAIN.format(name=upgrade.name)}. Or use x-consistent-hash instead.",
         )
     elif upgrade.moves_by_rule:
-        one, other = (
+        old, new = (
             next(
                 rule
                 for rule in (rules.MODULUS_BY_BINDING_KEY, rules.MODULUS_BY_NAME)
@@ -291,7 +291,7 @@ def _of_modulus(upgrade: ExchangeUpgrade, before: Release, after: Release) -> It
         )
         yield Finding(
             "modulus-order",
-            f"on RabbitMQ {before.version} {one.says}; on {after.version} {other.says}",
+            f"on RabbitMQ {before.version} {old.says}; on {after.version} {new.says}",
             "binding keys cannot bring the old order back, because they do not count any more. "
             f"{_DRAIN.format(name=upgrade.name)}.",
         )

@@ -22,7 +22,7 @@ from rabbit_chx import Topology
 from rabbit_chx.errors import ApplyError, BrokerRefusedError, InputError, PlanRefusedError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
-from rabbit_chx.topology.slots import folded
+from rabbit_chx.topology.slots import collapsed
 
 _QUEUES = [f"events.{n}" for n in range(1, 4)]
 #: How often slots change hands to and fro, and how often movers die at each step: more by `make hand-over`.
@@ -115,7 +115,7 @@ def test_moving_in_and_out_under_load(site: ChangedSite) -> None:
         into = site.planned(_slots(3, 6))
         assert 0 < into.rings["events"].moved < 0.7
         site.apply(into)
-        assert folded(site.live()).exchange("events") == _slots(3, 6).exchange("events")
+        assert collapsed(site.live()).exchange("events") == _slots(3, 6).exchange("events")
         site.apply(_ring())
     found = load.found(site.broker.url, _QUEUES)
     assert load.returned == 0

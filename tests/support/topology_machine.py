@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing import Place
 from rabbit_chx.topology import Applied, BindingDefinition, Plan, check, plan, repair_target
-from rabbit_chx.topology.slots import folded
+from rabbit_chx.topology.slots import collapsed
 
 __all__ = ["OWNED", "Stage", "TopologyMachine", "led"]
 
@@ -128,7 +128,7 @@ class TopologyMachine(RuleBasedStateMachine):
             for exchange in live.exchanges
             if exchange.type == _CHX and exchange.name in live.rings
         ]
-        by_file = by_file and self.wanted == folded(self.wanted)
+        by_file = by_file and self.wanted == collapsed(self.wanted)
         if by_file:
             rings = [
                 name

@@ -18,7 +18,7 @@ from rabbit_chx.topology import (
     repair_target,
 )
 from rabbit_chx.topology.objects import SlotNames
-from rabbit_chx.topology.slots import laid_out
+from rabbit_chx.topology.slots import expanded
 
 RELEASE = Release("4.3.6")
 FILE = """
@@ -33,7 +33,7 @@ name = "events.{1..2}"
 WANTED = Topology.from_toml(FILE)
 REFS = SlotNames("events", 8).refs
 APPLY = "run: rabbit-chx topology plan t.toml, and then: rabbit-chx topology apply t.toml"
-PLAIN = laid_out(WANTED, Topology())
+PLAIN = expanded(WANTED, Topology())
 
 
 def live(topology: Topology = PLAIN, buckets: Sequence[ExchangeRef] = REFS, **others: Any) -> Topology:
@@ -138,7 +138,7 @@ def test_listed_slots_that_are_elsewhere_are_named() -> None:
             'members = [{ queue = "events.1", slots = [0, 1, 2, 3] }, { queue = "events.2", slots = [4, 5, 6, 7] }]',
         )
     )
-    there = live(laid_out(listed, Topology()))
+    there = live(expanded(listed, Topology()))
     assert check(there, listed).sound
     swap = {"events.slot.03": "events.2", "events.slot.04": "events.1"}
     (one,) = found(
@@ -238,7 +238,7 @@ def test_a_ring_that_has_no_slots_yet_is_one_finding() -> None:
 
 
 def laid_owner(there: Topology) -> dict[str, str]:
-    return {one.source: str(one.destination) for one in laid_out(WANTED, there).bindings}
+    return {one.source: str(one.destination) for one in expanded(WANTED, there).bindings}
 
 
 def test_another_order_of_the_slots_is_counted_by_queue_with_a_file_and_without() -> None:

@@ -14,7 +14,7 @@ from slot_files import NEWEST, applied, live_of, slotted
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing import Place
 from rabbit_chx.topology import BindingDefinition, Plan, RingMember, plan
-from rabbit_chx.topology.slots import folded, laid_out
+from rabbit_chx.topology.slots import collapsed, expanded
 
 _FOUR = '[{ queue = "events.{1..4}" }]'
 _FIVE = '[{ queue = "events.{1..5}" }]'
@@ -230,7 +230,7 @@ def _mended(live: Topology) -> list[str]:
     model = ModelBroker.holding(live, NEWEST)
     model.apply(made.changes)
     assert plan(made.wanted, model.topology()).changes == ()
-    assert folded(model.topology()).exchange("events") != model.topology().exchange("events")
+    assert collapsed(model.topology()).exchange("events") != model.topology().exchange("events")
     _check_figures(made, live)
     return _told(made)
 
@@ -360,7 +360,7 @@ def test_any_plan_ends_where_it_should_and_says_what_moves(
     model = ModelBroker.holding(live, NEWEST)
     model.apply(made.changes)
     assert plan(wanted, model.topology()).changes == ()
-    assert laid_out(wanted, model.topology()).bindings == laid_out(wanted, live).bindings
+    assert expanded(wanted, model.topology()).bindings == expanded(wanted, live).bindings
 
 
 def test_slots_have_no_other_order() -> None:

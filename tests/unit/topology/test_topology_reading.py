@@ -13,7 +13,7 @@ from rabbit_chx.routing import Release
 from rabbit_chx.topology import PolicyDefinition, Topology, check
 from rabbit_chx.topology.operations import ApiRequest, QueueCounts, QueueDeclare, Refusal
 from rabbit_chx.topology.reading import topology_read
-from rabbit_chx.topology.slots import laid_out
+from rabbit_chx.topology.slots import expanded
 from rabbit_chx.topology.steps import Access
 
 ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
@@ -26,7 +26,7 @@ members = [{ queue = "events.{1..2}", weight = 1 }]
 [[queues]]
 name = "events.{1..2}"
 """)
-PLAIN = laid_out(WANTED, Topology())
+PLAIN = expanded(WANTED, Topology())
 BY_POLICY = replace(
     PLAIN,
     exchanges=tuple(replace(one, arguments={}) for one in PLAIN.exchanges),

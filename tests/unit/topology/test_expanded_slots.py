@@ -12,7 +12,7 @@ from rabbit_chx.topology import (
     QueueDefinition,
     RingMember,
 )
-from rabbit_chx.topology.slots import laid_out
+from rabbit_chx.topology.slots import expanded
 
 _EVENTS = "x-consistent-hash"
 
@@ -22,7 +22,7 @@ def _owners(topology: Topology) -> dict[str, str]:
 
 
 def test_a_new_exchange_with_slots() -> None:
-    plain = laid_out(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), Topology())
+    plain = expanded(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), Topology())
     refs = [ExchangeRef(f"events.slot.{n:02d}") for n in range(4)]
     assert plain == Topology(
         (
@@ -48,12 +48,12 @@ def test_a_new_exchange_with_slots() -> None:
 
 def test_what_has_no_slots_stays_the_same_object() -> None:
     wanted = Topology.from_toml('[[queues]]\nname = "q"')
-    assert laid_out(wanted, Topology()) is wanted
+    assert expanded(wanted, Topology()) is wanted
 
 
 @pytest.mark.parametrize(("count", "last"), [(1, "00"), (100, "99"), (101, "100"), (1024, "1023")])
 def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
-    plain = laid_out(slotted(count, '[{ queue = "events.1" }]'), Topology())
+    plain = expanded(slotted(count, '[{ queue = "events.1" }]'), Topology())
     ring = next(one.ring for one in plain.exchanges if one.name == "events")
     assert ring is not None
     assert len(ring) == count
@@ -63,7 +63,7 @@ def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
 
 def test_a_parking_queue_of_the_file_is_the_one() -> None:
     more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
-    plain = laid_out(slotted(4, '[{ queue = "events.1" }]', more=more), Topology())
+    plain = expanded(slotted(4, '[{ queue = "events.1" }]', more=more), Topology())
     assert [one for one in plain.queues if one.name == "events.park"] == [
         QueueDefinition("events.park", "quorum")
     ]
@@ -71,7 +71,7 @@ def test_a_parking_queue_of_the_file_is_the_one() -> None:
 
 def test_what_is_of_others_is_laid_out_as_theirs() -> None:
     theirs = slotted(4, '[{ queue = "events.1" }]\nowner = "external"')
-    plain = laid_out(theirs, Topology())
+    plain = expanded(theirs, Topology())
     assert {one.owner for one in plain.exchanges} == {"external"}
     assert {one.owner for one in plain.bindings} == {"external"}
     assert plain.queue("events.park") == QueueDefinition("events.park", owner="external")
@@ -79,8 +79,8 @@ def test_what_is_of_others_is_laid_out_as_theirs() -> None:
 
 def test_slots_keep_their_queues() -> None:
     """A fifth queue gets its part, and only its slots have another queue than before."""
-    four = laid_out(slotted(32, '[{ queue = "events.{1..4}" }]'), Topology())
-    five = laid_out(slotted(32, '[{ queue = "events.{1..5}" }]', "events.{1..5}"), four)
+    four = expanded(slotted(32, '[{ queue = "events.{1..4}" }]'), Topology())
+    five = expanded(slotted(32, '[{ queue = "events.{1..5}" }]', "events.{1..5}"), four)
     before, after = _owners(four), _owners(five)
     moved = [slot for slot in before if before[slot] != after[slot]]
     assert len(moved) == 6
@@ -89,7 +89,7 @@ def test_slots_keep_their_queues() -> None:
 
 def test_lists_of_slots_decide() -> None:
     members = '[{ queue = "events.1", slots = [3, 0] }, { queue = "events.2", slots = [1, 2] }]'
-    found = _owners(laid_out(slotted(4, members), Topology()))
+    found = _owners(expanded(slotted(4, members), Topology()))
     assert list(found.values()) == ["events.1", "events.2", "events.2", "events.1"]
 
 
@@ -102,7 +102,7 @@ def test_new_slots_go_where_most_of_their_keys_are() -> None:
         rings={"events": ring},
     )
     wanted = slotted(8, '[{ queue = "events.{1..2}" }]', "events.{1..2}")
-    owners = _owners(laid_out(wanted, live))
+    owners = _owners(expanded(wanted, live))
     assert sorted(owners.values()) == ["events.1"] * 4 + ["events.2"] * 4
 
     def staying(chosen: list[str]) -> float:
@@ -119,10 +119,10 @@ def test_new_slots_go_where_most_of_their_keys_are() -> None:
 
 def test_more_slots_with_other_names_keep_what_they_can() -> None:
     """64 slots become 128: all names are new, and half of the keys are in a bucket of the same number."""
-    before = laid_out(slotted(64, '[{ queue = "events.{1..4}" }]'), Topology())
+    before = expanded(slotted(64, '[{ queue = "events.{1..4}" }]'), Topology())
     slots = [ExchangeRef(f"events.slot.{n:02d}") for n in range(64)]
     live = before.with_rings({"events": HashRing.from_buckets(slots)})
-    after = _owners(laid_out(slotted(128, '[{ queue = "events.{1..4}" }]'), live))
+    after = _owners(expanded(slotted(128, '[{ queue = "events.{1..4}" }]'), live))
     old = _owners(before)
     same = [n for n in range(64) if old[f"events.slot.{n:02d}"] == after[f"events.slot.{n:03d}"]]
     assert len(same) > 60
@@ -144,4 +144,4 @@ def test_more_slots_with_other_names_keep_what_they_can() -> None:
 def test_a_topology_from_python_may_be_impossible(members: tuple[RingMember, ...], says: str) -> None:
     wanted = Topology((ExchangeDefinition("events", _EVENTS, slots=4, members=members),))
     with pytest.raises(InputError, match=says):
-        laid_out(wanted, Topology())
+        expanded(wanted, Topology())

@@ -1,4 +1,4 @@
-"""Plain objects, folded to slots where they are exactly that."""
+"""Plain objects, collapsed to slots where they are exactly that."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.topology import BindingDefinition, QueueDefinition, RingMember
-from rabbit_chx.topology.slots import folded, laid_out, not_folded
+from rabbit_chx.topology.slots import collapsed, expanded, not_collapsed
 
 
 def _live(slots: int = 8, members: str = '[{ queue = "events.{1..4}" }]', more: str = "") -> Topology:
-    plain = laid_out(slotted(slots, members, more=more), Topology())
+    plain = expanded(slotted(slots, members, more=more), Topology())
     ring = [ExchangeRef(f"events.slot.{n:02d}") for n in range(slots)]
     return plain.with_rings({"events": HashRing.from_buckets(ring)})
 
@@ -31,20 +31,20 @@ def _live(slots: int = 8, members: str = '[{ queue = "events.{1..4}" }]', more: 
     ],
 )
 def test_what_was_laid_out_is_folded_again(members: str) -> None:
-    found = folded(_live(members=members))
+    found = collapsed(_live(members=members))
     assert found == slotted(8, members)
 
 
 def test_weights_are_as_small_as_can_be() -> None:
     lists = '[{ queue = "events.1", slots = [0, 1, 2, 3, 4, 5] }, { queue = "events.2", slots = [6, 7] }]'
-    assert folded(_live(members=lists)) == slotted(
+    assert collapsed(_live(members=lists)) == slotted(
         8, '[{ queue = "events.1", weight = 3 }, { queue = "events.2" }]'
     )
 
 
 def test_another_kind_of_parking_queue_is_kept() -> None:
     more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
-    found = folded(_live(more=more))
+    found = collapsed(_live(more=more))
     assert found == slotted(8, '[{ queue = "events.{1..4}" }]', more=more)
 
 
@@ -166,39 +166,39 @@ def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
 )
 def test_whatever_differs_stays_plain_and_is_named(deviate: Callable[[Topology], Topology], why: str) -> None:
     live = deviate(_live())
-    assert folded(live) is live
-    assert not_folded(live) == {"events": why}
+    assert collapsed(live) is live
+    assert not_collapsed(live) == {"events": why}
 
 
 def test_what_has_no_slots_needs_no_reason() -> None:
     text = '[[exchanges]]\nname = "events"\ntype = "x-consistent-hash"\nring = [{ queue = "a" }, { exchange = "b" }]'
-    assert not_folded(Topology.from_toml(text)) == {}
-    assert not_folded(_live()) == {}
+    assert not_collapsed(Topology.from_toml(text)) == {}
+    assert not_collapsed(_live()) == {}
 
 
 def test_a_slot_exchange_that_is_no_member_stays_beside_the_others() -> None:
     """As after the number of slots became smaller."""
     live = _with_ring(_live(), [0, 1, 2, 3, 4, 5, 6])
-    found = folded(live)
+    found = collapsed(live)
     assert [one.name for one in found.exchanges] == ["events", "events.slot.07"]
     assert [one.source for one in found.bindings] == ["events.slot.07"]
-    assert laid_out(found, live) == live
+    assert expanded(found, live) == live
 
 
 def test_one_that_differs_does_not_keep_another_from_being_folded() -> None:
-    one = laid_out(slotted(4, '[{ queue = "events.1" }]'), Topology())
+    one = expanded(slotted(4, '[{ queue = "events.1" }]'), Topology())
     text = slotted(4, '[{ queue = "events.1" }]').to_toml().replace('"events"', '"orders"')
-    both = replace(laid_out(Topology.from_toml(text), Topology()), queues=())
+    both = replace(expanded(Topology.from_toml(text), Topology()), queues=())
     live = replace(
         one,
         exchanges=(*one.exchanges, *both.exchanges),
         bindings=(*one.bindings, *both.bindings),
         queues=(*one.queues, QueueDefinition("orders.park")),
     )
-    found = folded(_without_binding(live, "orders.slot.02"))
+    found = collapsed(_without_binding(live, "orders.slot.02"))
     assert [e.name for e in found.exchanges if e.slots is not None] == ["events"]
-    assert list(not_folded(_without_binding(live, "orders.slot.02"))) == ["orders"]
-    assert [e.name for e in folded(live).exchanges] == ["events", "orders"]
+    assert list(not_collapsed(_without_binding(live, "orders.slot.02"))) == ["orders"]
+    assert [e.name for e in collapsed(live).exchanges] == ["events", "orders"]
 
 
 @given(
@@ -213,8 +213,8 @@ def test_a_round_trip_says_the_same(slots: int, counts: list[int], random: objec
     random.shuffle(owners)  # type: ignore[attr-defined]
     lists = {queue: [n for n, one in enumerate(owners) if one == queue] for queue in dict.fromkeys(owners)}
     members = ", ".join(f'{{ queue = "{queue}", slots = {some} }}' for queue, some in lists.items())
-    live = laid_out(slotted(slots, f"[{members}]", "q{0..8}"), Topology())
-    found = folded(live)
+    live = expanded(slotted(slots, f"[{members}]", "q{0..8}"), Topology())
+    found = collapsed(live)
     assert found.exchange("events") != live.exchange("events")
-    assert laid_out(found, live) == live
+    assert expanded(found, live) == live
     assert Topology.from_toml(found.to_toml()) == found
