@@ -7,12 +7,20 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
+from rabbit_chx.broker.broker_base import BrokerBase, documented_as, ignore_progress
+from rabbit_chx.broker.facade import Broker
 from rabbit_chx.drive import drive_async
 from rabbit_chx.errors import MissingExtraError
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
 from rabbit_chx.topology.operations import ApiRequest
+from rabbit_chx.topology.reading import (
+    exchange_mirror,
+    rates_read,
+    sharded_exchange,
+    slot_table_read,
+    topology_read,
+)
 from rabbit_chx.topology.steps import CarrierStep, RingRequest
 
 if TYPE_CHECKING:
@@ -30,6 +38,7 @@ __all__ = ["AsyncBroker"]
 _T = TypeVar("_T")
 
 
+@documented_as(Broker)
 class AsyncBroker(BrokerBase):
     """A live broker: declare rings, read them, and apply plans. Use one from one task at a time.
 
@@ -95,7 +104,7 @@ class AsyncBroker(BrokerBase):
         Without a management URL the store is the default of that version, marked as not known.
 
         Raises:
-            InputError: the AsyncBroker is not open.
+            InputError: it is not open.
         """
         if self._release is None:
             raise self._not_open()
@@ -111,147 +120,26 @@ class AsyncBroker(BrokerBase):
         queue_arguments: Mapping[str, Any] | None = None,
         allow_existing: bool = False,
     ) -> Declared:
-        """Declare an x-consistent-hash exchange and its durable queues, and bind them in the given order.
-
-        This is the short way for a single exchange; `apply` does whole topologies. What exists is not changed.
-        Everything is checked before anything is created. Then the bindings are made one after another, so that
-        a fresh exchange gets its buckets in their order. Exchanges as destinations must exist.
-
-        An exchange that exists must have what is asked for, or its beginning; the rest is then bound at the
-        end. A ring source compares the whole ring. A management URL compares the bindings, without their
-        order, and the arguments that decide about routing. Without both the call is refused, since a second
-        binding of a queue would be ignored or add buckets, depending on the release. `allow_existing` permits
-        it: it says that the exchange has no other bindings than these. The broker itself compares type and
-        durability, not ``hash-header`` or ``hash-property`` (rabbitmq-server v4.3.6, rabbit_exchange.erl,
-        ``assert_args_equivalence/2``).
-
-        Args:
-            exchange: the exchange's name.
-            bindings: ``(destination, weight)`` pairs, or a mapping, in the order of the ring; a weight is an
-                int or the binding key's text.
-            durable: whether the exchange survives a restart of the broker.
-            arguments: the exchange's arguments, such as ``{"hash-header": "tenant"}``.
-            queue_arguments: the arguments of all queues, such as ``{"x-queue-type": "quorum"}``.
-            allow_existing: whether to bind to an exchange that exists and cannot be compared.
-
-        Returns:
-            What was created and bound, and the ring afterwards.
-
-        Raises:
-            MismatchError: something exists with another type, durability or arguments; or the exchange has
-                another ring, or other bindings, than asked for.
-            NotFoundError: a destination exchange does not exist.
-            AccessRefusedError: the user lacks a permission.
-            RingSourceError: the ring of an exchange that exists could not be read.
-            UnreachableError: the connection is lost, or the management API does not answer.
-            InputError: the AsyncBroker is not open; the broker or AMQP would not accept a name, weight or argument; or the
-                exchange exists, and nothing tells what is bound to it.
-        """
         asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
         return await self._run(exchange_declared(asked, self._access, self.release))
 
     async def ring(self, exchange: str) -> HashRing:
-        """Return the ring of an exchange: read by the ring source, else assumed from the bindings of the
-        management API.
-
-        Args:
-            exchange: the exchange's name.
-
-        Raises:
-            InputError: the AsyncBroker is not open.
-            ManagementNeededError: there is neither a ring source nor a management URL.
-            NotFoundError: there is no such exchange.
-            MismatchError: the exchange is of another type.
-            RingSourceError: the ring could not be read.
-            UnreachableError: the connection is lost, or the management API does not answer.
-        """
         return await self._run(self._ring_sequence(exchange, self.release))
 
     async def slots(self, exchange: str) -> SlotTable:
-        """Return the slots of an exchange: its ring, and the queue of each slot from the management API.
-
-        The ring is read by the ring source, else assumed from the bindings. A slot that is bound to no queue has no owner in
-        the table. Exchanges of the ring that are no slots are its `other_exchanges`.
-
-        Args:
-            exchange: the exchange's name.
-
-        Raises:
-            InputError: the AsyncBroker is not open.
-            ManagementNeededError: there is no management URL.
-            NotFoundError: there is no such exchange.
-            MismatchError: the exchange is of another type, or a slot is bound to two queues.
-            RingSourceError: the ring could not be read.
-            UnreachableError: the connection is lost, or the management API does not answer.
-        """
-        return await self._run(self._slots_sequence(exchange, self.release))
+        return await self._run(slot_table_read(self._access, exchange, self.release))
 
     async def publish_rates(self, exchange: str) -> PublishRates:
-        """Return how many messages a second come to an exchange and to the queues of its vhost.
-
-        The management API counts them for the exchange that they are published to, and for queues. Slots have no figures. A
-        figure is that of the last few seconds.
-
-        Args:
-            exchange: the exchange's name.
-
-        Raises:
-            InputError: the AsyncBroker is not open.
-            ManagementNeededError: there is no management URL.
-            NotFoundError: there is no such exchange.
-            UnreachableError: the management API does not answer.
-        """
-        return await self._run(self._rates_sequence(exchange))
+        return await self._run(rates_read(self._access.vhost, exchange))
 
     async def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
-        """Return a mirror of an exchange's routing, with its arguments and its ring.
-
-        Args:
-            name: the exchange's name.
-
-        Raises:
-            InputError: the AsyncBroker is not open.
-            ManagementNeededError: there is no management URL. AMQP does not tell what an exchange hashes.
-            NotFoundError: there is no such exchange.
-            MismatchError: the exchange is of a type that does not hash.
-            RingSourceError: the ring could not be read.
-            UnreachableError: the connection is lost, or the management API does not answer.
-        """
-        return await self._run(self._exchange_sequence(name, self.release))
+        return await self._run(exchange_mirror(self._access, name, self.release))
 
     async def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
-        """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and what the
-        plugin does not do about them.
-
-        A topology declares such an exchange: an exchange of type ``x-modulus-hash``, and a policy with ``shards-per-node``
-        that matches its name.
-
-        Args:
-            exchange: the exchange's name.
-            counts: whether to ask each shard, over AMQP, how many messages and consumers it has.
-
-        Raises:
-            InputError: the AsyncBroker is not open.
-            ManagementNeededError: there is no management URL.
-            NotFoundError: there is no such exchange.
-            MismatchError: no policy shards the exchange, and it has no shards.
-            UnreachableError: the connection is lost, or the management API does not answer.
-        """
-        return await self._run(self._sharding_sequence(exchange, self.release, counts=counts))
+        return await self._run(sharded_exchange(self._access, exchange, self.release, counts=counts))
 
     async def topology(self) -> Topology:
-        """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
-
-        Rings are read by the ring source, else assumed from the bindings. The members of each ring are in its order.
-
-        Raises:
-            InputError: the AsyncBroker is not open.
-            ManagementNeededError: there is no management URL.
-            AccessRefusedError: the user may not read the vhost.
-            RingSourceError: the rings could not be read.
-            UnreachableError: the management API does not answer.
-        """
-        return await self._run(self._topology_sequence())
+        return await self._run(topology_read(self._access))
 
     async def apply(
         self,
@@ -263,33 +151,6 @@ class AsyncBroker(BrokerBase):
         hand_over: HandOverLevel = "parked",
         progress: Callable[[int, int], None] = ignore_progress,
     ) -> Applied:
-        """Do what a plan says, in its order, and compare the rings afterwards.
-
-        Everything is read again first. If the broker is not as it was when the plan was made, nothing is changed. While it
-        runs, an exclusive queue keeps other applications out. If it is interrupted, make another plan and apply that: it
-        has what is left. What is in the parking queues of exchanges with slots is published once more.
-
-        Args:
-            plan: the plan, of :func:`rabbit_chx.topology.plan`.
-            allow_moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
-            allow_delete: whether objects may be deleted and replaced.
-            allow_loss: whether queues may be deleted that have messages or consumers.
-            hand_over: how slots change hands. ``parked``: nothing is lost, and what comes while a slot has no queue may be
-                overtaken. ``in-order``: nothing is overtaken either; a ConsumerGroup has to read both queues.
-            progress: called with the number of changes that are done, and of all.
-
-        Returns:
-            The changes that were done, and the rings afterwards.
-
-        Raises:
-            PlanOutdatedError: the broker has changed since the plan was made, or another application runs.
-            PlanRefusedError: the plan does more than it may. The error says which arguments allow it.
-            ApplyError: something went wrong after the first change. The error has what was done.
-            ManagementNeededError: there is no management URL.
-            AccessRefusedError: the user lacks a permission, and nothing was changed.
-            UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: the AsyncBroker is not open, `plan` is no plan, a share is none, or that way to hand over is unknown.
-        """
         permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
         return await self._run(self._apply_sequence(plan, permission, progress))
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
-from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.topology.applying import Applied, Permission, plan_applied
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
 from rabbit_chx.topology.operations import ApiRequest
 from rabbit_chx.topology.reading import (
     OVERVIEW,
-    PublishRates,
-    exchange_mirror,
-    rates_read,
     release_read,
     ring_read,
-    sharded_exchange,
-    slot_table_read,
-    topology_read,
 )
 from rabbit_chx.topology.steps import Access, CarrierStep, RingRequest
 
@@ -31,10 +25,11 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
     from rabbit_chx.broker.management_url import ManagementUrl
     from rabbit_chx.broker.pika_connection import PikaConnection
-    from rabbit_chx.topology import Plan, Topology, steps
-    from rabbit_chx.topology.shards import ShardedExchange
+    from rabbit_chx.topology import Plan, steps
 
-__all__ = ["BrokerBase", "ignore_progress"]
+__all__ = ["BrokerBase", "documented_as", "ignore_progress"]
+
+_Class = TypeVar("_Class", bound=type)
 
 
 class BrokerBase:
@@ -83,14 +78,12 @@ class BrokerBase:
 
     def _check_cluster(self, overview: Mapping[str, Any]) -> None:
         """Refuse a management API of another broker: its answers say nothing about this one."""
-        connection, told = self._connection, overview.get("cluster_name")
+        connection = self._connection
         if connection is None or self._management is None:
             return
-        ours, theirs = connection.cluster_name, told
-        if ours is None or not isinstance(told, str):  # nodes of one cluster may have several versions
-            ours, theirs = (
-                f"RabbitMQ {one}" for one in (connection.server_version, overview["rabbitmq_version"])
-            )
+        ours, theirs = connection.cluster_name, overview.get("cluster_name")
+        if ours is None or not isinstance(theirs, str):  # nodes of one cluster may have several versions
+            ours, theirs = f"RabbitMQ {connection.server_version}", f"RabbitMQ {overview['rabbitmq_version']}"
         if ours != theirs:
             raise MismatchError(
                 f"{self._access.where} is {ours}, and {self._management.masked_url} is {theirs}: give the URLs of one broker "
@@ -112,25 +105,6 @@ class BrokerBase:
             )
         return (yield from ring_read(self._access, exchange, release))
 
-    def _slots_sequence(self, exchange: str, release: Release) -> steps.Sequence[SlotTable]:
-        return (yield from slot_table_read(self._access, exchange, release))
-
-    def _rates_sequence(self, exchange: str) -> steps.Sequence[PublishRates]:
-        return (yield from rates_read(self._access.vhost, exchange))
-
-    def _exchange_sequence(
-        self, name: str, release: Release
-    ) -> steps.Sequence[ConsistentHashExchange | ModulusHashExchange]:
-        return (yield from exchange_mirror(self._access, name, release))
-
-    def _sharding_sequence(
-        self, exchange: str, release: Release, *, counts: bool
-    ) -> steps.Sequence[ShardedExchange]:
-        return (yield from sharded_exchange(self._access, exchange, release, counts=counts))
-
-    def _topology_sequence(self) -> steps.Sequence[Topology]:
-        return (yield from topology_read(self._access))
-
     def _apply_sequence(
         self, plan: Plan, permission: Permission, progress: Callable[[int, int], None]
     ) -> steps.Sequence[Applied]:
@@ -144,6 +118,18 @@ class BrokerBase:
 
     def _not_open(self) -> InputError:
         return InputError(f"the {type(self).__name__} is not connected: {self._HOW_TO_OPEN}")
+
+
+def documented_as(model: type) -> Callable[[_Class], _Class]:
+    """Give the public methods of a class that have no docstring those of the same names in another class."""
+
+    def document(documented: _Class) -> _Class:
+        for name, method in vars(documented).items():
+            if not name.startswith("_") and method.__doc__ is None:
+                method.__doc__ = getattr(model, name).__doc__
+        return documented
+
+    return document
 
 
 def ignore_progress(_done: int, _total: int) -> None:

@@ -12,6 +12,13 @@ from rabbit_chx.drive import drive
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
 from rabbit_chx.topology.operations import ApiRequest
+from rabbit_chx.topology.reading import (
+    exchange_mirror,
+    rates_read,
+    sharded_exchange,
+    slot_table_read,
+    topology_read,
+)
 from rabbit_chx.topology.steps import CarrierStep, RingRequest
 
 if TYPE_CHECKING:
@@ -86,7 +93,7 @@ class Broker(BrokerBase):
         Without a management URL the store is the default of that version, marked as not known.
 
         Raises:
-            InputError: the Broker is not open.
+            InputError: it is not open.
             UnreachableError: the management API does not answer.
         """
         version = self._connected.server_version
@@ -137,7 +144,7 @@ class Broker(BrokerBase):
             AccessRefusedError: the user lacks a permission.
             RingSourceError: the ring of an exchange that exists could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
-            InputError: the Broker is not open; the broker or AMQP would not accept a name, weight or argument; or the
+            InputError: it is not open; the broker or AMQP would not accept a name, weight or argument; or the
                 exchange exists, and nothing tells what is bound to it.
         """
         asked = AskedExchange(exchange, bindings, durable, arguments, queue_arguments, allow_existing)
@@ -151,7 +158,7 @@ class Broker(BrokerBase):
             exchange: the exchange's name.
 
         Raises:
-            InputError: the Broker is not open.
+            InputError: it is not open.
             ManagementNeededError: there is neither a ring source nor a management URL.
             NotFoundError: there is no such exchange.
             MismatchError: the exchange is of another type.
@@ -170,14 +177,14 @@ class Broker(BrokerBase):
             exchange: the exchange's name.
 
         Raises:
-            InputError: the Broker is not open.
+            InputError: it is not open.
             ManagementNeededError: there is no management URL.
             NotFoundError: there is no such exchange.
             MismatchError: the exchange is of another type, or a slot is bound to two queues.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(self._slots_sequence(exchange, self.release))
+        return self._run(slot_table_read(self._access, exchange, self.release))
 
     def publish_rates(self, exchange: str) -> PublishRates:
         """Return how many messages a second come to an exchange and to the queues of its vhost.
@@ -189,12 +196,12 @@ class Broker(BrokerBase):
             exchange: the exchange's name.
 
         Raises:
-            InputError: the Broker is not open.
+            InputError: it is not open.
             ManagementNeededError: there is no management URL.
             NotFoundError: there is no such exchange.
             UnreachableError: the management API does not answer.
         """
-        return self._run(self._rates_sequence(exchange))
+        return self._run(rates_read(self._access.vhost, exchange))
 
     def exchange(self, name: str) -> ConsistentHashExchange | ModulusHashExchange:
         """Return a mirror of an exchange's routing, with its arguments and its ring.
@@ -203,14 +210,14 @@ class Broker(BrokerBase):
             name: the exchange's name.
 
         Raises:
-            InputError: the Broker is not open.
+            InputError: it is not open.
             ManagementNeededError: there is no management URL. AMQP does not tell what an exchange hashes.
             NotFoundError: there is no such exchange.
             MismatchError: the exchange is of a type that does not hash.
             RingSourceError: the ring could not be read.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(self._exchange_sequence(name, self.release))
+        return self._run(exchange_mirror(self._access, name, self.release))
 
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
         """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and what the
@@ -224,13 +231,13 @@ class Broker(BrokerBase):
             counts: whether to ask each shard, over AMQP, how many messages and consumers it has.
 
         Raises:
-            InputError: the Broker is not open.
+            InputError: it is not open.
             ManagementNeededError: there is no management URL.
             NotFoundError: there is no such exchange.
             MismatchError: no policy shards the exchange, and it has no shards.
             UnreachableError: the connection is lost, or the management API does not answer.
         """
-        return self._run(self._sharding_sequence(exchange, self.release, counts=counts))
+        return self._run(sharded_exchange(self._access, exchange, self.release, counts=counts))
 
     def topology(self) -> Topology:
         """Return what is in the vhost: exchanges, queues, bindings, policies and rings. It changes nothing.
@@ -238,13 +245,13 @@ class Broker(BrokerBase):
         Rings are read by the ring source, else assumed from the bindings. The members of each ring are in its order.
 
         Raises:
-            InputError: the Broker is not open.
+            InputError: it is not open.
             ManagementNeededError: there is no management URL.
             AccessRefusedError: the user may not read the vhost.
             RingSourceError: the rings could not be read.
             UnreachableError: the management API does not answer.
         """
-        return self._run(self._topology_sequence())
+        return self._run(topology_read(self._access))
 
     def apply(
         self,
@@ -281,7 +288,7 @@ class Broker(BrokerBase):
             ManagementNeededError: there is no management URL.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: the Broker is not open, `plan` is no plan, a share is none, or that way to hand over is unknown.
+            InputError: it is not open, `plan` is no plan, a share is none, or that way to hand over is unknown.
         """
         permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
         return self._run(self._apply_sequence(plan, permission, progress))

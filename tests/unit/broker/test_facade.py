@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import re
+import pydoc
 
 import pytest
 
@@ -52,7 +52,12 @@ def test_both_brokers_have_the_same_methods_with_the_same_arguments(name: str) -
     assert not inspect.iscoroutinefunction(one)
     assert inspect.signature(one) == inspect.signature(other)
     if name != "open":  # only AsyncBroker needs an extra
-        assert re.sub("AsyncBroker", "Broker", inspect.getdoc(other) or "") == inspect.getdoc(one)
+        assert inspect.getdoc(other) == inspect.getdoc(one)
+
+
+def test_help_shows_the_arguments_of_both_brokers() -> None:
+    for broker in (Broker, AsyncBroker):
+        assert "allow_existing: whether to bind" in pydoc.render_doc(broker)
 
 
 def test_neither_broker_has_more_than_the_other() -> None:
