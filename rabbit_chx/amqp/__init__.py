@@ -11,8 +11,7 @@ from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp.secret import Secret
-    from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings
-    from rabbit_chx.amqp.tls_settings import TlsSettings
+    from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSettings
 
 __all__ = [
     "Amqp10Type",
@@ -34,6 +33,6 @@ __getattr__, __dir__ = lazy(
         "AuthMechanism": "rabbit_chx.amqp.settings",
         "ConnectionSettings": "rabbit_chx.amqp.settings",
         "Secret": "rabbit_chx.amqp.secret",
-        "TlsSettings": "rabbit_chx.amqp.tls_settings",
+        "TlsSettings": "rabbit_chx.amqp.settings",
     },
 )

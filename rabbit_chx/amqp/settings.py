@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import quote
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
@@ -12,15 +12,41 @@ from rabbit_chx.amqp.secret import Secret, require_secret
 from rabbit_chx.checks import check_whole, is_number
 from rabbit_chx.errors import InputError
 
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.tls_settings import TlsSettings
-
-__all__ = ["MAX_TIMEOUT_S", "AuthMechanism", "ConnectionSettings"]
+__all__ = ["MAX_TIMEOUT_S", "AuthMechanism", "ConnectionSettings", "TlsSettings"]
 
 AuthMechanism = Literal["PLAIN", "EXTERNAL"]
 
 _MIN_FRAME_MAX = 4096
 MAX_TIMEOUT_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """How to speak TLS with the broker. Names of files are not looked at here.
+
+    Attributes:
+        ca_file: PEM file of the authorities to trust; None for those of the system.
+        cert_file: PEM file of our own certificate, for brokers that ask for one.
+        key_file: PEM file of its key; None where the key is in `cert_file`.
+        key_password: the password of that key.
+        verify: whether the broker's certificate must be good. Switch it off for tests only.
+        server_name: the name to ask for (SNI) and to find in the certificate; None for the host.
+        check_server_name: False sends no name and compares none; the chain is still verified.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: Secret | None = None
+    verify: bool = True
+    server_name: str | None = None
+    check_server_name: bool = True
+
+    def __post_init__(self) -> None:
+        if self.key_password is not None:
+            require_secret("key_password", self.key_password)
+        if self.key_file is not None and self.cert_file is None:
+            raise InputError("a key file without a certificate file: give certfile as well")
 
 
 @dataclass(frozen=True, slots=True)

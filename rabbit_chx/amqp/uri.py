@@ -1,21 +1,26 @@
 """AMQP URIs, by RabbitMQ's own specification.
 
 Neither client reads them so: pika refuses ``cacertfile``, aio-pika ignores ``cacertfile`` and ``verify``.
-So the URI is read here, and the clients get values.
+So the URI is read here, and the clients get values. Each parameter behind the question mark is followed or refused; none is
+passed over. The URL of the management API has those of TLS, too.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NoReturn
 
-from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings
-from rabbit_chx.amqp.uri_query import TLS_PARAMETERS, given_parameters, tls_settings
+from rabbit_chx.amqp.secret import Secret
+from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.url_parts import UriProblem, decoded, fail, url_parts
 from rabbit_chx.errors import InputError, UriError
 
-__all__ = ["parse_uri"]
+__all__ = ["TLS_PARAMETERS", "given_parameters", "parse_uri", "tls_settings"]
+
+_LONGEST_PARAMETER = 40
+_PARAMETER = re.compile(rf"\w{{1,{_LONGEST_PARAMETER}}}")
 
 
 def parse_uri(text: str) -> ConnectionSettings:
@@ -146,5 +151,96 @@ _CONNECTION: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "connection_timeout": _timeout,
     "channel_max": _channel_max,
     "frame_max": _frame_max,
+}
+
+
+def given_parameters(
+    query: str, known: Collection[str], *, repeatable: Collection[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Return the parameters of a query, in order, with their decoded values.
+
+    Args:
+        query: what is behind the question mark.
+        known: the names that are possible.
+        repeatable: those of them that may be given more than once.
+
+    Raises:
+        UriProblem: a name is unknown or given twice, or has no value.
+    """
+    seen: set[str] = set()
+    for pair in filter(None, query.split("&")):
+        name, equals, raw = pair.partition("=")
+        if name not in known:
+            _fail_unknown(name, known, after_password="password" in seen)
+        if name in seen and name not in repeatable:
+            fail(f"{name} is given twice")
+        seen.add(name)
+        if not (equals and raw):
+            fail(f"{name} has no value: write {name}=...")
+        yield name, decoded(f"value of {name}", raw)
+
+
+def _fail_unknown(name: str, known: Collection[str], *, after_password: bool) -> NoReturn:
+    if after_password:
+        fail("an unknown parameter after password=...: an '&' inside that password is written %26")
+    shown = f" {name!r}" if _PARAMETER.fullmatch(name) else ""  # else it may be part of a password
+    near = difflib.get_close_matches(name[:_LONGEST_PARAMETER], known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(sorted(known))}"
+    fail(f"unknown parameter{shown}: {hint}")
+
+
+def tls_settings(parameters: dict[str, str]) -> TlsSettings:
+    """Return what parameters of TLS say.
+
+    Args:
+        parameters: their names, which are among those of `TLS_PARAMETERS`, and their values.
+
+    Raises:
+        UriProblem: a value is not possible, or a key is given without its certificate.
+    """
+    values: dict[str, Any] = {}
+    for name, value in parameters.items():
+        values |= TLS_PARAMETERS[name](name, value)
+    if "key_file" in values and "cert_file" not in values:
+        fail("keyfile without certfile: give both")
+    return TlsSettings(**values)
+
+
+def _text(field: str) -> Callable[[str, str], dict[str, Any]]:
+    return lambda _name, value: {field: value}
+
+
+def _choice(field: str | None, meaning: dict[str, bool]) -> Callable[[str, str], dict[str, Any]]:
+    def read(name: str, value: str) -> dict[str, Any]:
+        if value not in meaning:
+            fail(f"{name}={value!r}: {' or '.join(meaning)} is possible")
+        return {field: meaning[value]} if field else {}
+
+    return read
+
+
+def _server_name(_name: str, value: str) -> dict[str, Any]:
+    return {"check_server_name": False} if value == "disable" else {"server_name": value}
+
+
+def _depth(_name: str, _value: str) -> NoReturn:
+    fail("depth is not supported, Python cannot bound the length of a certificate chain: leave it out")
+
+
+def _key_password(_name: str, value: str) -> dict[str, Any]:
+    return {"key_password": Secret(value)}
+
+
+#: The names of the parameters of TLS, and what reads each.
+TLS_PARAMETERS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "cacertfile": _text("ca_file"),
+    "certfile": _text("cert_file"),
+    "keyfile": _text("key_file"),
+    "password": _key_password,
+    "verify": _choice("verify", {"verify_peer": True, "verify_none": False}),
+    "server_name_indication": _server_name,
+    "fail_if_no_peer_cert": _choice(None, {"true": True, "false": False}),
+    "customize_hostname_check": _choice(None, {"https": True}),
+    "depth": _depth,
 }
 _KNOWN = ["auth_mechanism", *_CONNECTION, *TLS_PARAMETERS]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from rabbit_chx.amqp.uri_query import TLS_PARAMETERS, given_parameters, tls_settings
+from rabbit_chx.amqp.uri import TLS_PARAMETERS, given_parameters, tls_settings
 from rabbit_chx.amqp.url_parts import UriProblem, UrlParts, fail, url_parts
 from rabbit_chx.errors import InputError
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.analysis.traffic import Observation
     from rabbit_chx.broker import Broker, RingSource
+    from rabbit_chx.broker.firehose import TracedMessage
     from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
     from rabbit_chx.broker.management_url import ManagementUrl
-    from rabbit_chx.broker.traced_message import TracedMessage
 
 __all__ = ["BrokerOptions", "LiveBroker", "TraceOptions", "counted", "unwound_by_signals"]
 

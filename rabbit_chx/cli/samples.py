@@ -18,7 +18,7 @@ from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
 if TYPE_CHECKING:
     from rabbit_chx.amqp import AmqpField
     from rabbit_chx.analysis import Hashing, ModuloMap
-    from rabbit_chx.broker.traced_message import TracedMessage
+    from rabbit_chx.broker.firehose import TracedMessage
     from rabbit_chx.routing import HashedOn
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 

@@ -33,7 +33,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupChannels
     from rabbit_chx.consuming.message import GroupMessage
-    from rabbit_chx.publishing.outage import Outage
+    from rabbit_chx.publishing.limits import Outage
 
 __all__ = ["ConsumerGroup"]
 

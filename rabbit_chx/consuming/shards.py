@@ -24,7 +24,7 @@ from rabbit_chx.routing.sharding import ShardName
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumingConnection, LineChannel
-    from rabbit_chx.publishing.outage import Outage
+    from rabbit_chx.publishing.limits import Outage
     from rabbit_chx.topology import ShardedExchange
 
 __all__ = ["PseudoQueueConsumer", "ShardConsumer"]

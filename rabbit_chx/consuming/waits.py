@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
-from rabbit_chx.publishing.outage import Outage
+from rabbit_chx.publishing.limits import Outage
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing import Retries

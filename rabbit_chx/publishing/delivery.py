@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.connection.failures import closed_connection, interruption
 from rabbit_chx.errors import RabbitChxError, UnreachableError
-from rabbit_chx.publishing.outage import Outage
-from rabbit_chx.publishing.patience import Patience
+from rabbit_chx.publishing.limits import Outage, Patience
 from rabbit_chx.publishing.refusals import Sent, WaitingBatches, refusal
 from rabbit_chx.publishing.tally import Tally
 

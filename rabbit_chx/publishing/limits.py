@@ -1,12 +1,25 @@
-"""The bounds of publishing: how much may be on its way, how long to wait, how often to try again."""
+"""The bounds of publishing, and who watches them: how much may be on its way, how long to wait, how often to try again.
+
+Nothing here has a clock: its callers tell the time, in seconds of a clock that only goes forward.
+"""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.checks import check_seconds, check_whole
+from rabbit_chx.connection.failures import InterruptedLinkError, StallError
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
 
-__all__ = ["Limits", "Retries"]
+if TYPE_CHECKING:
+    from rabbit_chx.connection.link import Link
+
+__all__ = ["Limits", "Outage", "Patience", "Retries"]
+
+_log = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF_S = 5.0
 
@@ -78,3 +91,144 @@ class Retries:
         """
         longest = min(self.backoff_s * 2.0 ** min(attempts, 30), _LONGEST_BACKOFF_S)
         return longest * (0.5 + chance / 2)
+
+
+class Patience:
+    """The watch over one wait, which may last as long as something moves and the broker does not block us for too long.
+
+    Args:
+        limits: how long is too long.
+        now: when the wait began, in seconds of a clock that only goes forward.
+    """
+
+    def __init__(self, limits: Limits, now: float) -> None:
+        self._limits = limits
+        self._progress: tuple[object, int, int] | None = None
+        self._under_way: int | None = None
+        self._blocked = False
+        self._still_s = self._blocked_s = 0.0  # without and with a block, since something moved
+        self._looked_at = now
+
+    def look(self, link: Link, now: float) -> float:
+        """Check whether to go on waiting.
+
+        Args:
+            link: the connection whose answers are awaited.
+            now: the time, in seconds of the same clock.
+
+        Returns:
+            Seconds since the last look for which the broker has blocked us.
+
+        Raises:
+            StallError: messages are unconfirmed, and nothing has moved for `Limits.confirm_timeout_s`, without blocks.
+            BrokerTimeoutError: the broker has blocked us for `Limits.blocked_timeout_s`. Blocks count together unless
+                something has moved between them.
+        """
+        passed_s, self._looked_at = now - self._looked_at, now
+        blocked_s = passed_s if self._blocked else 0.0
+        self._blocked_s += blocked_s
+        self._still_s += passed_s - blocked_s
+        if link.blocked is not None:
+            self._stay_blocked(link, link.blocked)
+            return blocked_s
+        self._blocked = False
+        if self._has_moved(link):
+            self._still_s = self._blocked_s = 0.0
+        elif self._still_s >= self._limits.confirm_timeout_s:
+            raise StallError(
+                f"{link.where}: the broker has answered nothing for {self._still_s:.0f} s, and "
+                f"{link.open} messages are unconfirmed: look at its alarms and log, "
+                "or raise the confirm timeout"
+            )
+        return blocked_s
+
+    def _has_moved(self, link: Link) -> bool:
+        """Whether there is an answer, or a byte on its way, since the last look without a block; or nothing to move."""
+        progress = (link, link.bytes_sent, link.answered)
+        if progress != self._progress or not (link.open or link.backlog):
+            self._progress, self._under_way = progress, None
+            return True
+        return self._is_under_way(link)
+
+    def _is_under_way(self, link: Link) -> bool:
+        """Whether the peer has taken more of what the socket holds: a large message on a slow line."""
+        before, self._under_way = self._under_way, link.bytes_under_way
+        return before is not None and self._under_way < before
+
+    def _stay_blocked(self, link: Link, reason: str) -> None:
+        if not self._blocked:
+            self._blocked = True
+            _log.warning("%s: the broker blocks publishers: %s", link.where, reason)
+        if self._blocked_s >= self._limits.blocked_timeout_s:
+            raise BrokerTimeoutError(
+                f"{link.where}: the broker has blocked publishers ({reason}) "
+                f"for {self._blocked_s:.0f} s: clear its alarm, or raise the blocked timeout"
+            )
+
+
+class Outage:
+    """One outage, from the loss of a connection until the broker answers for a message again, and how long to try.
+
+    Args:
+        retries: the bounds.
+        cause: why the connection was lost or could not be opened.
+        began: when it began, in seconds of a clock that only goes forward.
+
+    Attributes:
+        attempts: the attempts to connect, so far.
+        last: the error of the last attempt.
+    """
+
+    def __init__(self, retries: Retries, cause: RabbitChxError, began: float) -> None:
+        self.attempts = 0
+        self._stalls = 0  # connections on which nothing moved
+        self.last = cause
+        self._retries = retries
+        self._cause = cause
+        self._began = began
+
+    def may_be_cured(self, cause: RabbitChxError) -> bool:
+        """Whether a new connection may do better than the one that failed with this."""
+        if not self._retries.reconnects or isinstance(cause, InterruptedLinkError):
+            return False
+        if isinstance(cause, StallError):
+            self._stalls += 1
+            return self._stalls == 1
+        if isinstance(cause, BrokerTimeoutError):
+            return (
+                False  # the broker has blocked us for too long; another connection would be blocked as well
+            )
+        return may_pass(cause)
+
+    def wait_s(self, now: float, chance: float) -> float | None:
+        """Return the seconds to wait before the next attempt; None where no attempt is left.
+
+        Args:
+            now: the time, in seconds of the same clock.
+            chance: a random number from 0 to 1.
+        """
+        most = self._retries.max_reconnects
+        left_s = self._began + self._retries.reconnect_timeout_s - now
+        if left_s <= 0 or (most is not None and self.attempts >= most):
+            return None
+        return min(self._retries.delay_s(self.attempts, chance), left_s)
+
+    def given_up(self, now: float) -> RabbitChxError:
+        """Return the error for an outage that took too long; `wait_s` has returned None."""
+        if not self.attempts:
+            return self._cause
+        return ConnectionLostError(
+            f"{self._cause}; gave up after {self.attempts} attempts to connect in {now - self._began:.0f} s, "
+            f"the last attempt failed: {self.last}"
+        )
+
+    def ended_by(self, cause: RabbitChxError) -> RabbitChxError:
+        """Return the error for an outage that `cause` ends; it names the first cause, too."""
+        if cause is self._cause:
+            return cause
+        return type(cause)(
+            f"{cause}; it began with: {self._cause}",
+            exchange=cause.exchange,
+            queue=cause.queue,
+            reply_code=cause.reply_code,
+        )

@@ -20,7 +20,7 @@ from rabbit_chx.connection.link import Ledger, Link
 from rabbit_chx.connection.session import Session
 from rabbit_chx.publishing import AsyncPublisher
 from rabbit_chx.publishing.delivery import Delivery, Turn
-from rabbit_chx.publishing.patience import Patience
+from rabbit_chx.publishing.limits import Patience
 
 _SEEDS = 200
 

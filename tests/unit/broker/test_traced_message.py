@@ -8,7 +8,7 @@ import pika
 import pytest
 
 from rabbit_chx.amqp.fields import AmqpField
-from rabbit_chx.broker.traced_message import Observer, TracedMessage
+from rabbit_chx.broker.firehose import Observer, TracedMessage
 from rabbit_chx.errors import RingSourceError
 from rabbit_chx.routing import Release, seed_of
 

@@ -7,7 +7,7 @@ from upgrade_topologies import MIXED
 
 from rabbit_chx import Topology
 from rabbit_chx.amqp import AmqpField
-from rabbit_chx.broker.traced_message import TracedMessage
+from rabbit_chx.broker.firehose import TracedMessage
 from rabbit_chx.cli.rehearse import field_types, samples_of
 from rabbit_chx.cli.samples import SampleOptions, traced_sample
 from rabbit_chx.routing import HashedOn

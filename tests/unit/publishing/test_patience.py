@@ -7,8 +7,7 @@ from scripted_delivery import A, Event, ScriptedLink, ack, blocked, unblocked
 
 from rabbit_chx.connection.failures import StallError
 from rabbit_chx.errors import BrokerTimeoutError
-from rabbit_chx.publishing.limits import Limits
-from rabbit_chx.publishing.patience import Patience
+from rabbit_chx.publishing.limits import Limits, Patience
 
 LIMITS = Limits(confirm_timeout_s=60, blocked_timeout_s=300)
 
