@@ -39,6 +39,14 @@ _LOG_LINES = 40
 _DEFAULT_NETWORK = "bridge"
 _PORT_TAKEN = ("port is already allocated", "address already in use")
 
+_KEPT = ",".join(
+    f"{{{name},[{{605,1}}]}}" for name in ("global", "basic", "detailed")
+)  # as many seconds, one by one
+# The lists of connections and consumers, and the figures of queues, come each second and not every five: tests wait for them.
+_EACH_SECOND = (
+    f"-rabbit collect_statistics_interval 1000 -rabbitmq_management sample_retention_policies [{_KEPT}]"
+)
+
 # Written by the container itself, at every start: it knows which plugins its release has.
 SERVE = f"""
 enabled=
@@ -46,6 +54,7 @@ for plugin in {" ".join(PLUGINS)}; do
     ls -d /opt/rabbitmq/plugins/$plugin-* >/dev/null 2>&1 && enabled="$enabled${{enabled:+,}}$plugin"
 done
 echo "[$enabled]." >/etc/rabbitmq/enabled_plugins
+export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS="$RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS {_EACH_SECOND}"
 exec docker-entrypoint.sh rabbitmq-server
 """
 
