@@ -27,18 +27,18 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.changes import PlannedChange, TopologyObject, fields_between, kind_of
-from rabbit_chx.topology.diff import by_name
-from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
+from rabbit_chx.topology.diff import binding_identity, by_name
 
 if TYPE_CHECKING:
+    from rabbit_chx.topology.changes import PlannedChange, TopologyObject
     from rabbit_chx.topology.model import Topology
+    from rabbit_chx.topology.objects import RingMember
     from rabbit_chx.topology.proposals import RingProposal
     from rabbit_chx.topology.refusals import PlanRefusal
     from rabbit_chx.topology.ring_plan import RingPlan
@@ -206,67 +206,39 @@ def checksum_of(
         changes: the operations, in order.
         rings: the plans of the rings, by exchange.
     """
-    ours = {*by_name(wanted), *((one.kind, one.name) for one in changes if one.live is not None)}
-    bindings = {*map(_identity, wanted.bindings)}
-    bindings.update(_identity(one.live) for one in changes if isinstance(one.live, BindingDefinition))
-    names = sorted({*rings, *(one.name for one in wanted.exchanges if one.name in live.rings)})
-    document = {
-        "wanted": {
-            "cluster": wanted.cluster,
-            "max_share_moved": _number(wanted.max_share_moved),
-            "owns": sorted(set(wanted.owns)),
-            "objects": _sorted([*by_name(wanted).values(), *wanted.bindings]),
-        },
-        "live": {
-            "cluster": live.cluster,
-            "release": None if live.release is None else [live.release.version, live.release.store],
-            "objects": _sorted(
-                [
-                    *(one for key, one in by_name(live).items() if key in ours),
-                    *(one for one in live.bindings if _identity(one) in bindings),
-                ]
-            ),
-            "rings": {
-                name: _ring_parts(rings[name].before if name in rings else live.rings[name]) for name in names
-            },
-        },
-        "changes": [change_entry(change) for change in changes],
+    objects, there = by_name(wanted), by_name(live)
+    bound = {binding_identity(binding) for binding in wanted.bindings}
+    befores = {
+        exchange.name: live.rings[exchange.name]
+        for exchange in wanted.exchanges
+        if exchange.name in live.rings
     }
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    befores |= {name: ring.before for name, ring in rings.items()}
+    parts = [
+        [wanted.cluster, wanted.max_share_moved, sorted(set(wanted.owns))],
+        _texts([*objects.values(), *wanted.bindings]),
+        [live.cluster, live.release],
+        _texts(there[key] for key in objects if key in there),
+        _texts(binding for binding in live.bindings if binding_identity(binding) in bound),
+        {name: ring.to_json() for name, ring in befores.items()},
+        changes,
+    ]
+    return hashlib.sha256(_canonical_json(parts).encode()).hexdigest()
 
 
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(value)
+def _texts(objects: Iterable[TopologyObject]) -> list[str]:
+    """Return the objects as texts, in an order that is always the same."""
+    return sorted(map(_canonical_json, objects))
 
 
-def _identity(one: BindingDefinition) -> tuple[Any, ...]:
-    return one.source, one.destination, one.routing_key, one.arguments
+def _canonical_json(value: object) -> str:
+    """Return JSON text that is the same for equal values, and another one for a value of another type."""
 
+    def as_dict(value: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has no form for
+        if isinstance(value, Mapping):
+            return dict(value)
+        return {"is": type(value).__name__} | {
+            part.name: getattr(value, part.name) for part in fields_of(value)
+        }
 
-def _sorted(objects: Iterable[TopologyObject]) -> list[str]:
-    return sorted(json.dumps(_entry(one), sort_keys=True) for one in objects)
-
-
-def _entry(one: TopologyObject) -> dict[str, Any]:
-    entry: dict[str, Any] = {"kind": kind_of(one), "owner": one.owner}
-    entry["fields"] = plain({field.field: field.new for field in fields_between(None, one)})
-    if isinstance(one, BindingDefinition):
-        entry["to_exchange"] = isinstance(one.destination, ExchangeRef)
-        return entry
-    entry["name"] = one.name
-    if isinstance(one, ExchangeDefinition):
-        entry["ring"] = None if one.ring is None else ring_entries(one.ring)
-        entry["slots"] = one.slots
-        entry["members"] = None if one.members is None else ring_entries(one.members)
-        entry["max_share_moved"] = _number(one.max_share_moved)
-    return entry
-
-
-def _ring_parts(ring: HashRing) -> dict[str, Any]:
-    places = [{"exchange": place.name} if isinstance(place, ExchangeRef) else place for place in ring.buckets]
-    return {
-        "provenance": ring.provenance,
-        "release": [ring.release.version, ring.release.store],
-        "buckets": [[place, len(list(run))] for place, run in groupby(places)],
-    }
+    return json.dumps(value, default=as_dict, sort_keys=True, separators=(",", ":"))
