@@ -318,7 +318,7 @@ class EntryType:
         """The names of the fields that may hold ranges."""
         return tuple(field.name for field in self.fields if field.ranges)
 
-    def made(self, entry: Entry) -> Any:  # noqa: ANN401
+    def object_of(self, entry: Entry) -> Any:  # noqa: ANN401
         """Return the object that an entry says, which has a value for each of the fields."""
         values = dict(entry)
         if "queue" in values:
@@ -402,7 +402,7 @@ class _Reader:
                 continue
             try:
                 for entry in expanded(values, [name for name in type_.ranged if name in written]):
-                    yield FileEntry(path, written, bad, type_.made(entry), members)
+                    yield FileEntry(path, written, bad, type_.object_of(entry), members)
             except RangeError as error:
                 at = f"{path}.{error.field}"
                 self.range_problems.append(Problem(at, shown_value(error.text), error.rule, error.remedy))

@@ -532,39 +532,35 @@ def live_slots(
 ) -> LiveSlots:
     """Return the slots of an exchange, with its ring, from what exchanges and bindings there are."""
     listed = {definition.name: definition for definition in exchanges}
-    in_ring = {place for place in ring.destinations if isinstance(place, ExchangeRef)}
-    bound: dict[ExchangeRef, list[BindingDefinition]] = {}
+    bound: dict[ExchangeRef, list[BindingDefinition]] = {
+        place: [] for place in ring.destinations if isinstance(place, ExchangeRef)
+    }
     for binding in bindings:
-        if (source := ExchangeRef(binding.source)) in in_ring:
-            bound.setdefault(source, []).append(binding)
-    queues, others = {}, set()
-    for place in ring.destinations:
-        if not isinstance(place, ExchangeRef):
-            continue
-        behind = bound.get(place, ())
-        if is_slot(place, listed.get(place.name), behind):
-            queues[place] = tuple(
-                sorted({binding.destination for binding in behind if isinstance(binding.destination, str)})
-            )
-        else:
-            others.add(place)
-    return LiveSlots(exchange, ring, queues, frozenset(others))
+        source = ExchangeRef(binding.source)
+        if source in bound:
+            bound[source].append(binding)
+    queues = {
+        place: tuple(sorted({binding.destination for binding in own if isinstance(binding.destination, str)}))
+        for place, own in bound.items()
+        if is_slot(place, listed.get(place.name), own)
+    }
+    return LiveSlots(exchange, ring, queues, frozenset(bound.keys() - queues.keys()))
 
 
 def is_slot(
-    place: ExchangeRef, there: ExchangeDefinition | None, behind: Sequence[BindingDefinition]
+    place: ExchangeRef, listed: ExchangeDefinition | None, bindings: Sequence[BindingDefinition]
 ) -> bool:
-    """Return whether an exchange in a ring is a slot; `there` is the exchange as it is listed, `behind` are its bindings.
+    """Return whether an exchange in a ring is a slot, from how it is `listed`, if it is, and what is bound to it.
 
     Definitions of RabbitMQ 4.3 leave internal exchanges out, and a slot may have been deleted. So an exchange that is not
     listed is a slot by its name, or if it is bound as slots are: with an empty key.
     """
-    if any(isinstance(binding.destination, ExchangeRef) for binding in behind):
+    if any(isinstance(binding.destination, ExchangeRef) for binding in bindings):
         return False
-    if there is None:
-        bound_alike = bool(behind) and all(not binding.routing_key for binding in behind)
-        return bound_alike or _NAMED_AS_SLOT.fullmatch(place.name) is not None
-    return there.internal and there.type == "fanout"
+    if listed is None:
+        is_bound_alike = bool(bindings) and all(not binding.routing_key for binding in bindings)
+        return is_bound_alike or _NAMED_AS_SLOT.fullmatch(place.name) is not None
+    return listed.internal and listed.type == "fanout"
 
 
 @dataclass(frozen=True, slots=True)
