@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.member import GroupMember, Hook
     from rabbit_chx.consuming.message import GroupMessage
 
-__all__ = ["RunnerSession", "SeatRunner"]
+__all__ = ["SeatRunner"]
 
 _log = logging.getLogger(__name__)
 
