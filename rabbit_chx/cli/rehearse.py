@@ -235,6 +235,8 @@ class RehearseReport:
 
     def _exchange_json(self, exchange: ExchangeUpgrade) -> dict[str, Any]:
         sample, rings, proof = exchange.sample, exchange.rings, self._proof_of(exchange)
+        counts = ("published", "compared", "predicted", "measured", "kept_in_array=in_arrays", "left_out")
+        mismatch = ("release=release.version", "key", "predicted", "found")
         return {
             **entry(exchange, "exchange=name", "hashes", "verdict"),
             "order": rings and rings.order,
@@ -248,25 +250,12 @@ class RehearseReport:
                 "refused_before": sample.refused(after=False),
                 "refused_after": sample.refused(after=True),
                 **entry(sample, "matrix"),
-                "moves": [
-                    {"key": move.message.key, **entry(move, "before", "after")} for move in sample.moved
-                ],
+                "moves": entries(sample.moved, "key=message.key", "before", "after"),
             },
             "kept_in_array": exchange.kept_in_array,
-            "proof": proof and _proof_json(proof),
+            "proof": proof and {**entry(proof, *counts), "mismatches": entries(proof.mismatches, *mismatch)},
             "findings": entries(exchange.findings, "kind", "says", "cure"),
         }
-
-
-def _proof_json(proof: ExchangeProof) -> dict[str, Any]:
-    counts = ("published", "compared", "predicted", "measured", "kept_in_array=in_arrays", "left_out")
-    return {
-        **entry(proof, *counts),
-        "mismatches": [
-            {"release": mismatch.release.version, **entry(mismatch, "key", "predicted", "found")}
-            for mismatch in proof.mismatches
-        ],
-    }
 
 
 @dataclass(frozen=True, slots=True)

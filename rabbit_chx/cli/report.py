@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from rabbit_chx.analysis import ModuloMap, MovementMatrix, Place, Refused
@@ -28,6 +29,7 @@ __all__ = [
     "ring_as_json",
     "ring_text",
     "rounded",
+    "rounded_entry",
     "source_as_json",
     "source_fact",
     "texts",
@@ -82,10 +84,16 @@ def entry(value: object, *fields: str) -> dict[str, Any]:
 
     Args:
         value: the value.
-        fields: names of attributes, or ``name=attribute`` where the JSON has another name.
+        fields: names of attributes, or ``name=attribute`` where the JSON has another name; an attribute of an attribute has a dot.
     """
     named = [field.partition("=") for field in fields]
-    return {name: to_json(getattr(value, attribute or name)) for name, _, attribute in named}
+    return {name: to_json(attrgetter(attribute or name)(value)) for name, _, attribute in named}
+
+
+def rounded_entry(value: object, *fields: str) -> dict[str, Any]:
+    """Return an `entry` in which each number is `rounded`."""
+    parts = entry(value, *fields)
+    return {name: rounded(part) if isinstance(part, float) else part for name, part in parts.items()}
 
 
 def to_json(value: Any) -> Any:  # noqa: ANN401

@@ -25,6 +25,7 @@ from rabbit_chx.cli.report import (
     place_text,
     plural,
     rounded,
+    rounded_entry,
     texts,
 )
 from rabbit_chx.cli.samples import traced_sample
@@ -364,30 +365,17 @@ class BalanceReport:
         """Return the JSON document of this command."""
         made = self.balance
         members = made.members(self.table.exchange)
+        fields = ("queue", "weight", "limit", "slots_before", "slots_after", "before", "after")
         return document(
             "balance",
             **_about(self.table, self.sample),
             state=made.state,
             target=str(made.target),
             reachable=None if made.reachable is None else str(made.reachable),
-            moves=[
-                {"slot": move.slot.name, "old": move.old, "new": move.new, "load": rounded(move.share)}
-                for move in made.moves
-            ],
+            moves=[rounded_entry(move, "slot=slot.name", "old", "new", "load=share") for move in made.moves],
             at_least=made.at_least,
-            moved={"load": rounded(made.load_moved), "keys": rounded(made.keys_moved)},
-            queues=[
-                {
-                    "queue": queue.queue,
-                    "weight": queue.weight,
-                    "limit": None if queue.limit is None else rounded(queue.limit),
-                    "slots_before": queue.slots_before,
-                    "slots_after": queue.slots_after,
-                    "before": rounded(queue.before),
-                    "after": rounded(queue.after),
-                }
-                for queue in made.queues
-            ],
+            moved=rounded_entry(made, "load=load_moved", "keys=keys_moved"),
+            queues=[rounded_entry(queue, *fields) for queue in made.queues],
             heaviest=_heaviest_json(self.table, self.sample),
             obstacles=[
                 {
@@ -445,7 +433,7 @@ def _about(table: LiveTable, sample: SlotSample | None) -> dict[str, Any]:
         "vhost": table.vhost,
         "provenance": table.slots.provenance,
         "rate": table.rates.exchange,
-        "sample": sample and {**entry(sample, "source", "messages"), "nowhere": sample.load.nowhere},
+        "sample": sample and entry(sample, "source", "messages", "nowhere=load.nowhere"),
     }
 
 

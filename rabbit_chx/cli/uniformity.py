@@ -8,7 +8,7 @@ from typing import Any
 
 from rabbit_chx.analysis import UniformityRow, uniformity_table
 from rabbit_chx.cli.command import Outcome, command
-from rabbit_chx.cli.report import document, numbers, rounded
+from rabbit_chx.cli.report import document, numbers, rounded_entry
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.rendering import Block, Line, Table
 
@@ -48,18 +48,16 @@ class UniformityReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        rows = [
-            {
-                "buckets": row.buckets,
-                "statistic": rounded(row.result.statistic),
-                "published": row.published.statistic,
-                "degrees_of_freedom": row.result.degrees_of_freedom,
-                "p_value": rounded(row.result.p_value),
-                "threshold_05": rounded(row.threshold_05),
-                "threshold_01": rounded(row.threshold_01),
-            }
-            for row in self.rows
-        ]
+        fields = (
+            "buckets",
+            "statistic=result.statistic",
+            "published=published.statistic",
+            "degrees_of_freedom=result.degrees_of_freedom",
+            "p_value=result.p_value",
+            "threshold_05",
+            "threshold_01",
+        )
+        rows = [rounded_entry(row, *fields) for row in self.rows]
         return document("uniformity", keys=self.keys, rows=rows)
 
 
