@@ -316,11 +316,7 @@ def _parks_drained(plan: Plan, access: Access, tally: HandOverTally) -> Sequence
 
 
 def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes in groups: those that may be done again together, each other one alone.
-
-    Args:
-        changes: the changes of a plan.
-    """
+    """Yield the changes in groups: those that may be done again together, each other one alone."""
     for repeatable, some in groupby(changes, is_repeatable):
         listed = tuple(some)
         size = _AT_ONCE if repeatable else 1
@@ -389,10 +385,6 @@ def _rings_afterwards(plan: Plan, *, has_source: bool) -> Sequence[Mapping[str, 
 def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[None]:
     """Take a binding away that is still there after an unbind. A binding without arguments never is.
 
-    Args:
-        binding: the binding that was unbound.
-        access: what the sequence may ask.
-
     Raises:
         AccessRefusedError: the user may not.
         UnreachableError: the management API does not answer.
@@ -416,10 +408,6 @@ def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[N
 
 def order_refusals(queues: Iterable[str], access: Access) -> ApiSequence[list[PlanRefusal]]:
     """Return a refusal for each queue that no group reads, or not a group alone.
-
-    Args:
-        queues: the queues that slots come from or go to.
-        access: what the sequence may ask.
 
     Raises:
         RabbitChxError: the management API does not tell.
@@ -448,19 +436,11 @@ def order_refusals(queues: Iterable[str], access: Access) -> ApiSequence[list[Pl
 
 
 def tag_of(member: str) -> str:
-    """Return a new consumer tag of a member.
-
-    Args:
-        member: the name of the member.
-    """
+    """Return a new consumer tag of a member."""
     return f"{_PREFIX}{member}.{secrets.token_hex(4)}"
 
 
 def member_of(consumer_tag: str) -> str | None:
-    """Return the member of a group that a consumer belongs to; None for a consumer of something else.
-
-    Args:
-        consumer_tag: the tag of the consumer.
-    """
+    """Return the member of a group that a consumer belongs to; None for a consumer of something else."""
     found = _TAG.fullmatch(consumer_tag)
     return found and found[1]

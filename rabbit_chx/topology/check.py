@@ -162,10 +162,6 @@ def check(
 def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
     """Return a hash exchange that is there.
 
-    Args:
-        live: what is there.
-        name: its name.
-
     Raises:
         NotFoundError: there is none of that name.
         MismatchError: it is of another type.

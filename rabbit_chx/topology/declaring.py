@@ -81,11 +81,6 @@ class Declared:
 def exchange_declared(asked: AskedExchange, access: Access, release: Release) -> Sequence[Declared]:
     """Declare an exchange and its queues, and bind them in order.
 
-    Args:
-        asked: what is asked for.
-        access: what the sequence may ask.
-        release: the broker's release.
-
     Raises:
         RabbitChxError: as `Broker.declare` does.
     """
@@ -210,10 +205,6 @@ def _refuse_ghosts(
 def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
     """Return the ring that bindings make on a fresh exchange.
 
-    Args:
-        bindings: the bindings, in bind order.
-        release: the broker's release.
-
     Raises:
         InputError: the broker would refuse a binding, or a destination has two bindings.
     """
@@ -230,11 +221,6 @@ def wanted_ring(bindings: GivenBindings, release: Release) -> HashRing:
 
 def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Binding, ...]:
     """Return the bindings of the wanted ring that come after the ring that was read.
-
-    Args:
-        exchange: the exchange's name, for errors.
-        wanted: the ring to have in the end.
-        live: the ring that was read.
 
     Raises:
         MismatchError: the wanted ring does not begin with the ring that was read.

@@ -147,12 +147,6 @@ def _gives(change: PlannedChange, slot: str) -> bool:
 def handed_over(over: HandOver, access: Access, level: HandOverLevel, tally: HandOverTally) -> Sequence[None]:
     """Give a slot from one queue to another.
 
-    Args:
-        over: the slot and its queues.
-        access: what the sequence may ask.
-        level: how.
-        tally: counts what was done.
-
     Raises:
         RabbitChxError: the broker refuses something. What is parked stays parked.
     """

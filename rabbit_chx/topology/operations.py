@@ -168,11 +168,7 @@ class ApiRequest:
     fields: Mapping[str, type] | None = field(default=None, compare=False)
 
     def fits(self, answer: object) -> bool:
-        """Return whether an answer has the shape that is asked for.
-
-        Args:
-            answer: the decoded JSON.
-        """
+        """Return whether an answer has the shape that is asked for."""
         if self.fields is None:
             return True
         entries = answer if self.listed else [answer]
@@ -216,10 +212,6 @@ def check_declared_name(name: str, kind: str) -> None:
     RabbitMQ removes CR and LF from names (rabbitmq-server v4.3.6, rabbit_channel.erl, ``strip_cr_lf/1``).
     pika then waits for ever for an answer with the name that it asked for.
 
-    Args:
-        name: the name.
-        kind: ``exchange`` or ``queue``, for errors.
-
     Raises:
         InputError: the name is empty, longer than 255 bytes, or has a line break.
     """
@@ -229,13 +221,7 @@ def check_declared_name(name: str, kind: str) -> None:
 
 
 def refused(where: str, operation: Operation, refusal: Refusal) -> RabbitChxError:
-    """Return the error for an operation that the broker refused; its message has the broker's own words.
-
-    Args:
-        where: the broker's address without password.
-        operation: the operation.
-        refusal: the broker's answer.
-    """
+    """Return the error for an operation that the broker refused; its message has the broker's own words."""
     exchange, queue = getattr(operation, "exchange", None), getattr(operation, "queue", None)
     error = error_for(refusal.reply_code, refusal.reply_text, where=where, exchange=exchange, queue=queue)
     if refusal.reply_code != _ACCESS_REFUSED or getattr(operation, "passive", False):

@@ -80,38 +80,22 @@ class Reach:
         )
 
     def exists(self, destination: Destination) -> bool:
-        """Return whether a queue or an exchange is there.
-
-        Args:
-            destination: a queue's name, or an ExchangeRef.
-        """
+        """Return whether a queue or an exchange is there."""
         if isinstance(destination, ExchangeRef):
             return destination.name in self._exchanges or destination.name.startswith(_BROKERS_OWN)
         return destination in self._queues
 
     def leads_nowhere(self, name: str) -> bool:
-        """Return whether no message of an exchange comes to a queue, or there is no such exchange.
-
-        Args:
-            name: the exchange's name.
-        """
+        """Return whether no message of an exchange comes to a queue, or there is no such exchange."""
         return self._nowhere(ExchangeRef(name), None, frozenset()) is True
 
     def alternate_of(self, exchange: ExchangeDefinition) -> str | None:
-        """Return the alternate exchange, by argument or policy; None if there is none.
-
-        Args:
-            exchange: the exchange.
-        """
+        """Return the alternate exchange, by argument or policy; None if there is none."""
         name = setting_of(exchange, _ALTERNATE, self._live.policies)
         return name if isinstance(name, str) else None
 
     def unroutable_of(self, exchange: ExchangeDefinition) -> UnroutableKeys:
-        """Return the keys of a hash exchange that end in no queue.
-
-        Args:
-            exchange: the exchange, whose ring is known.
-        """
+        """Return the keys of a hash exchange that end in no queue."""
         import numpy as np
 
         ring = self._live.rings[exchange.name]
@@ -196,11 +180,7 @@ def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
 
 
 def transient_destinations(live: Topology) -> dict[Destination, str]:
-    """Return the queues and exchanges that go by themselves, with the reason in words.
-
-    Args:
-        live: what is there.
-    """
+    """Return the queues and exchanges that go by themselves, with the reason in words."""
     found: dict[Destination, str] = {
         member.destination: "has a name that the broker made: the next such queue has another"
         for exchange in live.exchanges
@@ -229,10 +209,6 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
     """Return these exchanges, what their messages reach, and the policies that match one of those.
 
     Messages go on over rings, bindings, alternate exchanges and dead-letter exchanges.
-
-    Args:
-        topology: what there is.
-        names: the names of the exchanges to begin with.
 
     Raises:
         InputError: there is no exchange of such a name.

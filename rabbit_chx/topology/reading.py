@@ -100,9 +100,6 @@ def topology_read(access: Access) -> Sequence[Topology]:
 
     Rings are read by the ring source. Without one they are assumed from the bindings as they are listed.
 
-    Args:
-        access: what the sequence may ask.
-
     Raises:
         NotFoundError: there is no such vhost.
         AccessRefusedError: the user may not read it.
@@ -160,10 +157,6 @@ def _parked(topology: Topology) -> OperationSequence[Mapping[str, int]]:
 def rings_read(exchanges: Iterable[str], release: Release) -> Sequence[Mapping[str, HashRing]]:
     """Read the rings of exchanges by the ring source, by the exchange. One that is not there is left out.
 
-    Args:
-        exchanges: their names.
-        release: the release whose rules apply.
-
     Raises:
         RingSourceError: the rings could not be read.
     """
@@ -207,9 +200,6 @@ def release_read(version: str | None = None) -> ApiSequence[Release]:
     """Read the broker's version, and its metadata store from its feature flags (``khepri_db`` exists since 3.13).
 
     A user who may not read feature flags gets the default store of the version, marked as not known.
-
-    Args:
-        version: the version, if it is known already.
     """
     if version is None:
         version = str((yield OVERVIEW)["rabbitmq_version"])
@@ -234,10 +224,6 @@ def _release(version: str, store: Literal["khepri", "mnesia"] | None = None) -> 
 
 def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
     """Read an x-consistent-hash exchange.
-
-    Args:
-        vhost: the exchange's vhost.
-        name: the exchange's name.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
@@ -270,11 +256,6 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
 def ring_read(access: Access, exchange: str, release: Release) -> Sequence[HashRing]:
     """Read the ring of an exchange; without a ring source it is assumed from its bindings.
 
-    Args:
-        access: what the sequence may ask.
-        exchange: the exchange's name.
-        release: the release whose rules apply.
-
     Raises:
         NotFoundError: there is no such exchange.
         MismatchError: the exchange is of another type.
@@ -304,11 +285,6 @@ def exchange_mirror(
 ) -> Sequence[ConsistentHashExchange | ModulusHashExchange]:
     """Read an exchange that hashes, as a mirror of its routing.
 
-    Args:
-        access: what the sequence may ask.
-        name: the exchange's name.
-        release: the release whose rules apply.
-
     Raises:
         NotFoundError: there is no such exchange.
         MismatchError: the exchange does not hash.
@@ -330,21 +306,13 @@ def exchange_mirror(
 
 
 def destination_of(binding: Mapping[str, Any]) -> Destination:
-    """Return the destination of a binding, as the management API lists it.
-
-    Args:
-        binding: the entry of the list.
-    """
+    """Return the destination of a binding, as the management API lists it."""
     name = str(binding["destination"])
     return name if binding["destination_type"] == "queue" else ExchangeRef(name)
 
 
 def exchange_found(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
     """Read an exchange, as the management API describes it.
-
-    Args:
-        vhost: the exchange's vhost.
-        name: the exchange's name.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
@@ -363,12 +331,7 @@ def exchange_found(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
 
 
 def bindings_listed(vhost: str, name: str) -> ApiSequence[tuple[Binding, ...]]:
-    """Read the bindings of an exchange, in the order in which they are listed.
-
-    Args:
-        vhost: the exchange's vhost.
-        name: the exchange's name.
-    """
+    """Read the bindings of an exchange, in the order in which they are listed."""
     listed = yield _bindings(vhost, name)
     return tuple((destination_of(binding), str(binding["routing_key"])) for binding in listed)
 
@@ -378,12 +341,7 @@ def _bindings(vhost: str, name: str) -> ApiRequest:
 
 
 def policy_of(vhost: str, found: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
-    """Read what the policy sets that applies to an exchange; nothing where none does.
-
-    Args:
-        vhost: the exchange's vhost.
-        found: the exchange, as `exchange_found` returns it.
-    """
+    """Read what the policy sets that applies to an exchange; nothing where none does."""
     if not found.get("policy"):
         return {}
     request = ApiRequest("GET", ("policies", vhost, found["policy"]), fields={"definition": dict})
@@ -393,11 +351,6 @@ def policy_of(vhost: str, found: Mapping[str, Any]) -> ApiSequence[Mapping[str, 
 
 def slot_table_read(access: Access, exchange: str, release: Release) -> Sequence[SlotTable]:
     """Read the slots of an exchange.
-
-    Args:
-        access: what the sequence may ask.
-        exchange: the exchange's name.
-        release: the release whose rules apply.
 
     Raises:
         NotFoundError: there is no such exchange.
@@ -409,13 +362,7 @@ def slot_table_read(access: Access, exchange: str, release: Release) -> Sequence
 
 
 def slots_behind(vhost: str, exchange: str, ring: HashRing) -> ApiSequence[LiveSlots]:
-    """Read what is bound behind the exchanges of a ring. A ring of queues alone needs no request.
-
-    Args:
-        vhost: the exchange's vhost.
-        exchange: the exchange's name.
-        ring: its ring.
-    """
+    """Read what is bound behind the exchanges of a ring. A ring of queues alone needs no request."""
     if not any(isinstance(place, ExchangeRef) for place in ring.destinations):
         return live_slots(exchange, ring, (), ())
     exchanges = yield ApiRequest("GET", ("exchanges", vhost), listed=True, fields=_EXCHANGE)
@@ -452,10 +399,6 @@ class PublishRates:
 
 def rates_read(vhost: str, exchange: str) -> ApiSequence[PublishRates]:
     """Read how much is published to an exchange, and to the queues of its vhost.
-
-    Args:
-        vhost: the exchange's vhost.
-        exchange: the exchange's name.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.
@@ -510,10 +453,6 @@ def modulo_map_of(
 
 def modulo_map_read(vhost: str, name: str) -> ApiSequence[ModuloMap]:
     """Read what sends keys by a hash modulo the number of bindings.
-
-    Args:
-        vhost: the exchange's vhost.
-        name: the exchange's name.
 
     Raises:
         NotFoundError: there is no such exchange or vhost.

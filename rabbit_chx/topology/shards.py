@@ -34,12 +34,7 @@ _MOST_NAMED = 3
 
 
 def is_sharded(exchange: ExchangeDefinition, topology: Topology) -> bool:
-    """Return whether a policy of the topology shards an exchange. One with 0 shards does.
-
-    Args:
-        exchange: the exchange.
-        topology: the topology.
-    """
+    """Return whether a policy of the topology shards an exchange. One with 0 shards does."""
     return setting_of(exchange, SHARDS_PER_NODE, topology.policies) is not None
 
 
@@ -47,10 +42,6 @@ def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str
     """Return the names of the shards that belong to an exchange which is sharded.
 
     A shard of an exchange that is deleted, or that no policy shards any more, is a queue like any other.
-
-    Args:
-        live: what is there.
-        wanted: what should be there. None: nothing changes.
     """
     named = {
         queue.name: name.exchange
@@ -70,12 +61,7 @@ def kept_shards(live: Topology, wanted: Topology | None = None) -> frozenset[str
 
 
 def shard_binding(binding: BindingDefinition, shards: frozenset[str]) -> bool:
-    """Return whether a binding is the one that the plugin made: of a shard to its own exchange.
-
-    Args:
-        binding: the binding.
-        shards: the names of the shards.
-    """
+    """Return whether a binding is the one that the plugin made: of a shard to its own exchange."""
     if not isinstance(binding.destination, str) or binding.destination not in shards:
         return False
     name = ShardName.parsed(binding.destination)
@@ -86,9 +72,6 @@ def without_shards(topology: Topology) -> Topology:
     """Return a topology without shards and their bindings, which the policy alone brings back. `left_out` says so.
 
     An ``x-consistent-hash`` exchange with shards loses its ring, which the plugin makes too.
-
-    Args:
-        topology: what is on a broker, or in a definitions file.
     """
     shards = kept_shards(topology)
     if not shards:

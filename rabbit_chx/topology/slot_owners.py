@@ -26,11 +26,7 @@ _Kept = dict[str, Counter[str]]
 
 
 def queues_of_slots(live: Topology) -> dict[str, tuple[str, ...]]:
-    """Return the queues that each exchange is bound to, in the order of their names, but of hash exchanges.
-
-    Args:
-        live: what is there.
-    """
+    """Return the queues that each exchange is bound to, in the order of their names, but of hash exchanges."""
     found: dict[str, dict[str, None]] = {}
     for binding in live.bindings:
         if isinstance(binding.destination, str):

@@ -96,10 +96,6 @@ def expanded(wanted: Topology, live: Topology) -> Topology:
 
     A slot keeps the queue that it has in the live topology, as far as the weights let it.
 
-    Args:
-        wanted: what should be there.
-        live: what is there.
-
     Raises:
         InputError: a member would get no slot, or lists of slots do not have each slot once.
     """
@@ -108,10 +104,6 @@ def expanded(wanted: Topology, live: Topology) -> Topology:
 
 def slot_layouts(wanted: Topology, live: Topology) -> dict[str, SlotLayout]:
     """Return what each exchange with slots is made of, by its name.
-
-    Args:
-        wanted: what should be there.
-        live: what is there.
 
     Raises:
         InputError: as in `expanded`.
@@ -158,19 +150,12 @@ def collapsed(live: Topology) -> Topology:
 
     That is done where `expanded` of the result says exactly the same again. Whatever differs stays plain: a slot with two
     queues or none, a missing alternate exchange, another order of the ring.
-
-    Args:
-        live: what is there.
     """
     return _collapsed(live)[0]
 
 
 def not_collapsed(live: Topology) -> dict[str, str]:
-    """Return the exchanges whose slots stay plain objects, each with what keeps them from being collapsed, in words.
-
-    Args:
-        live: what is there.
-    """
+    """Return the exchanges whose slots stay plain objects, each with what keeps them from being collapsed, in words."""
     return _collapsed(live)[1]
 
 
@@ -319,11 +304,7 @@ def parking_queues(live: Topology) -> dict[str, str]:
 
 
 def queues_behind_slots(live: Topology) -> list[str]:
-    """Return the queues that get the messages of slots without a queue, by argument or policy.
-
-    Args:
-        live: what is there.
-    """
+    """Return the queues that get the messages of slots without a queue, by argument or policy."""
     alternates = {
         setting_of(exchange, ALTERNATE_EXCHANGE, live.policies)
         for exchange in live.exchanges

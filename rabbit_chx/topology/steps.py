@@ -239,19 +239,11 @@ class HandOverMarker:
         return {self.HEADER: {name: str(getattr(self, name)) for name in _FIELDS}}
 
     def as_kind(self, kind: MarkerKind) -> HandOverMarker:
-        """Return another marker of the same hand-over.
-
-        Args:
-            kind: what it says.
-        """
+        """Return another marker of the same hand-over."""
         return HandOverMarker(kind, self.slot, self.id, self.park)
 
     def reply(self, kind: Literal["flushed", "taken"]) -> HandOverMarker:
-        """Return the reply to this marker.
-
-        Args:
-            kind: what it says.
-        """
+        """Return the reply to this marker."""
         return self.as_kind(kind)
 
     @classmethod

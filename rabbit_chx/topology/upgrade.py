@@ -73,19 +73,12 @@ class UpgradePrediction:
 
 
 def hash_exchanges(topology: Topology) -> tuple[ExchangeDefinition, ...]:
-    """Return the exchanges of a topology that hash.
-
-    Args:
-        topology: what there is.
-    """
+    """Return the exchanges of a topology that hash."""
     return tuple(exchange for exchange in topology.exchanges if exchange.type in (HASH_EXCHANGE, _MODULUS))
 
 
 def hashed_on(exchange: ExchangeDefinition) -> HashedOn | None:
     """Return what a hash exchange hashes; None for an ``x-modulus-hash`` exchange, which hashes all routing keys.
-
-    Args:
-        exchange: the exchange.
 
     Raises:
         InputError: the broker would refuse its arguments.
@@ -100,10 +93,6 @@ def bound_to(topology: Topology, exchange: ExchangeDefinition) -> tuple[Binding,
     """Return what is bound to a hash exchange: in the order of the ring, as far as it has one.
 
     An exchange with slots has them as its ring.
-
-    Args:
-        topology: what there is.
-        exchange: the exchange.
     """
     if exchange.type == _MODULUS:
         return tuple(
@@ -157,15 +146,7 @@ def predict_exchange(
     before: Release,
     after: Release,
 ) -> ExchangeUpgrade:
-    """Return what an upgrade does to one hash exchange, without findings.
-
-    Args:
-        topology: what there is.
-        exchange: the exchange.
-        messages: its sample.
-        before: the release before.
-        after: the release after.
-    """
+    """Return what an upgrade does to one hash exchange, without findings."""
     bindings, hashed = bound_to(topology, exchange), hashed_on(exchange)
     if hashed is None:
         return modulus_upgrade(exchange.name, bindings, messages, releases=(before, after))

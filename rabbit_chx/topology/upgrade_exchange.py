@@ -152,11 +152,7 @@ def hash_upgrade(
 
 
 def hash_arguments(hashed_on: HashedOn) -> dict[str, str]:
-    """Return the arguments of an exchange that hashes this.
-
-    Args:
-        hashed_on: what the exchange hashes.
-    """
+    """Return the arguments of an exchange that hashes this."""
     if hashed_on.kind == "routing-key":
         return {}
     return {f"hash-{hashed_on.kind}": hashed_on.name.decode()}
@@ -169,14 +165,7 @@ def modulus_upgrade(
     *,
     releases: tuple[Release, Release],
 ) -> ExchangeUpgrade:
-    """Return what an upgrade does to an ``x-modulus-hash`` exchange, without findings.
-
-    Args:
-        name: the exchange's name.
-        bindings: destinations and binding keys.
-        messages: the sample.
-        releases: the release before and the one after.
-    """
+    """Return what an upgrade does to an ``x-modulus-hash`` exchange, without findings."""
     old, new = (ModulusHashExchange(name, bindings, release) for release in releases)
     try:
         sample = SampleMovement(messages, routes_of(old, messages), routes_of(new, messages))
@@ -249,20 +238,12 @@ class SampleMovement:
         )
 
     def refused(self, *, after: bool) -> int:
-        """Return how many messages are refused on one side.
-
-        Args:
-            after: whether it is the side after.
-        """
+        """Return how many messages are refused on one side."""
         return sum(isinstance(place, Refused) for place in (self.after if after else self.before))
 
 
 def routes_of(exchange: HashExchange, messages: Sequence[SampledMessage]) -> list[Place | Refused]:
     """Return where an exchange sends each message, or that the broker closes the connection on it.
-
-    Args:
-        exchange: the exchange.
-        messages: the messages.
 
     Raises:
         NotDeterminedError: no rule of the release decides it.
@@ -314,11 +295,7 @@ class SampledMessage:
         )
 
     def with_array(self, header: bytes) -> SampledMessage:
-        """Return the message with the value of a header in an array of one element.
-
-        Args:
-            header: the name of the header.
-        """
+        """Return the message with the value of a header in an array of one element."""
         headers = tuple(
             (name, AmqpField("array", [value]) if name == header else value) for name, value in self.headers
         )
