@@ -67,7 +67,7 @@ def read_reach(management: Management, exchange: LiveExchange) -> Reach:
         exchange: the exchange.
     """
     destinations = dict.fromkeys(destination for destination, _ in exchange.bindings)
-    if exchange.alternate is None and not any(isinstance(one, ExchangeRef) for one in destinations):
+    if exchange.alternate is None and not any(isinstance(place, ExchangeRef) for place in destinations):
         return Reach(destinations)
     listed = management.request("GET", "bindings", exchange.vhost)
     exchanges = management.request("GET", "exchanges", exchange.vhost)
@@ -75,5 +75,5 @@ def read_reach(management: Management, exchange: LiveExchange) -> Reach:
         destinations,
         [(binding["source"], destination_of(binding)) for binding in listed],
         exchange.alternate,
-        [one["name"] for one in exchanges if one["type"] == "fanout"],
+        [other["name"] for other in exchanges if other["type"] == "fanout"],
     )

@@ -53,7 +53,7 @@ def queue_addresses(
     asked = ApiRequest(
         "GET", ("queues", *vhosts), {"columns": "name,leader,node"}, listed=True, fields={"name": str}
     )
-    leaders = {one["name"]: _leader(one) for one in management.answer(asked)}
+    leaders = {queue["name"]: _leader(queue) for queue in management.answer(asked)}
     return {queue: nodes[leader] for queue, leader in leaders.items() if leader in nodes}
 
 
@@ -100,7 +100,7 @@ def _nodes_of(names: Mapping[str, str], management: Management, timeout_s: float
     deadline = time.monotonic() + timeout_s
     while True:
         listed = management.answer(asked)
-        found = {one.get("user_provided_name"): one.get("node") for one in listed}
+        found = {connection.get("user_provided_name"): connection.get("node") for connection in listed}
         if missing := [address for name, address in names.items() if not found.get(name)]:
             if time.monotonic() > deadline:
                 raise BrokerTimeoutError(

@@ -182,8 +182,10 @@ class MessageCarrier:
 
     def _lengths(self, queues: tuple[str, ...]) -> dict[str, int]:
         """Return how many messages wait in each queue that exists."""
-        found = {queue: self._connected.perform(QueueDeclare(queue, passive=True)) for queue in queues}
-        return {queue: one.messages for queue, one in found.items() if isinstance(one, QueueCounts)}
+        answers = {queue: self._connected.perform(QueueDeclare(queue, passive=True)) for queue in queues}
+        return {
+            queue: counts.messages for queue, counts in answers.items() if isinstance(counts, QueueCounts)
+        }
 
 
 class _Copies:

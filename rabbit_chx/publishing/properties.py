@@ -86,10 +86,10 @@ class Properties:
             flags = [fixed] * rows
             for flag, pieces in open_flags:
                 flags = [old | flag if piece else old for old, piece in zip(flags, pieces, strict=True)]
-            head = [one.to_bytes(2, "big") for one in flags]
+            head = [row_flags.to_bytes(2, "big") for row_flags in flags]
         joined = _joined([head, *parts], rows)
         if max(map(len, joined)) > MAX_PROPERTIES:
-            row, longest = next((i, one) for i, one in enumerate(joined) if len(one) > MAX_PROPERTIES)
+            row, longest = next((i, piece) for i, piece in enumerate(joined) if len(piece) > MAX_PROPERTIES)
             raise RowError(f"row {first_row + row}: {_too_long(longest)}")
         return joined
 

@@ -79,7 +79,7 @@ class PublishReport:
     def __add__(self, other: PublishReport) -> PublishReport:
         """Return the sums of all counts and seconds, and the samples of both."""
         total: dict[str, Any] = {
-            one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)
+            count.name: getattr(self, count.name) + getattr(other, count.name) for count in fields(self)
         }
         return PublishReport(**total)
 

@@ -201,15 +201,16 @@ def _targets(url: Target | Sequence[Target], connection_name: str | None) -> tup
         raise InputError(
             f"url is of type {type(url).__name__}: give an AMQP URI, such as amqp://localhost, or a list"
         )
-    given = (url,) if isinstance(url, (str, ConnectionSettings)) else tuple(url)
-    if not given:
+    targets = (url,) if isinstance(url, (str, ConnectionSettings)) else tuple(url)
+    if not targets:
         raise InputError("url is an empty list: give one AMQP URI, or several")
     settings = tuple(
-        one if isinstance(one, ConnectionSettings) else ConnectionSettings.from_uri(one) for one in given
+        target if isinstance(target, ConnectionSettings) else ConnectionSettings.from_uri(target)
+        for target in targets
     )
     if connection_name is None:
         return settings
-    return tuple(replace(one, connection_name=connection_name) for one in settings)
+    return tuple(replace(target, connection_name=connection_name) for target in settings)
 
 
 def _unroutable(report: PublishReport) -> str:

@@ -29,9 +29,9 @@ def check_key_map(*given: object) -> None:
     Raises:
         InputError: an argument is neither.
     """
-    for one in given:
-        if not isinstance(one, KeyMap):
-            raise InputError(f"{one!r:.60} is no ring: give a HashRing or a SlotTable")
+    for key_map in given:
+        if not isinstance(key_map, KeyMap):
+            raise InputError(f"{key_map!r:.60} is no ring: give a HashRing or a SlotTable")
 
 
 def ring_beneath(key_map: KeyMap) -> HashRing:
@@ -53,16 +53,16 @@ def queue_behind(key_map: KeyMap, place: Place) -> Place:
     return key_map.queue_of(place) if isinstance(key_map, SlotTable) else place
 
 
-def share_between(one: KeyMap, other: KeyMap) -> float:
+def share_between(before: KeyMap, after: KeyMap) -> float:
     """Return the exact share of the 2^21 seeds that have another destination in the other ring or table.
 
     Args:
-        one: a ring or a table.
-        other: what to compare it with.
+        before: a ring or a table.
+        after: what to compare it with.
     """
-    if isinstance(one, SlotTable):
-        return one.share_moved(other)
-    return other.share_moved(one) if isinstance(other, SlotTable) else one.share_moved(other)
+    if isinstance(before, SlotTable):
+        return before.share_moved(after)
+    return after.share_moved(before) if isinstance(after, SlotTable) else before.share_moved(after)
 
 
 def key_map_from_json(text: str | bytes) -> KeyMap:

@@ -201,8 +201,8 @@ class SlotTable:
         numbers: dict[Place, int] = {None: -1}
         for queue in (*self.destinations, *table.destinations):
             numbers.setdefault(queue, len(numbers))
-        one, two = _queues_of_seeds(self, numbers), _queues_of_seeds(table, numbers)
-        return int(np.count_nonzero(one != two)) / len(one)
+        before, after = _queues_of_seeds(self, numbers), _queues_of_seeds(table, numbers)
+        return int(np.count_nonzero(before != after)) / len(before)
 
     def reassigned(self, weights: Mapping[str, int]) -> SlotTable:
         """Return the table with the fewest slots in other hands that gives each queue its part of the slots.
@@ -249,7 +249,7 @@ class SlotTable:
             raise InputError(
                 f"the table's {unbound[0]} is no destination of its ring: write it again with to_json"
             )
-        others = {one for one in places if isinstance(one, ExchangeRef) and one not in named}
+        others = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
         owners = {slot: queue for slot, queue in named.items() if queue is not None}
         return cls(ring, owners, frozenset(others))
 
@@ -270,4 +270,6 @@ def _numbers_of_places(table: SlotTable, numbers: Mapping[Place, int]) -> NDArra
 
 def _without_slots(ring: HashRing) -> SlotTable:
     check_ring(ring)
-    return SlotTable(ring, {}, frozenset(one for one in ring.destinations if isinstance(one, ExchangeRef)))
+    return SlotTable(
+        ring, {}, frozenset(place for place in ring.destinations if isinstance(place, ExchangeRef))
+    )

@@ -133,10 +133,10 @@ def share_moved(before: Sequence[Place], after: Sequence[Place]) -> float:
     """
     numbers: dict[Place, int] = {place: n for n, place in enumerate(dict.fromkeys(chain(before, after)))}
     numbers[None] = -1
-    one, other = (
+    first, second = (
         indices_of_all_seeds(array("i", map(numbers.__getitem__, ring))) for ring in (before, after)
     )
-    return int(np.count_nonzero(one != other)) / SEEDS
+    return int(np.count_nonzero(first != second)) / SEEDS
 
 
 def indices_of_all_seeds(index_of_bucket: array[int]) -> NDArray[np.int32]:
