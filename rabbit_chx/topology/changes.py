@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
 )
+
+if TYPE_CHECKING:
+    from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 
 __all__ = [
     "FieldChange",
@@ -102,17 +104,17 @@ class PlannedChange:
         return fields_between(self.live, self.wanted)
 
 
-def kind_of(one: TopologyObject) -> ObjectKind:
+def kind_of(subject: TopologyObject) -> ObjectKind:
     """Return what kind of object it is."""
-    return _FIELDS[type(one)][0]
+    return _FIELDS[type(subject)][0]
 
 
-def name_of(one: TopologyObject) -> str:
+def name_of(subject: TopologyObject) -> str:
     """Return the object's name; of a binding both ends and its key, as in ``orders -> orders.1 (key 1)``."""
-    if isinstance(one, BindingDefinition):
-        key = f" (key {one.routing_key})" if one.routing_key else ""
-        return f"{one.source} -> {one.destination}{key}"
-    return one.name
+    if isinstance(subject, BindingDefinition):
+        key = f" (key {subject.routing_key})" if subject.routing_key else ""
+        return f"{subject.source} -> {subject.destination}{key}"
+    return subject.name
 
 
 def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -> tuple[FieldChange, ...]:
@@ -124,7 +126,7 @@ def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -
         live: what is there; None: nothing.
         wanted: what is wanted; None: nothing.
     """
-    old, new = (dict(_values(one)) if one is not None else {} for one in (live, wanted))
+    old, new = ({} if side is None else dict(_values(side)) for side in (live, wanted))
     return tuple(
         FieldChange(name, old.get(name), new.get(name))
         for name in dict.fromkeys([*new, *old])
@@ -133,15 +135,17 @@ def fields_between(live: TopologyObject | None, wanted: TopologyObject | None) -
 
 
 def _differ(old: ArgumentValue, new: ArgumentValue) -> bool:
-    """Return whether two values differ. An ArgumentTable tells types apart that Python does not."""
-    return ArgumentTable({"value": old}) != ArgumentTable({"value": new})
+    """Return whether two values differ, or their types. An ArgumentTable tells apart the types of what is in it."""
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return len(old) != len(new) or any(map(_differ, old, new))
+    return type(old) is not type(new) or old != new
 
 
-def _values(one: TopologyObject) -> Iterator[tuple[str, ArgumentValue]]:
-    _, names, table = _FIELDS[type(one)]
+def _values(subject: TopologyObject) -> Iterator[tuple[str, ArgumentValue]]:
+    _, names, table = _FIELDS[type(subject)]
     for name in names:
-        value: Any = getattr(one, name)
+        value: Any = getattr(subject, name)
         yield name, value if isinstance(value, (str, int, bool)) else str(value)
-    arguments: ArgumentTable = getattr(one, table)
+    arguments: ArgumentTable = getattr(subject, table)
     for name, value in arguments.items():
         yield f"{table}.{name}", value

@@ -98,9 +98,9 @@ def object_differences(
     updated: list[tuple[PolicyDefinition, PolicyDefinition]] = []
     replaced: list[tuple[NamedObject, NamedObject]] = []
     refusals: list[PlanRefusal] = []
-    theirs, ours = by_name(live), by_name(wanted)
-    for key, wished in ours.items():
-        there = theirs.get(key)
+    live_objects, wanted_objects = by_name(live), by_name(wanted)
+    for key, wished in wanted_objects.items():
+        there = live_objects.get(key)
         if wished.owner == "external":
             refusals += _external_refusals(there, wished)
         elif there is None:
@@ -114,8 +114,8 @@ def object_differences(
     named = {*wanted.unlisted, *_named_by_arguments(wanted), *shards}
     others = [
         live_object
-        for key, live_object in theirs.items()
-        if key not in ours
+        for key, live_object in live_objects.items()
+        if key not in wanted_objects
         and not live_object.name.startswith(_BROKERS_OWN)
         and reference_to(live_object) not in named
     ]

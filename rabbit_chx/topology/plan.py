@@ -105,10 +105,10 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         InputError: one of them is no topology; or a member would get no slot, or lists of slots do not have each slot once,
             which no file says.
     """
-    for name, given in (("wanted", wanted), ("live", live)):
-        if not isinstance(given, Topology):
+    for name, side in (("wanted", wanted), ("live", live)):
+        if not isinstance(side, Topology):
             raise InputError(
-                f"{name} is a {type(given).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
+                f"{name} is a {type(side).__name__}: give a Topology, of Topology.from_toml(text) or broker.topology()"
             )
     impossible: dict[str, RingWork] = {}
     live = expanded(live, live)  # it may be a file too
@@ -209,12 +209,16 @@ def _known(live: Topology, objects: ObjectDifferences) -> frozenset[Destination]
     """Return the queues and exchanges that are there: those that are listed, and those that something is bound to."""
     known: set[Destination] = {ExchangeRef(exchange.name) for exchange in live.exchanges}
     known.update(queue.name for queue in live.queues)
-    for binding in live.bindings:
-        known.update((ExchangeRef(binding.source), binding.destination))
-    for exchange in live.exchanges:
-        known.update(member.destination for member in exchange.ring or ())
+    known.update(end for ends in _bound(live) for end in ends)
     known.update(ref for created in objects.created if (ref := reference_to(created)) is not None)
     return frozenset(known - objects.gone)
+
+
+def _bound(live: Topology) -> Iterator[tuple[Destination, Destination]]:
+    """Yield both ends of each binding, those of rings too."""
+    for exchange in live.exchanges:
+        yield from ((ExchangeRef(exchange.name), member.destination) for member in exchange.ring or ())
+    yield from ((ExchangeRef(binding.source), binding.destination) for binding in live.bindings)
 
 
 def _cluster_refusals(
@@ -240,23 +244,21 @@ def _absent(
     """
     there = set(known)
     for change in changes:
-        subject = change.subject
-        if not isinstance(subject, BindingDefinition):
-            ref = reference_to(subject)
-            if change.action == "create" and ref is not None:
-                there.add(ref)
+        if change.action == "create" and not isinstance(change.subject, BindingDefinition):
+            ref = reference_to(change.subject)
+            there.update(() if ref is None else (ref,))
         elif change.action == "bind":
-            source = ExchangeRef(subject.source)
-            if source not in there and not subject.source.startswith(_BROKERS_OWN):
+            binding, source = change.binding, ExchangeRef(change.binding.source)
+            if source not in there and not _is_brokers_own(source):
                 yield absent_destination(source, "bindings of it are wanted")
-            if subject.destination not in there and not _is_brokers_own(subject.destination):
-                exchange = slots.get(subject.source)
-                wanted = (
-                    f"{subject.source} is to be bound to it"
+            if binding.destination not in there and not _is_brokers_own(binding.destination):
+                exchange = slots.get(binding.source)
+                yield absent_destination(
+                    binding.destination,
+                    f"{binding.source} is to be bound to it"
                     if exchange is None
-                    else f"it is to have slots of {exchange}"
+                    else f"it is to have slots of {exchange}",
                 )
-                yield absent_destination(subject.destination, wanted)
 
 
 def _is_brokers_own(destination: Destination) -> bool:
@@ -264,17 +266,10 @@ def _is_brokers_own(destination: Destination) -> bool:
 
 
 def _deletions(live: Topology, objects: ObjectDifferences) -> Iterator[PlanRefusal]:
-    uses: dict[Destination, int] = {}
-    for exchange in live.exchanges:
-        for member in exchange.ring or ():
-            for end in (ExchangeRef(exchange.name), member.destination):
-                uses[end] = uses.get(end, 0) + 1
-    for binding in live.bindings:
-        for end in (ExchangeRef(binding.source), binding.destination):
-            uses[end] = uses.get(end, 0) + 1
+    uses = Counter(end for ends in _bound(live) for end in ends)
     for deleted in objects.deleted:
         ref = reference_to(deleted)
-        count = 0 if ref is None else uses.get(ref, 0)
+        count = 0 if ref is None else uses[ref]
         about = f", and {count} binding{'' if count == 1 else 's'} with it" if count else ""
         yield deletion(deleted, deleted.name, about)
 
@@ -300,11 +295,10 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
     for name in left:
         left[name] += bound[name]
     for change in changes:
-        binding = change.subject
-        if isinstance(binding, BindingDefinition) and binding.source in left:
-            left[binding.source] += 1 if change.action == "bind" else -1
-            if left[binding.source] == 0:
-                yield deleted_by_itself(binding.source)
+        if change.kind == "binding" and (source := change.binding.source) in left:
+            left[source] += 1 if change.action == "bind" else -1
+            if left[source] == 0:
+                yield deleted_by_itself(source)
 
 
 def policy_in_the_way(

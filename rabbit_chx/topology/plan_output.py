@@ -74,7 +74,7 @@ def plan_as_json(
         "format": _FORMAT,
         "changes": [change_entry(change) for change in changes],
         "rings": [_ring(ring) for ring in rings.values()],
-        "refusals": [{"says": one.says, "allow_with": one.allow_with} for one in refusals],
+        "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in refusals],
         "checksum": checksum,
     }
     if parked:
@@ -85,9 +85,9 @@ def plan_as_json(
 def change_entry(change: PlannedChange) -> dict[str, Any]:
     """Return a change as JSON writes it."""
     fields = []
-    for one in change.fields:
-        values = plain({"old": one.old, "new": one.new})
-        fields.append({"field": one.field, "old": values["old"], "new": values["new"]})
+    for field in change.fields:
+        values = plain({"old": field.old, "new": field.new})
+        fields.append({"field": field.field, "old": values["old"], "new": values["new"]})
     return {"action": change.action, "kind": change.kind, "name": change.name, "fields": fields}
 
 
@@ -114,22 +114,22 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
         "exchange": ring.exchange,
         "moved": ring.moved,
         "moved_at_worst": ring.moved_at_worst,
-        "proposals": [_proposal(one) for one in ring.proposals],
+        "proposals": [_proposal(proposal) for proposal in ring.proposals],
     }
     if ring.hands is not None:
-        entry["handed_over"] = [one._asdict() for one in ring.hands.handed_over]
+        entry["handed_over"] = [slot._asdict() for slot in ring.hands.handed_over]
     return entry
 
 
-def _proposal(one: RingProposal) -> dict[str, Any]:
+def _proposal(proposal: RingProposal) -> dict[str, Any]:
     entry: dict[str, Any] = {
-        "strategy": one.strategy,
-        "moved": one.moved,
-        "moved_at_worst": one.moved_at_worst,
-        "ring": ring_entries(one.ring),
+        "strategy": proposal.strategy,
+        "moved": proposal.moved,
+        "moved_at_worst": proposal.moved_at_worst,
+        "ring": ring_entries(proposal.ring),
     }
-    if one.slots is not None:
-        entry["slots"] = one.slots
+    if proposal.slots is not None:
+        entry["slots"] = proposal.slots
     return entry
 
 
@@ -168,7 +168,7 @@ def _moved(ring: RingPlan) -> str:
 def _handed_over(ring: RingPlan) -> list[str]:
     """Return a line for each of the first slots that have another queue."""
     over = () if ring.hands is None else ring.hands.handed_over
-    lines = [f"{one.slot}: {one.old or NOT_ONE_QUEUE} -> {one.new or NOT_ONE_QUEUE}" for one in over]
+    lines = [f"{slot}: {old or NOT_ONE_QUEUE} -> {new or NOT_ONE_QUEUE}" for slot, old, new in over]
     rest = len(lines) - _MOST_SLOTS
     return lines if rest <= 1 else [*lines[:_MOST_SLOTS], f"{rest:,} slots more"]
 

@@ -99,18 +99,18 @@ def unknown_cluster(wanted: str) -> PlanRefusal:
     )
 
 
-def deletion(one: TopologyObject, name: str, about: str = "") -> PlanRefusal:
+def deletion(subject: TopologyObject, name: str, about: str = "") -> PlanRefusal:
     """Return the refusal to delete an object, or to take a binding away, that the topology does not have.
 
     Args:
-        one: the object.
+        subject: the object.
         name: its name.
         about: what else goes with it, in words.
     """
-    if isinstance(one, BindingDefinition):
+    if isinstance(subject, BindingDefinition):
         says = f"the binding {name} is not in the topology, which owns both ends: its messages are not routed any more"
     else:
-        says = f"{kind_of(one)} {name} is not in the topology, which owns it: it is deleted{about}"
+        says = f"{kind_of(subject)} {name} is not in the topology, which owns it: it is deleted{about}"
     return PlanRefusal(
         f"{says}; add it to the topology, change `owns`, or allow it with {ALLOW_DELETE}", ALLOW_DELETE
     )
@@ -162,8 +162,8 @@ def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldCh
     )
 
 
-def _is_hash_exchange(one: TopologyObject) -> bool:
-    return isinstance(one, ExchangeDefinition) and one.type == HASH_EXCHANGE
+def _is_hash_exchange(subject: TopologyObject) -> bool:
+    return isinstance(subject, ExchangeDefinition) and subject.type == HASH_EXCHANGE
 
 
 def loss(queue: str, messages: int, consumers: int) -> PlanRefusal:
@@ -223,10 +223,10 @@ def unknown_order(exchange: str, ring: HashRing) -> PlanRefusal:
     )
 
 
-def absent_external(one: TopologyObject, name: str) -> PlanRefusal:
+def absent_external(subject: TopologyObject, name: str) -> PlanRefusal:
     """Return the refusal where something is not there that someone else declares."""
     return PlanRefusal(
-        f"{kind_of(one)} {name} is external, and it is not there: its owner has to declare it, or take "
+        f"{kind_of(subject)} {name} is external, and it is not there: its owner has to declare it, or take "
         'owner = "external" out of the topology'
     )
 
