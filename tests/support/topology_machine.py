@@ -135,6 +135,9 @@ class TopologyMachine(RuleBasedStateMachine):
                 for name in rings
                 if (ours := self.wanted.exchange(name)) and ours.type == _CHX and ours.ring
             ]
+        rings = [
+            name for name in rings if not _lacks_queues(live, name)
+        ]  # which only the file of the slots cures
         assume(rings)
         name = data.draw(st.sampled_from(rings))
         target = repair_target(live, name, self.wanted if by_file else None)
@@ -184,6 +187,13 @@ def _all_bindings(live: Topology) -> list[BindingDefinition]:
         for member in exchange.ring or ()
     ]
     return [binding for binding in (*live.bindings, *of_rings) if not binding.source.startswith("theirs")]
+
+
+def _lacks_queues(live: Topology, name: str) -> bool:
+    """Return whether a slot of an exchange has no queue: its messages are parked, again and again."""
+    return any(
+        isinstance(place, ExchangeRef) and place.name.startswith(f"{name}.") for place in led(live, name)
+    )
 
 
 def led(live: Topology, name: str) -> list[Place]:
