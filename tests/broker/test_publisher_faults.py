@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed, through
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.connection.link import Ledger
+from rabbit_chx.connection.link import Ledger, Link
 from rabbit_chx.errors import (
     AccessRefusedError,
     BrokerTimeoutError,
@@ -25,7 +25,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.publishing import Publisher
-from rabbit_chx.publishing.tally import Tally
+from rabbit_chx.publishing.delivery import Delivery
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
@@ -59,9 +59,13 @@ def test_an_interruption_is_no_confirm(
         assert report.confirmed + report.returned + report.nacked + report.unknown == report.rows
 
 
-@pytest.mark.parametrize("what", [Tally, Ledger], ids=["counting", "sending"])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(Delivery, "_has_room"), (Link, "publish"), (Ledger, "enter")],
+    ids=["not counted", "counted", "sending"],
+)
 def test_whatever_a_signal_handler_raises_is_no_confirm(
-    channel: BlockingChannel, vhost_url: str, monkeypatch: pytest.MonkeyPatch, what: type
+    channel: BlockingChannel, vhost_url: str, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
 ) -> None:
     """A time limit at a given moment: scripted, since real signals hit where they like."""
 
@@ -71,16 +75,15 @@ def test_whatever_a_signal_handler_raises_is_no_confirm(
     channel.exchange_declare("fan", FANOUT)
     channel.queue_declare("q", exclusive=True)
     channel.queue_bind("q", "fan")
-    name = "begin" if what is Tally else "enter"
-    original = getattr(what, name)
+    original = getattr(owner, name)
     calls = itertools.count()
 
-    def limited(*args: Any) -> None:
+    def limited(*args: Any) -> Any:
         if next(calls) == 2:
             raise TimeLimitError
-        original(*args)
+        return original(*args)
 
-    monkeypatch.setattr(what, name, limited)
+    monkeypatch.setattr(owner, name, limited)
     with Publisher(vhost_url, "fan") as publisher:
         with pytest.raises(TimeLimitError):
             publisher.publish_many(["k"] * 5_000, ["b"] * 5_000)
