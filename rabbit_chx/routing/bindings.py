@@ -23,6 +23,7 @@ __all__ = [
     "Place",
     "binding_key",
     "check_destination",
+    "checked_bindings",
     "listed",
     "order_of_binding",
     "order_of_destination",
@@ -134,13 +135,32 @@ def weight_of(destination: Destination, weight: int | str, release: Release | No
             f"{name} is bound with the weight {weight!r}: it must be at least 1; to send it nothing, unbind it",
             queue=_queue(destination),
         )
-    if release and release.follows(WEIGHT_IS_CAPPED) and buckets > _MAX_BINDING_WEIGHT:
+    if release and buckets > _MAX_BINDING_WEIGHT and release.follows(WEIGHT_IS_CAPPED):
         raise InputError(
             f"{name} is bound with the weight {weight!r}: RabbitMQ {release.version} takes at most 10000; "
             "divide all weights by the same number",
             queue=_queue(destination),
         )
     return buckets
+
+
+def checked_bindings(
+    bindings: Iterable[tuple[Destination, int | str]], release: Release
+) -> list[tuple[Binding, int]]:
+    """Return new bindings, each with its weight in buckets.
+
+    Args:
+        bindings: ``(destination, weight)`` pairs.
+        release: the release whose rules they must follow.
+
+    Raises:
+        InputError: the broker would refuse a binding.
+    """
+    checked = []
+    for destination, weight in bindings:
+        buckets = weight_of(check_destination(destination), weight, release)
+        checked.append(((destination, binding_key(weight)), buckets))
+    return checked
 
 
 def _is_key(weight: object) -> bool:

@@ -31,6 +31,7 @@ from rabbit_chx.routing.bindings import (
     Place,
     binding_key,
     check_destination,
+    checked_bindings,
     order_of_binding,
     pairs_of_bindings,
     weight_of,
@@ -65,8 +66,7 @@ def replay(bindings: GivenBindings, release: Release, provenance: Provenance) ->
         InputError: the broker would refuse a binding.
     """
     growth = _Growth([], {}, release)
-    for pair in pairs_of_bindings(bindings):
-        growth.bind(*pair)
+    growth.bind(checked_bindings(pairs_of_bindings(bindings), release))
     return RingState(tuple(growth.buckets), release, provenance, tuple(growth.bindings), end_known=True)
 
 
@@ -84,7 +84,7 @@ def bind(ring: RingState, destination: Destination, weight: int | str) -> RingSt
     if ring.bindings is not None and (destination, binding_key(weight)) in ring.bindings:
         return ring
     growth = _Growth(list(ring.buckets), dict.fromkeys(ring.bindings or ()), ring.release)
-    growth.bind(destination, weight)
+    growth.bind(checked_bindings([(destination, weight)], ring.release))
     bound = _changed(ring, growth.buckets, growth.bindings)
     guessed = not ring.end_known and ring.release.follows(DUPLICATES_APPEND)
     return bound._replace(provenance="assumed") if guessed else bound
@@ -194,23 +194,15 @@ class _Growth:
     def __init__(self, buckets: list[Place], bindings: dict[Binding, None], release: Release) -> None:
         self.buckets = buckets
         self.bindings = bindings
-        self._release = release
         self._held = set(buckets)
         self._duplicates_append = release.follows(DUPLICATES_APPEND)
 
-    def bind(self, destination: Destination, weight: int | str) -> None:
-        """Add a binding and its buckets, unless it exists already.
-
-        Raises:
-            InputError: the broker would refuse the binding.
-        """
-        check_destination(destination)
-        count = weight_of(destination, weight, self._release)
-        binding = (destination, binding_key(weight))
-        if binding in self.bindings:
-            return
-        self.bindings[binding] = None
-        self._add_buckets(destination, count)
+    def bind(self, bindings: Iterable[tuple[Binding, int]]) -> None:
+        """Add bindings and as many buckets as each weighs, unless the binding exists already."""
+        for binding, weight in bindings:
+            if binding not in self.bindings:
+                self.bindings[binding] = None
+                self._add_buckets(binding[0], weight)
 
     def restore(self, destination: Destination, key: str) -> None:
         """Add the buckets of a binding that exists already."""
