@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
 from rabbit_chx.topology import Topology, TopologyCheck, check
+from rabbit_chx.topology.check import CHECK_KINDS
 
 RELEASE = Release("4.3.6")
 FILE = """
@@ -35,8 +37,9 @@ def live(buckets: tuple[Place, ...] = RING, text: str = FILE, release: Release =
     return replace(topology, release=release).with_rings({**rings, "orders": read})
 
 
-def kinds(found: TopologyCheck) -> list[tuple[str, Place]]:
-    return [(one.kind, one.destination) for one in found.findings]
+def kinds(checked: TopologyCheck) -> list[tuple[str, Place]]:
+    assert {finding.kind for finding in checked.findings} <= set(CHECK_KINDS)
+    return [(finding.kind, finding.destination) for finding in checked.findings]
 
 
 def test_what_is_as_it_should_be_is_sound() -> None:
@@ -294,3 +297,8 @@ def test_an_alternate_exchange_does_not_get_the_messages_of_a_ghost() -> None:
     text = FILE.replace('hash"\n', 'hash"\narguments = { alternate-exchange = "amq.fanout" }\n')
     ghost = check(live((*RING, "gone"), text)).findings[1]
     assert ghost.says.endswith("does not exist, and the alternate exchange 'amq.fanout' does not get them")
+
+
+def test_the_page_names_each_kind() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [kind for kind in CHECK_KINDS if f"| `{kind}` |" not in page] == []
