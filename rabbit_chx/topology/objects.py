@@ -210,6 +210,7 @@ class ExchangeDefinition:
 
     def __post_init__(self) -> None:
         _freeze(self, "arguments")
+        _share_as_float(self)
         for name in ("ring", "members"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -401,6 +402,13 @@ def _freeze(definition: object, field: str) -> None:
         object.__setattr__(definition, field, ArgumentTable(value))
 
 
+def _share_as_float(limited: ExchangeDefinition | ObjectSet) -> None:
+    """Make 1.0 of a `max_share_moved` of 1: a share is one value, and gives a plan one checksum, however it is written."""
+    share: object = limited.max_share_moved
+    if isinstance(share, int) and not isinstance(share, bool):
+        object.__setattr__(limited, "max_share_moved", float(share))
+
+
 @documented
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectSet:
@@ -433,6 +441,7 @@ class ObjectSet:
             # dataclass(frozen=True) leaves no other way to set an attribute.
             object.__setattr__(self, name, tuple(sorted(getattr(self, name), key=natural_order)))
         object.__setattr__(self, "owns", tuple(self.owns))
+        _share_as_float(self)
 
     def __repr__(self) -> str:
         counts = (f"{len(getattr(self, name))} {name}" for name in OBJECT_LISTS)

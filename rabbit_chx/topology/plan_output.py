@@ -232,7 +232,7 @@ def _texts(objects: Iterable[TopologyObject]) -> list[str]:
 
 
 def _canonical_json(value: object) -> str:
-    """Return JSON text that is the same for equal values, and another one for a value of another type."""
+    """Return JSON text that is the same for the same value, and another one for 1, 1.0 and true, as for the broker."""
 
     def as_dict(value: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has no form for
         if isinstance(value, Mapping):

@@ -94,3 +94,12 @@ def test_another_python_process_finds_the_same() -> None:
     }
 
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("place", ["", '[[exchanges]]\nname = "h"\ntype = "x-consistent-hash"\nring = []\n'])
+def test_a_share_is_one_value_however_it_is_written(place: str) -> None:
+    checksums = {
+        plan(Topology.from_toml(f"{place}max_share_moved = {share}\n"), Topology()).checksum
+        for share in ("1", "1.0")
+    }
+    assert len(checksums) == 1
