@@ -1,10 +1,12 @@
-"""The life of a topology on a real broker: what test_topology_life.py of the unit tests does on one made of values, some lives of it."""
+"""The life of a topology on a real broker: what test_topology_life.py of the unit tests does on one made of values, some lives of it.
+
+A broker that restarts is in test_topology_faults.py and test_restarts.py.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from changed_site import ChangedSite, changed_site
@@ -24,7 +26,7 @@ _KEYS = [f"key {n}" for n in range(6)]
 
 
 class RealStage:
-    """A vhost of a real broker. It does not restart: tests of a broker that goes do that, at the worst moment."""
+    """A vhost of a real broker."""
 
     def __init__(self, site: ChangedSite, applier: DyingApplier, seen: Counter[str]) -> None:
         self._site, self._applier, self._seen = site, applier, seen
@@ -62,9 +64,6 @@ class RealStage:
             self._site.channel.exchange_unbind(
                 binding.destination.name, binding.source, binding.routing_key, arguments
             )
-
-    def restart(self, order: Any, lost: str | None) -> None:
-        pass
 
     def check_routes(self, live: Topology) -> None:
         """A message for each of some keys is in the queue that the ring names; what is behind an exchange is looked at by others."""

@@ -1,4 +1,4 @@
-"""The life of a topology: a state machine, which plans, applies, dies, checks, repairs, hands slots over and restarts in any order.
+"""The life of a topology: a state machine, which plans, applies, dies, checks, repairs and hands slots over in any order.
 
 It runs on a broker made of values and on real ones. A `Stage` is what differs.
 """
@@ -19,7 +19,7 @@ from rabbit_chx.routing import Place
 from rabbit_chx.topology import Applied, BindingDefinition, Plan, check, plan, repair_target
 from rabbit_chx.topology.slots import collapsed
 
-__all__ = ["OWNED", "Stage", "TopologyMachine", "led"]
+__all__ = ["OWNED", "Stage", "TopologyMachine", "led", "ours"]
 
 _CHX = "x-consistent-hash"
 OWNED = ("q*", "x*", "hash*", "p*", "events*")
@@ -44,9 +44,6 @@ class Stage(Protocol):
 
     def unbind(self, binding: BindingDefinition) -> None:
         """Unbind, as somebody else does."""
-
-    def restart(self, order: Any, lost: str | None) -> None:
-        """Restart the broker, and lose a queue if the stage can."""
 
     def check_routes(self, live: Topology) -> None:
         """Messages go where the rings that were read say."""
@@ -153,7 +150,7 @@ class TopologyMachine(RuleBasedStateMachine):
     def bind_by_hand(self, data: Any, count: int) -> None:
         """Somebody binds queues to a ring, whether they are bound to it or not."""
         live = self.stage.live()
-        rings, queues = _ours(live.rings), _ours(queue.name for queue in live.queues)
+        rings, queues = ours(live.rings), ours(queue.name for queue in live.queues)
         assume(rings and queues)
         source = data.draw(st.sampled_from(rings))
         for _ in range(count):
@@ -167,14 +164,8 @@ class TopologyMachine(RuleBasedStateMachine):
         assume(bindings)
         self.stage.unbind(data.draw(st.sampled_from(bindings)))
 
-    @rule(order=st.randoms(use_true_random=False), data=st.data(), lost=st.booleans())
-    def restart(self, order: Any, data: Any, lost: bool) -> None:  # noqa: FBT001  # hypothesis gives it
-        """The broker restarts: where the store is Mnesia, it makes its rings again, in any order; elsewhere a queue may leave a ghost."""
-        queues = _ours(queue.name for queue in self.stage.live().queues)
-        self.stage.restart(order, data.draw(st.sampled_from(queues)) if lost and queues else None)
 
-
-def _ours(names: Iterable[str]) -> list[str]:
+def ours(names: Iterable[str]) -> list[str]:
     """Return the names that are not somebody else's."""
     return sorted(name for name in names if not name.startswith("theirs"))
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize
+from hypothesis.stateful import initialize, rule
 from model_broker import ModelBroker
 from model_client import ClientKilledError
 from model_traffic import Mover, Traffic
-from topology_machine import TopologyMachine
+from topology_machine import TopologyMachine, ours
 
 from rabbit_chx.routing import HashRing, Release
 from rabbit_chx.routing.rules import RESTART_KEEPS
@@ -87,12 +87,20 @@ class ModelStage:
 
 
 class TopologyLife(TopologyMachine):
-    """On a broker made of values."""
+    """On a broker made of values, which restarts too."""
+
+    stage: ModelStage
 
     @initialize(release=st.sampled_from(["4.3.6", "4.0.5", "3.10.8"]))
     def start(self, release: str) -> None:
         """Begin with a broker of a release."""
         self.stage = ModelStage(Release(release))
+
+    @rule(order=st.randoms(use_true_random=False), data=st.data(), lost=st.booleans())
+    def restart(self, order: Any, data: Any, lost: bool) -> None:  # noqa: FBT001  # hypothesis gives it
+        """The broker restarts: where the store is Mnesia, it makes its rings again, in any order; elsewhere a queue may leave a ghost."""
+        queues = ours(queue.name for queue in self.stage.live().queues)
+        self.stage.restart(order, data.draw(st.sampled_from(queues)) if lost and queues else None)
 
 
 TestTopologyLife = TopologyLife.TestCase
