@@ -151,18 +151,21 @@ name = "q.{1..30}"
 
 
 def test_a_task_that_is_cancelled_while_it_applies(vhost: RunningBroker) -> None:
-    """The lock goes with the connection, and another plan has what is left."""
-    wanted = Topology.from_toml(WANTED)
+    """The lock goes with the connection, and another plan has what is left. Up to 100 changes are done together."""
+    wanted = Topology.from_toml(WANTED.replace("30", "150"))
 
     async def cancel() -> None:
         async with AsyncBroker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
-            made = plan(wanted, await broker.topology())
-            for wait_s in (0.0, 0.01, 0.2):
-                task = asyncio.create_task(broker.apply(made, allow_moved=1))
-                await asyncio.sleep(wait_s)
-                task.cancel()
+            for changes in (0, 1, 1):
+                made = plan(wanted, await broker.topology())
+
+                def cancel_after(done: int, _total: int, changes: int = changes) -> None:
+                    if done >= changes:
+                        application.cancel()
+
+                application = asyncio.create_task(broker.apply(made, allow_moved=1, progress=cancel_after))
                 with pytest.raises(asyncio.CancelledError):
-                    await task
+                    await application
                 await broker.close()
                 await broker.open()
         async with AsyncBroker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
