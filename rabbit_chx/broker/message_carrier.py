@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 _PERSISTENT = 2
 _LOOK_S = 0.5
-#: So many copies may wait for their confirmation. As many may be there twice after a death.
+#: How many copies may wait for their confirmation. After a death this number may be there twice.
 _WINDOW = 100
 _RETURNED = "no queue takes it"
 

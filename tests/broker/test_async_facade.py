@@ -154,25 +154,27 @@ def test_a_task_that_is_cancelled_while_it_applies(vhost: RunningBroker) -> None
     """The lock goes with the connection, and another plan has what is left. Up to 100 changes are done together."""
     wanted = Topology.from_toml(WANTED.replace("30", "150"))
 
-    async def cancel() -> None:
+    async def cancel_after(changes: int, broker: AsyncBroker) -> None:
+        def cancel(done: int, _total: int) -> None:
+            if done >= changes:
+                application.cancel()
+
+        made = plan(wanted, await broker.topology())
+        application = asyncio.create_task(broker.apply(made, allow_moved=1, progress=cancel))
+        with pytest.raises(asyncio.CancelledError):
+            await application
+
+    async def apply() -> None:
         async with AsyncBroker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
             for changes in (0, 1, 1):
-                made = plan(wanted, await broker.topology())
-
-                def cancel_after(done: int, _total: int, changes: int = changes) -> None:
-                    if done >= changes:
-                        application.cancel()
-
-                application = asyncio.create_task(broker.apply(made, allow_moved=1, progress=cancel_after))
-                with pytest.raises(asyncio.CancelledError):
-                    await application
+                await cancel_after(changes, broker)
                 await broker.close()
                 await broker.open()
         async with AsyncBroker(vhost.url, vhost.management_url, quick_prefix(vhost)) as broker:
             await broker.apply(plan(wanted, await broker.topology()), allow_moved=1)
             assert plan(wanted, await broker.topology()).changes == ()
 
-    asyncio.run(cancel())
+    asyncio.run(apply())
 
 
 def test_no_password_is_logged(vhost: RunningBroker, caplog: pytest.LogCaptureFixture) -> None:
