@@ -58,7 +58,7 @@ def expect_repeats(run: SparkRun, record: Callable[..., Verdict], way: str, faul
 
 
 @pytest.mark.parametrize("way", [pytest.param("format", marks=pytest.mark.representative), "publish"])
-def test_python_workers_that_are_killed(
+def test_a_python_worker_that_is_killed(
     way: str, prepared: Callable[..., SparkRun], record: Callable[..., Verdict]
 ) -> None:
     run = prepared({"ordering": "per-key"})
