@@ -21,8 +21,6 @@ from rabbit_chx import Publisher
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
 
-__all__ = ["Cost", "Work", "build_peer", "compiled_peer", "ours", "raw", "tutorial", "windowed_pika"]
-
 WINDOW = 1000
 #: pika is fastest with a larger window.
 PIKA_WINDOW = 10_000

@@ -17,8 +17,6 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.publishing.encoder import Encoder
 from rabbit_chx.publishing.rows import Rows
 
-__all__ = ["RawSocket", "ready_made"]
-
 _FRAME_MAX = 131_072
 #: basic.ack on channel 1: the delivery tag, and whether it also acks all tags before it.
 _ACK = re.compile(rb"\x01\x00\x01\x00\x00\x00\x0d\x00\x3c\x00\x50(.{8})(.)\xce", re.DOTALL)

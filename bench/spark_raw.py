@@ -15,8 +15,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-__all__ = ["raw_sink"]
-
 WINDOW, WINDOW_BYTES = 1000, 8 << 20  # as in the connector
 
 

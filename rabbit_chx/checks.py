@@ -6,8 +6,6 @@ from typing import TypeGuard
 
 from rabbit_chx.errors import InputError
 
-__all__ = ["check_seconds", "check_whole", "is_finite", "is_number", "is_whole", "shown"]
-
 _ENDLESS = float("inf")
 
 

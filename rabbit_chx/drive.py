@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 from rabbit_chx.errors import RabbitChxError
 
-__all__ = ["drive", "drive_async"]
-
 _T = TypeVar("_T")
 
 

@@ -42,35 +42,6 @@ if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.topology.problems import Problem
 
-__all__ = [
-    "AccessRefusedError",
-    "ApplyError",
-    "BrokerRefusedError",
-    "BrokerTimeoutError",
-    "ChannelClosedError",
-    "ConnectionLimitError",
-    "ConnectionLostError",
-    "DeduplicationError",
-    "EmptyRingError",
-    "HandlerError",
-    "InputError",
-    "ManagementNeededError",
-    "MismatchError",
-    "MissingExtraError",
-    "NoBrokerError",
-    "NotDeterminedError",
-    "NotFoundError",
-    "PlanOutdatedError",
-    "PlanRefusedError",
-    "PublishError",
-    "RabbitChxError",
-    "RingSourceError",
-    "RowError",
-    "TopologyError",
-    "UnreachableError",
-    "UriError",
-]
-
 
 class RabbitChxError(Exception):
     """Root of the tree.

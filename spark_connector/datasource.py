@@ -14,8 +14,6 @@ from pyspark.sql.datasource import DataSource
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["RabbitMQDataSource", "data_source"]
-
 _WRITES_ONLY = (
     "format('rabbitmq') writes only: read queues with a client of RabbitMQ, "
     "or streams with a Spark connector for them"

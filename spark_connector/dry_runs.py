@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import KeyMap
 
-__all__ = ["DryRun", "dry_run"]
-
 _HOTTEST = 10
 _SHOWN_PARTITIONS = 20
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["OnExecutor", "for_each_partition", "pickled_as_code"]
-
 _SUMMARY = "partition int, summary binary"
 
 

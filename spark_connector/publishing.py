@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from spark_connector.reports.task_report import TaskReport
     from spark_connector.reports.write_report import WriteReport
 
-__all__ = ["batch_publisher", "publish"]
-
 
 def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None = None) -> WriteReport:
     """Publish every row, wait for the confirms, and return what became of the rows.

@@ -18,8 +18,6 @@ from rabbit_chx import errors
 from rabbit_chx.errors import PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 
-__all__ = ["raised_in_task", "raising_without_traceback", "without_traceback"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["DARK", "LIGHT", "Canvas", "Theme"]
-
 _SANS = "-apple-system, 'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif"
 _MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 

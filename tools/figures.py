@@ -7,8 +7,6 @@ import key_figure
 import unbinding_figure
 from canvas import DARK, LIGHT
 
-__all__ = ["figures"]
-
 _MAKERS = {"floors": floors_figure.draw, "route": key_figure.draw, "unbind": unbinding_figure.draw}
 
 

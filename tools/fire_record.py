@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FireRecord", "read_records", "replace_records"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FireRecord:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from canvas import Canvas, Theme
 
-__all__ = ["draw", "floors"]
-
 _WIDTH, _ROW, _TOP, _LEFT = 880, 46, 60, 24
 _ROOM_GAP = 10
 _SUBTITLES = {

@@ -38,8 +38,6 @@ from rabbit_chx.consuming.seat import (
     Subscribe,
 )
 
-__all__ = ["BrokenInvariantError", "Explored", "explored"]
-
 _PREFETCH = 2
 
 

@@ -7,8 +7,6 @@ from typing import Any, ClassVar
 
 from rabbit_chx.consuming.seat import Seat
 
-__all__ = ["Consumer", "Member", "Queue", "World", "state_key"]
-
 #: What decides nothing.
 _LEFT_OUT = {"line", "_member", "delivered_count", "generation", "queue"}
 

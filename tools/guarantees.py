@@ -11,8 +11,6 @@ from pathlib import Path
 from fire_record import FireRecord, read_records
 from tables import table
 
-__all__ = ["RESULTS", "figures", "measured", "promises"]
-
 _ROOT = Path(__file__).resolve().parents[1]
 RESULTS = _ROOT / "docs" / "figures" / "guarantees.jsonl"
 _PATHS = ("Publisher", "AsyncPublisher", "Spark batch", "Spark stream", "ConsumerGroup")

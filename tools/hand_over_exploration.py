@@ -22,8 +22,6 @@ from rabbit_chx.consuming.seat import POLL, Ack
 from rabbit_chx.topology.operations import QueueBind, QueueCounts, QueueDeclare, QueueUnbind
 from rabbit_chx.topology.steps import MarkerReply, MarkerSending, MessageTransfer, Pause, Pipeline
 
-__all__ = ["HandOverWorld", "hand_overs_explored"]
-
 
 @dataclass
 class HandOverWorld:

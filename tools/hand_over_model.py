@@ -25,8 +25,6 @@ from rabbit_chx.consuming.seat import (
 )
 from rabbit_chx.topology.steps import HandOverMarker
 
-__all__ = ["PREFETCH", "Entry", "Item", "Place", "slot_name"]
-
 PREFETCH = 2
 
 

@@ -15,8 +15,6 @@ from rabbit_chx.topology.hand_over import HandOver, HandOverTally, handed_over, 
 from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.steps import Access, Sequence
 
-__all__ = ["Mover"]
-
 _ACCESS = Access("broker", "/")
 
 

@@ -9,8 +9,6 @@ from canvas import Canvas, Theme
 from rabbit_chx import ConsistentHashExchange, HashRing
 from rabbit_chx.erlang.exs1024 import exs1024_uniform
 
-__all__ = ["draw"]
-
 _KEY = "customer-8"
 _BINDINGS = [("a", 1), ("b", 2), ("c", 3)]
 _UNBOUND = "b"

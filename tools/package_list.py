@@ -8,8 +8,6 @@ from pathlib import Path
 
 from floors_figure import floors
 
-__all__ = ["package_list"]
-
 _ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -18,8 +18,6 @@ from state_search import BrokenModelError, Found, searched
 
 from rabbit_chx.consuming import JournalEntry, Roster
 
-__all__ = ["RosterWorld", "rosters_explored"]
-
 
 @dataclass
 class Reader:

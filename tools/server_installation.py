@@ -22,8 +22,6 @@ from rabbit_chx.testing.commands import last_lines, run_bounded
 from rabbit_chx.testing.containers import official_image, require_docker, require_image
 from rabbit_chx.testing.local_server import find_tools
 
-__all__ = ["install_if_needed", "install_rabbitmq_server", "run_with_services_denied"]
-
 _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCK = Path("/run/lock/rabbit-chx-install")
 _DENIED = 101

@@ -10,8 +10,6 @@ from typing import Any
 
 from tables import table
 
-__all__ = ["soak"]
-
 _RESULTS = Path(__file__).resolve().parents[1] / "docs" / "figures" / "soak.json"
 
 

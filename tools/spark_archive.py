@@ -19,8 +19,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-__all__ = ["ARCHIVE", "SHORT_LIVED_JVM", "with_archive"]
-
 #: A JVM that ends after seconds does not earn back what its better compiler costs: a small job took 43 s of CPU with
 #: it, and 24 s without.
 SHORT_LIVED_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

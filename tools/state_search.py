@@ -9,8 +9,6 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["BrokenModelError", "Found", "Model", "searched"]
-
 
 class BrokenModelError(Exception):
     """What must always hold does not hold."""

@@ -11,8 +11,6 @@ from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.options.write_options import OPTIONS
 from spark_connector.writing.columns import COLUMNS
 
-__all__ = ["options", "rules", "spark_columns", "table", "topology_fields"]
-
 
 def rules() -> str:
     """Return every rule of the server, a line for each range of releases."""

@@ -9,8 +9,6 @@ from typing import Any
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 
-__all__ = ["topology_schema"]
-
 _VALUE = {"$ref": "#/definitions/value"}
 
 

@@ -7,8 +7,6 @@ from canvas import Canvas, Theme
 from rabbit_chx import HashRing
 from rabbit_chx.analysis import movement_matrix
 
-__all__ = ["draw"]
-
 _WIDTH, _HEIGHT = 880, 364
 _LEFT, _STRIP = 24, 832
 _BAND = 40

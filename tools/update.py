@@ -17,8 +17,6 @@ from package_list import package_list
 from soak_table import soak
 from topology_schema import topology_schema
 
-__all__ = ["differences", "generated"]
-
 _ROOT = Path(__file__).resolve().parents[1]
 _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/architecture.md": {"packages": package_list},

@@ -43,8 +43,6 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import Headers
 
-__all__ = ["INTEGER_RANGES_10", "Amqp10Type", "Amqp10Value", "id_for", "named_values", "value_for"]
-
 Amqp10Type: TypeAlias = Literal[
     "null", "boolean", "ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "long", "float", "double", "char",
     "timestamp", "uuid", "binary", "string", "symbol", "list", "map", "array", "decimal32", "decimal64", "decimal128",

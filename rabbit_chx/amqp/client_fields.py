@@ -38,20 +38,6 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.checks import shown
 from rabbit_chx.errors import InputError
 
-__all__ = [
-    "CLIENTS",
-    "INTEGER_TYPES",
-    "PAMQP_NAME_BYTES",
-    "Client",
-    "HeaderTable",
-    "Headers",
-    "Sender",
-    "check_client",
-    "field_for",
-    "field_of_type",
-    "table_for",
-]  # fmt: skip
-
 Client: TypeAlias = Literal["pika", "aio-pika"]
 CLIENTS: tuple[Client, ...] = get_args(Client)
 #: Who sends a message: a client of AMQP 0-9-1, or any of AMQP 1.0.

@@ -43,10 +43,6 @@ from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
-__all__ = [
-    "FIELD_TYPES", "INTEGER_RANGES", "AmqpField", "FieldType", "pairs_of", "shown", "too_deep",
-]  # fmt: skip
-
 FieldType: TypeAlias = Literal[
     "longstr", "binary", "byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long",
     "bool", "double", "float", "decimal", "timestamp", "void", "array", "table",

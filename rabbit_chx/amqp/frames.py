@@ -10,33 +10,6 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-__all__ = [
-    "BODY_FRAME",
-    "CONFIRM",
-    "FRAME_END",
-    "FRAME_MAX",
-    "FRAME_OVERHEAD",
-    "HEARTBEAT",
-    "HEARTBEAT_FRAME",
-    "MAX_PROPERTIES",
-    "MAX_SHORTSTR",
-    "METHOD_ACK",
-    "METHOD_FRAME",
-    "METHOD_NACK",
-    "METHOD_RETURN",
-    "ControlBytes",
-    "Frame",
-    "Return",
-    "body_head",
-    "body_size",
-    "confirm_head",
-    "header_head",
-    "next_frame",
-    "parse_return",
-    "publish_head",
-    "split_body",
-]
-
 
 class ControlBytes(bytes):
     """Bytes that carry no message, such as a heartbeat or a method of the connection: to send them is no progress."""

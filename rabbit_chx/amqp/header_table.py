@@ -16,8 +16,6 @@ from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError
 
-__all__ = ["encode_headers", "encode_table", "headers_in", "parse_table"]
-
 #: Fields of a fixed size: tag and form.
 _FIXED: dict[FieldType, tuple[bytes, struct.Struct]] = {
     "byte": (b"b", struct.Struct(">b")),

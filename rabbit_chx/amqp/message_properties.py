@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["PROPERTIES_10", "PROPERTY_FLAGS"]
-
 #: The flag of each property of AMQP 0-9-1 (class basic, 4.2.6.1), in the order of the wire.
 PROPERTY_FLAGS: dict[str, int] = {
     "content_type": 1 << 15,

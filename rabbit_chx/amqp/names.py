@@ -9,8 +9,6 @@ from __future__ import annotations
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.errors import InputError
 
-__all__ = ["bytes_of", "check_name", "short_string", "too_long"]
-
 
 def bytes_of(text: object, what: str) -> bytes:
     """Return the bytes of text, which is str (its UTF-8) or bytes.

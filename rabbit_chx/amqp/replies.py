@@ -17,8 +17,6 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 
-__all__ = ["error_for", "may_pass"]
-
 #: The broker is stopped, failed inside (a vhost that is still starting among it), is out of something, or lost its
 #: place in the protocol.
 _PASSING_CODES = frozenset({320, 504, 505, 506, 541})

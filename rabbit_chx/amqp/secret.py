@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from rabbit_chx.errors import InputError
 
-__all__ = ["Secret", "require_secret"]
-
 _MASK = "***"
 
 

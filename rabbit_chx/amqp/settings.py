@@ -12,8 +12,6 @@ from rabbit_chx.amqp.secret import Secret, require_secret
 from rabbit_chx.checks import check_whole, is_number
 from rabbit_chx.errors import InputError
 
-__all__ = ["MAX_TIMEOUT_S", "AuthMechanism", "ConnectionSettings", "TlsSettings"]
-
 AuthMechanism = Literal["PLAIN", "EXTERNAL"]
 
 _MIN_FRAME_MAX = 4096

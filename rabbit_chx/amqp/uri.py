@@ -17,8 +17,6 @@ from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSetti
 from rabbit_chx.amqp.url_parts import UriProblem, decoded, fail, url_parts
 from rabbit_chx.errors import InputError, UriError
 
-__all__ = ["TLS_PARAMETERS", "given_parameters", "parse_uri", "tls_settings"]
-
 _LONGEST_PARAMETER = 40
 _PARAMETER = re.compile(rf"\w{{1,{_LONGEST_PARAMETER}}}")
 

@@ -13,8 +13,6 @@ from urllib.parse import unquote_to_bytes
 
 from rabbit_chx.amqp.secret import Secret
 
-__all__ = ["UriProblem", "UrlParts", "decoded", "fail", "url_parts"]
-
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?#]*)(?:/(?P<path>[^?#]*))?(?:\?(?P<query>[^#]*))?"
 )

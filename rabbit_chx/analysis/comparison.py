@@ -12,8 +12,6 @@ from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
 from rabbit_chx.analysis.modulo_map import ModuloMap, check_comparable
 from rabbit_chx.routing import KeyMap, Place, Release, check_key_map
 
-__all__ = ["Comparison", "Moved", "compare_releases", "compare_rings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Moved:

@@ -13,8 +13,6 @@ from rabbit_chx.routing.bindings import Binding, weight_of
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing, Place
 
-__all__ = ["Finding", "ring_findings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -14,8 +14,6 @@ from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, Place
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
 
-__all__ = ["Hashing", "Refused"]
-
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)
 

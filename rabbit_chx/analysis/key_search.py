@@ -13,8 +13,6 @@ from rabbit_chx.checks import check_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, KeyMap, Place, check_key_map, queue_behind, ring_beneath
 
-__all__ = ["NoKeyFoundError", "keys_for"]
-
 _NUMBER = "{n}"
 _FIRST_BATCH = 64
 _LARGEST_BATCH = 1 << 14

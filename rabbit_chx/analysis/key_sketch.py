@@ -24,8 +24,6 @@ from typing import Any
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 
-__all__ = ["KeyCount", "KeySketch"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeyCount:

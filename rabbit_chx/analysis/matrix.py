@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["HasDestinations", "MovementMatrix", "count_movement", "matrix_of", "movement_matrix"]
-
-
 @dataclass(frozen=True, slots=True)
 class MovementMatrix:
     """How much goes from each destination to each destination. The place None is "no destination": a hole.

@@ -21,8 +21,6 @@ from rabbit_chx.routing import (
     check_key_map,
 )
 
-__all__ = ["ModuloMap", "StreamClient", "check_comparable", "movement"]
-
 ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
 StreamClient: TypeAlias = Literal["java", "rstream"]
 

@@ -15,15 +15,6 @@ from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
 from rabbit_chx.routing import KeyMap, Place, check_key_map, queue_behind, ring_beneath
 
-__all__ = [
-    "Change",
-    "HeavyKey",
-    "PlaceShare",
-    "SampleCounts",
-    "Simulation",
-    "simulate",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PlaceShare:

@@ -17,8 +17,6 @@ from rabbit_chx.analysis.key_routing import Hashing, Refused
 from rabbit_chx.analysis.key_sketch import KeySketch
 from rabbit_chx.routing import Destination, HashRing, KeyMap, Place, check_key_map, ring_beneath
 
-__all__ = ["KeyLoad", "SlotLoad"]
-
 _COUNTERS = 1000
 _HEAVIEST = 20
 

@@ -13,17 +13,6 @@ from typing import TypeAlias
 from rabbit_chx.errors import RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, Release, bucket_of_seed
 
-__all__ = [
-    "MORE_BUCKETS",
-    "InferredRing",
-    "Misrouted",
-    "Observation",
-    "Queues",
-    "Reach",
-    "compare_traffic",
-    "infer_ring",
-]
-
 Queues: TypeAlias = frozenset[str]
 
 MORE_BUCKETS = 256

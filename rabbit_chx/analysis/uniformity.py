@@ -11,19 +11,6 @@ from rabbit_chx.checks import shown
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, HashRing, KeyMap, check_key_map
 
-__all__ = [
-    "PUBLISHED",
-    "ChiSquare",
-    "PublishedFigures",
-    "UniformityRow",
-    "chi_square",
-    "chi_square_of_keys",
-    "chi_square_tail",
-    "chi_square_threshold",
-    "count_keys",
-    "uniformity_table",
-]
-
 _PUBLISHED_KEYS = 100_000
 _FEW_EXPECTED = 5.0  # the usual bound: below it the p value is rough
 _EPSILON = 1e-15

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-__all__ = ["listed", "percent", "plural"]
-
 _LEAST_SHOWN = 0.000005
 
 

@@ -35,8 +35,6 @@ from rabbit_chx.topology.steps import Pipeline, SendingCheck
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
-__all__ = ["AioPikaConnection"]
-
 _CLOSE_TIMEOUT_S = 5.0
 _LONGEST_NAME = 128
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.reading import PublishRates
     from rabbit_chx.topology.shards import ShardedExchange
 
-__all__ = ["AsyncBroker"]
-
 _T = TypeVar("_T")
 
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.pika_connection import PikaConnection
     from rabbit_chx.topology import Plan, steps
 
-__all__ = ["BrokerBase", "documented_as", "ignore_progress"]
-
 _Class = TypeVar("_Class", bound=type)
 
 

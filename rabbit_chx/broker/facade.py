@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.reading import PublishRates
     from rabbit_chx.topology.shards import ShardedExchange
 
-__all__ = ["Broker"]
-
 _T = TypeVar("_T")
 
 

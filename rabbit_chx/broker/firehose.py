@@ -17,7 +17,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import headers_in
 from rabbit_chx.analysis.traffic import InferredRing, Observation, infer_ring
-from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_reach
+from rabbit_chx.broker.live_exchange import read_exchange, read_reach
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_output import Buckets
@@ -32,16 +32,7 @@ from rabbit_chx.routing import HASH_PROPERTIES, ConsistentHashExchange, HashRing
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp.client_fields import HeaderTable
-
-__all__ = [
-    "Observer",
-    "TracedMessage",
-    "TracedRing",
-    "infer_live_ring",
-    "trace_exchange",
-    "trace_messages",
-    "tracing",
-]
+    from rabbit_chx.topology.reading import LiveExchange
 
 _TRACE_EXCHANGE = "amq.rabbitmq.trace"
 _MOST_WAITING = 20_000

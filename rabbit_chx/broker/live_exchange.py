@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management
     from rabbit_chx.topology.objects import LiveSlots
 
-__all__ = ["LiveExchange", "read_exchange", "read_reach", "read_ring", "read_slots"]
-
 
 def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange:
     """Read an x-consistent-hash exchange from the management API.

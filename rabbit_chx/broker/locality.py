@@ -19,8 +19,6 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, InputError, UnreachableError
 from rabbit_chx.topology.operations import ApiRequest
 
-__all__ = ["queue_addresses"]
-
 _LOOK_EVERY_S = 0.2
 
 

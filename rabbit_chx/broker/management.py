@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.operations import ApiRequest
     from rabbit_chx.topology.steps import ApiSequence
 
-__all__ = ["Management"]
-
 _T = TypeVar("_T")
 _NOT_ALLOWED = (
     "check user and password; the user needs a tag, rabbitmqctl set_user_tags USER management (policymaker to change "

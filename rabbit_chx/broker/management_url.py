@@ -13,8 +13,6 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 
-__all__ = ["ManagementUrl"]
-
 _EXAMPLE = "http://user:password@host:15672"
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings
 
-__all__ = ["MessageCarrier"]
-
 _log = logging.getLogger(__name__)
 
 _PERSISTENT = 2

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
 
 
-__all__ = ["REPLY_TIMEOUT_S", "PikaConnection", "pika_parameters"]
-
 REPLY_TIMEOUT_S = 30.0
 _CLOSE_TIMEOUT_S = 5.0
 _MAX_FRAME_MAX = 131_072  # what pika allows

@@ -15,17 +15,6 @@ from typing import Any, NoReturn, Self
 from rabbit_chx.errors import NotFoundError, RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef
 
-__all__ = [
-    "Buckets",
-    "eval_expression",
-    "eval_of_all",
-    "eval_of_exchange",
-    "read_eval",
-    "read_eval_of_all",
-    "read_eval_of_exchange",
-    "read_saved",
-]
-
 _NAME = r"[0-9]{1,620}"  # 256 bytes
 _ENTRY = rf"\{{([0-9]{{1,7}}),(queue|exchange),({_NAME})\}}"
 _TERM = re.compile(

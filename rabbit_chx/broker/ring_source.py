@@ -30,9 +30,6 @@ from rabbit_chx.broker.ring_output import (
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import Destination, HashRing, Release
 
-__all__ = ["Buckets", "DiagnosticsRing", "RingSource", "SavedRing", "eval_expression", "ring_by", "rings_by"]
-
-
 _Said = TypeVar("_Said")
 #: Names of exchanges are a part of the command line, whose length is limited.
 _RINGS_AT_ONCE = 100

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.broker.pika_connection import PikaConnection
 
-__all__ = ["CopiedRun", "ScratchMessage", "copied_runs", "declare_copy", "route_on_copy"]
-
 _EXCHANGE = "copy"
 _MOST_BUCKETS_OF_A_BINDING = 10_000
 _PATIENCE_S = 30.0

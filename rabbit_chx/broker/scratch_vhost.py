@@ -13,8 +13,6 @@ from rabbit_chx.errors import NotFoundError, RabbitChxError, UnreachableError
 if TYPE_CHECKING:
     from rabbit_chx.broker.management import Management
 
-__all__ = ["scratch_vhost"]
-
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5
 

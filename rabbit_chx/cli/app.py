@@ -44,8 +44,6 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.rendering import ConsoleOutput, JsonOutput, MarkdownOutput, Output, PrometheusOutput
 
-__all__ = ["CODES", "app", "run"]
-
 _BROKEN_PIPE = 141
 
 #: The first class that fits decides.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
+from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
@@ -27,7 +28,7 @@ from rabbit_chx.cli.command import (
 from rabbit_chx.cli.inputs import STDIN, read_topology
 from rabbit_chx.cli.plan import LivePlan
 from rabbit_chx.cli.plan_report import PlanReport, changes_table, whole_option
-from rabbit_chx.cli.report import document, entries, plural, ring_text
+from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Section
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology import Applied, PlannedChange
-
-__all__ = ["ApplyReport", "apply"]
 
 #: How an application ended.
 ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]

@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis import Hashing, ModuloMap
     from rabbit_chx.routing import HashRing
 
-__all__ = [
-    "bound_destination",
-    "hashed_value",
-    "parse_binding",
-    "parse_destination",
-    "parse_field",
-    "parse_header",
-    "parse_property",
-    "parse_unbind",
-]
-
 _T = TypeVar("_T")
 
 _MAX_DECIMALS = 255

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.wording import percent
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan import LivePlan
-from rabbit_chx.cli.report import document, entry, percent
+from rabbit_chx.cli.report import document, entry
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
@@ -21,8 +22,6 @@ from rabbit_chx.topology.arrange import rearranged
 
 if TYPE_CHECKING:
     from rabbit_chx.topology import RingPlan, RingProposal
-
-__all__ = ["arrange"]
 
 
 @dataclass(frozen=True, slots=True)

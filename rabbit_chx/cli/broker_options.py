@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis.traffic import Observation
     from rabbit_chx.broker import Broker, RingSource
     from rabbit_chx.broker.firehose import TracedMessage
-    from rabbit_chx.broker.live_exchange import LiveExchange
     from rabbit_chx.broker.management import Management
     from rabbit_chx.broker.management_url import ManagementUrl
-
-__all__ = ["BrokerOptions", "LiveBroker", "TraceOptions", "counted", "unwound_by_signals"]
+    from rabbit_chx.topology.reading import LiveExchange
 
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, options
 from rabbit_chx.cli.inputs import file_name, read_topology
-from rabbit_chx.cli.report import entries, plural
+from rabbit_chx.cli.report import entries
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import check
@@ -20,8 +21,6 @@ from rabbit_chx.topology.check import CHECK_KINDS
 
 if TYPE_CHECKING:
     from rabbit_chx.topology import Topology, TopologyCheck
-
-__all__ = ["check_ring", "check_topology"]
 
 _MOST_SHOWN = 50
 _OUTPUTS = ("table", "json", "prometheus")

@@ -28,23 +28,6 @@ from rabbit_chx.errors import RabbitChxError
 if TYPE_CHECKING:
     from rabbit_chx.rendering import Record, Report
 
-__all__ = [
-    "DIFFERENCE",
-    "DONE",
-    "PARTLY",
-    "STORES",
-    "TEXT",
-    "WRONG_USAGE",
-    "Number",
-    "Outcome",
-    "PartlyDoneError",
-    "argument",
-    "command",
-    "option",
-    "options",
-    "typed",
-]
-
 DONE, DIFFERENCE, WRONG_USAGE, PARTLY = 0, 1, 2, 3
 
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rabbit_chx.analysis import Comparison, ModuloMap, MovementMatrix, Refused, compare_rings, movement
+from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, command, option, options
 from rabbit_chx.cli.report import (
     document,
     entry,
     matrix_table,
     moved_keys,
-    percent,
-    plural,
     ring_as_json,
     source_as_json,
     source_fact,
@@ -28,8 +27,6 @@ from rabbit_chx.rendering import Block, Facts, sign_of_life
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import KeyMap
-
-__all__ = ["compare"]
 
 _SHOWN = 10
 

@@ -18,8 +18,6 @@ from urllib.parse import quote, unquote, urlencode, urlsplit
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 
-__all__ = ["DEFAULT_FILE", "DEFAULT_NODE", "NodeSettings", "read_node"]
-
 #: Where rabbitmqadmin looks for the file, and in which section, where it is not told.
 DEFAULT_FILE = "~/.rabbitmqadmin.conf"
 DEFAULT_NODE = "default"

@@ -20,8 +20,6 @@ from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, expanded, not_collapsed
 
-__all__ = ["export"]
-
 
 @dataclass(frozen=True, slots=True)
 class TopologyText:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.wording import plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_slots
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.report import document, entries, numbers, plural, texts
+from rabbit_chx.cli.report import document, entries, numbers, texts
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis import Finding
     from rabbit_chx.broker.management import Management
     from rabbit_chx.routing import Release
-
-__all__ = ["read_roster", "show"]
 
 #: What the management API knows is up to 5 s old.
 _STALE_S = 6.0

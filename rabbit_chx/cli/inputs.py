@@ -19,17 +19,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.topology import Topology
 
-__all__ = [
-    "STDIN",
-    "TopologyInput",
-    "claim_stdin",
-    "file_name",
-    "read_batches",
-    "read_keys",
-    "read_topology",
-    "read_whole",
-]
-
 STDIN = "-"
 _CHUNK_BYTES = 1 << 16
 _NOT_LINES = {

@@ -20,8 +20,6 @@ from rabbit_chx.rendering import Block, Lines
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, KeyMap
 
-__all__ = ["keys"]
-
 _MOST_KEYS = 1_000_000_000
 
 

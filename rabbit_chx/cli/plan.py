@@ -20,8 +20,6 @@ from rabbit_chx.topology import plan as planned
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
 
-__all__ = ["LivePlan", "lifting_flags", "plan"]
-
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:

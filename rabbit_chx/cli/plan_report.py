@@ -9,9 +9,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.analysis.wording import listed
+from rabbit_chx.analysis.wording import listed, percent, plural
 from rabbit_chx.cli.command import option
-from rabbit_chx.cli.report import matrix_table, numbers, percent, place_text, plural, ring_text, texts
+from rabbit_chx.cli.report import matrix_table, numbers, place_text, ring_text, texts
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn
 from rabbit_chx.topology import BindingDefinition
 from rabbit_chx.topology.arguments import plain
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
         RingProposal,
     )
     from rabbit_chx.topology.slot_plan import SlotHandOver
-
-__all__ = ["PlanReport", "changes_table", "ranged", "whole_option"]
 
 _FOLDED_ROWS = 20
 _MOST_NAMES = 30

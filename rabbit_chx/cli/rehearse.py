@@ -10,6 +10,7 @@ import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
 from rabbit_chx.analysis import Hashing
+from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.broker_options import (
     BrokerOptions,
@@ -38,8 +39,6 @@ from rabbit_chx.cli.report import (
     entry,
     matrix_table,
     moved_keys,
-    percent,
-    plural,
     ring_as_json,
     ring_text,
     texts,
@@ -68,8 +67,6 @@ if TYPE_CHECKING:
     from rabbit_chx.testing.rehearsal import ExchangeProof, UpgradeProof
     from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
     from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade
-
-__all__ = ["field_types", "rehearse", "samples_of"]
 
 _KEYS = 10_000
 _KEY_PATTERN = "key-{n}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
@@ -22,7 +23,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan_report import PlanReport
-from rabbit_chx.cli.report import document, entries, percent, plural, ring_text
+from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError
 from rabbit_chx.rendering import Block, Facts
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology import Plan, PlannedChange, Topology
     from rabbit_chx.topology.repair import MemberGap
-
-__all__ = ["RepairReport", "RepairState", "repair"]
 
 #: How a repair ended; ``planned`` is a dry run.
 RepairState: TypeAlias = Literal["planned", "unchanged", "refused", "applied", "partly"]

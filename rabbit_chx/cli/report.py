@@ -7,34 +7,9 @@ from operator import attrgetter
 from typing import Any
 
 from rabbit_chx.analysis import ModuloMap, MovementMatrix, Place, Refused
-from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.analysis.wording import plural
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import NEWEST, ExchangeRef, KeyMap, Release, SlotTable, ring_beneath
-
-__all__ = [
-    "ASSUMED",
-    "bucket_ranges",
-    "document",
-    "entries",
-    "entry",
-    "exchange_facts",
-    "hashes_text",
-    "matrix_table",
-    "moved_keys",
-    "numbers",
-    "outcome_text",
-    "percent",
-    "place_text",
-    "plural",
-    "ring_as_json",
-    "ring_text",
-    "rounded",
-    "rounded_entry",
-    "source_as_json",
-    "source_fact",
-    "texts",
-    "to_json",
-]
 
 #: How the ring is known that is assumed from the bindings of a live broker, and the remedy.
 ASSUMED = "assumed from the bindings, whose order no API shows: give --ring-via to read it"

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis import ring_findings
+from rabbit_chx.analysis.wording import percent
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.broker_options import BrokerOptions, TraceOptions
 from rabbit_chx.cli.command import Outcome, argument, command, options
-from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, percent, place_text, texts
+from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, place_text, texts
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.rendering import Block, Facts, Table
@@ -21,8 +22,6 @@ from rabbit_chx.routing import KeyMap, SlotTable, queue_behind, ring_beneath
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing
-
-__all__ = ["show"]
 
 
 @dataclass(frozen=True, slots=True)

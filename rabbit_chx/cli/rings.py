@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis.modulo_map import StreamClient
     from rabbit_chx.routing.release import Store
 
-__all__ = ["HashingOptions", "OtherRingOptions", "RingInput", "RingOptions", "chosen_release", "say_ignored"]
-
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
 
 _SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)

@@ -24,8 +24,6 @@ from rabbit_chx.routing import (
     ring_beneath,
 )
 
-__all__ = ["route"]
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

@@ -15,8 +15,6 @@ from rabbit_chx.routing import RuleRow, rule_rows
 if TYPE_CHECKING:
     from rabbit_chx.routing.release import Store
 
-__all__ = ["rules"]
-
 
 @dataclass(frozen=True, slots=True)
 class RulesReport:

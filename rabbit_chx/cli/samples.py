@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import HashedOn
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
-__all__ = ["PATTERN_KEYS", "Sample", "SampleOptions", "sample_options", "traced_sample"]
-
 PATTERN_KEYS = 100_000
 #: They are in memory all at once.
 _MOST_KEYS = 100_000_000

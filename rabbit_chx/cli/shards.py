@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, options
-from rabbit_chx.cli.report import document, entries, entry, numbers, plural, texts
+from rabbit_chx.cli.report import document, entries, entry, numbers, texts
 from rabbit_chx.rendering import Block, Facts, Table
 
 if TYPE_CHECKING:
     from rabbit_chx.topology import Shard, ShardedExchange
-
-__all__ = ["show"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import click
 
 from rabbit_chx.analysis import ChiSquare, ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
+from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.arguments import parse_binding, parse_unbind
 from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
 from rabbit_chx.cli.report import (
@@ -18,9 +19,7 @@ from rabbit_chx.cli.report import (
     entry,
     matrix_table,
     numbers,
-    percent,
     place_text,
-    plural,
     rounded,
     source_as_json,
     source_fact,
@@ -35,8 +34,6 @@ from rabbit_chx.routing import SlotTable
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import KeyMap
-
-__all__ = ["simulate"]
 
 _HEAVIEST = 5
 

@@ -11,6 +11,7 @@ import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
 from rabbit_chx.analysis import Hashing, SlotLoad
+from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions
@@ -21,9 +22,7 @@ from rabbit_chx.cli.report import (
     entry,
     exchange_facts,
     numbers,
-    percent,
     place_text,
-    plural,
     rounded,
     rounded_entry,
     texts,
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.fields import FieldType
     from rabbit_chx.topology import SlotBalance
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
-
-__all__ = ["BalanceReport", "LiveTable", "LoadOptions", "SlotSample", "SlotsReport", "balance", "show"]
 
 _DEFAULT_TARGET = "1.2"
 _SHOWN = 10

@@ -6,8 +6,6 @@ import sys
 
 from rabbit_chx.rendering import printable
 
-__all__ = ["say"]
-
 
 def say(message: str, *, keep_lines: bool = False) -> None:
     """Write a message to stderr, whatever characters it has: one line, unless it is a list.

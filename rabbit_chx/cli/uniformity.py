@@ -12,8 +12,6 @@ from rabbit_chx.cli.report import document, numbers, rounded_entry
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.rendering import Block, Line, Table
 
-__all__ = ["uniformity"]
-
 _README_PATTERN = "{n}"
 
 

@@ -13,8 +13,9 @@ import pika
 
 from rabbit_chx.analysis import Hashing, Place, Refused, ring_findings
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, compare_traffic
+from rabbit_chx.analysis.wording import plural
 from rabbit_chx.broker.firehose import infer_live_ring
-from rabbit_chx.broker.live_exchange import LiveExchange, read_exchange, read_reach, read_ring
+from rabbit_chx.broker.live_exchange import read_exchange, read_reach, read_ring
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
 from rabbit_chx.broker.scratch_vhost import scratch_vhost
@@ -35,7 +36,6 @@ from rabbit_chx.cli.report import (
     numbers,
     outcome_text,
     place_text,
-    plural,
     ring_as_json,
     texts,
     to_json,
@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from rabbit_chx.analysis import Finding
     from rabbit_chx.broker.management import Management
     from rabbit_chx.routing import HashRing
-
-__all__ = ["Difference", "PassiveReport", "ScratchReport", "verify"]
+    from rabbit_chx.topology.reading import LiveExchange
 
 _DEFAULT_KEYS = 10_000
 _DEFAULT_PATTERN = "key-{n}"

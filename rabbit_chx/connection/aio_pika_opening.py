@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.errors import RabbitChxError
 
-__all__ = ["aio_pika_opened", "refusal_told_by", "said_by", "text_of"]
-
 _CODES = {
     aiormq_errors.ChannelAccessRefused: 403,
     aiormq_errors.ChannelNotFoundEntity: 404,

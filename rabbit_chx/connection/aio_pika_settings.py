@@ -8,8 +8,6 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.errors import InputError
 
-__all__ = ["aio_pika_arguments"]
-
 
 def aio_pika_arguments(target: str | ConnectionSettings) -> dict[str, Any]:
     """Return the arguments for `aio_pika.connect` and `aio_pika.connect_robust`.

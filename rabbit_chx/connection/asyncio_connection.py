@@ -35,8 +35,6 @@ from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableEr
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
-__all__ = ["AsyncConnection"]
-
 _GOODBYE_S = 5.0
 #: An address that swallows packets leaves time for the next (RFC 8305).
 _NEXT_ADDRESS_S = 0.25

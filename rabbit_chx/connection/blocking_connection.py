@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 
-__all__ = ["Connection", "Transport", "bytes_not_taken"]
-
 _log = logging.getLogger(__name__)
 
 _GOODBYE_S = 5.0

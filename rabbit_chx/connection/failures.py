@@ -26,31 +26,6 @@ from rabbit_chx.errors import (
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
-__all__ = [
-    "ClientFailure",
-    "InterruptedLinkError",
-    "StallError",
-    "broken_handshake",
-    "closed_connection",
-    "failed_tls",
-    "has_no_descriptor",
-    "interruption",
-    "late_handshake",
-    "late_opening",
-    "lost_connection",
-    "missing_reply",
-    "no_mechanism",
-    "nonsense",
-    "not_amqp",
-    "opening_error",
-    "refused_certificate",
-    "refused_login",
-    "refused_vhost",
-    "silence",
-    "unreachable",
-]
-
-
 #: What the peer says of our certificate, in the words of OpenSSL. It says so behind the handshake, where TLS is 1.3.
 _OUR_CERTIFICATE = re.compile(
     "alert (certificate (required|unknown|expired|revoked)|unknown ca|bad certificate|unsupported certificate)"

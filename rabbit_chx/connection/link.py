@@ -21,9 +21,6 @@ from rabbit_chx.amqp.frames import FRAME_MAX, Return
 if TYPE_CHECKING:
     from rabbit_chx.errors import RabbitChxError
 
-__all__ = ["Ledger", "Link", "Part"]
-
-
 What = TypeVar("What")
 
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.connection.link import Link
 
-__all__ = ["Phase", "Session"]
-
 _CHANNEL = 1
 _SAMPLES = 10
 _ACK = confirm_head(_CHANNEL, METHOD_ACK)

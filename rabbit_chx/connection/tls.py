@@ -11,8 +11,6 @@ from rabbit_chx.errors import InputError, UnreachableError
 if TYPE_CHECKING:
     from rabbit_chx.amqp import TlsSettings
 
-__all__ = ["server_name", "tls_context"]
-
 
 def tls_context(tls: TlsSettings) -> ssl.SSLContext:
     """Return the `ssl.SSLContext` for these settings; reads the certificate files.

@@ -37,8 +37,6 @@ from rabbit_chx.topology.steps import HandOverMarker
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
-__all__ = ["ConsumingConnection", "GroupChannels", "LateFrames", "LineChannel"]
-
 _log = logging.getLogger(__name__)
 
 #: How long the broker may take to answer, in seconds.

@@ -17,14 +17,6 @@ from typing import Any, ClassVar, Literal
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import DeduplicationError, InputError
 
-__all__ = [
-    "DeduplicationReport",
-    "Deduplicator",
-    "DeduplicatorBase",
-    "checked_id",
-    "refuse_awaitable",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class DeduplicationReport:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.message import GroupMessage
     from rabbit_chx.publishing.limits import Outage
 
-__all__ = ["ConsumerGroup"]
-
 _log = logging.getLogger(__name__)
 _PRIORITIES_FROM = (4, 0, 0)
 _STREAMS_FROM = (3, 9, 0)

@@ -14,8 +14,6 @@ from rabbit_chx.topology.applying import member_of
 if TYPE_CHECKING:
     from rabbit_chx.routing import Release
 
-__all__ = ["GroupStatus", "MemberStatus", "QueueConsumer", "QueueStatus", "group_findings"]
-
 #: The kinds of findings, the gravest first.
 _KINDS = (
     "missing-queue",

@@ -12,20 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
-__all__ = [
-    "JOURNAL",
-    "EntryKind",
-    "JournalEntry",
-    "Ownership",
-    "QueueClaim",
-    "Roster",
-    "RosterMember",
-    "SilenceClock",
-    "priority_without_journal",
-    "queue_owners",
-    "score",
-]
-
 #: The stream that the groups of a vhost share, unless they are told otherwise.
 JOURNAL = "rabbit-chx.groups"
 

@@ -10,8 +10,6 @@ from rabbit_chx.checks import check_seconds, check_whole, is_finite
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.errors import InputError
 
-__all__ = ["GroupMember", "GroupPace", "Hook", "OnFailure"]
-
 OnFailure: TypeAlias = Literal["stop", "dead-letter"]
 Hook: TypeAlias = Callable[[str], Awaitable[None]]
 

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-__all__ = ["GroupMessage", "ShardMessage", "message_of"]
-
-
 _M = TypeVar("_M", bound="_QueueMessage")
 
 

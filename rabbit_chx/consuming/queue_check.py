@@ -17,8 +17,6 @@ from rabbit_chx.errors import MismatchError
 if TYPE_CHECKING:
     from rabbit_chx.consuming.member import OnFailure
 
-__all__ = ["WANTED", "learned_arguments", "queue_warnings", "refuse_dropping"]
-
 #: What a queue needs so that a group keeps order.
 WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 #: Since 4.0 a quorum queue drops a message that was returned 20 times, unless an argument or a policy says otherwise.

@@ -19,29 +19,6 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.member import GroupMember
     from rabbit_chx.topology.steps import HandOverMarker
 
-__all__ = [
-    "POLL",
-    "TAKING",
-    "Abandon",
-    "Ack",
-    "AwaitTime",
-    "Claim",
-    "DeliveredMessage",
-    "FetchParked",
-    "GiveUp",
-    "HandledMessage",
-    "Interrupt",
-    "Note",
-    "QueueLine",
-    "Reject",
-    "Reply",
-    "RunHook",
-    "Seat",
-    "SeatCommand",
-    "Start",
-    "Subscribe",
-]
-
 #: Why a line waits: to ask the parking queue again, and for the end of a hand-over.
 POLL, TAKING = "poll", "taking"
 _POLL_S = 0.05

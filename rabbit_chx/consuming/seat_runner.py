@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.member import GroupMember, Hook
     from rabbit_chx.consuming.message import GroupMessage
 
-__all__ = ["SeatRunner"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from rabbit_chx.consuming.message import GroupMessage
     from rabbit_chx.consuming.seat_runner import SeatRunner
 
-__all__ = ["CANCELLED_S", "GroupSession", "QueueWatch", "emptied"]
-
 _log = logging.getLogger(__name__)
 
 _CLOCK_DIFFERENCE_S = 30.0

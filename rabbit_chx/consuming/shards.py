@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rabbit_chx.publishing.limits import Outage
     from rabbit_chx.topology import ShardedExchange
 
-__all__ = ["PseudoQueueConsumer", "ShardConsumer"]
-
 _log = logging.getLogger(__name__)
 _MOST_PREFETCHED = 65_535
 _MOST_SHARDS = 10_000

@@ -20,8 +20,6 @@ from rabbit_chx.consuming.deduplication import (
 )
 from rabbit_chx.errors import DeduplicationError, InputError
 
-__all__ = ["SqliteDeduplicator"]
-
 _log = logging.getLogger(__name__)
 _NO_NUMBER = (1 << 63) - 1  # the largest of SQLite
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")

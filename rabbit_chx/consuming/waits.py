@@ -15,8 +15,6 @@ from rabbit_chx.publishing.limits import Outage
 if TYPE_CHECKING:
     from rabbit_chx.publishing import Retries
 
-__all__ = ["came", "first_of", "wait_to_reconnect"]
-
 _log = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 2.0
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-__all__ = ["OUTPUT_MULTIPLIER", "PRIMES", "SEED_MULTIPLIER", "WORDS", "exs1024_outputs", "exs1024_uniform"]
-
 _MASK_21 = (1 << 21) - 1
 _MASK_64 = (1 << 64) - 1
 PRIMES = (2097131, 2097133, 2097143)

@@ -24,8 +24,6 @@ from rabbit_chx.erlang.terms import (
 )
 from rabbit_chx.errors import InputError
 
-__all__ = ["GOLDEN", "HCONST_10", "HCONST_11", "HCONST_13", "MASK", "SMALL_INTEGERS", "hash_binary", "phash2"]
-
 MASK = 0xFFFFFFFF
 GOLDEN = 0x9E3779B9
 

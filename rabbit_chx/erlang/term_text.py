@@ -6,8 +6,6 @@ from typing import Any
 
 from rabbit_chx.erlang import Atom, Term
 
-__all__ = ["erlang_text"]
-
 _ATOMS = {True: "true", False: "false", None: "undefined"}
 
 

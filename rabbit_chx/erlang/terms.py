@@ -25,17 +25,6 @@ from typing import Any, TypeAlias
 
 from rabbit_chx.errors import InputError
 
-__all__ = [
-    "ATOMS_OF_PYTHON",
-    "Atom",
-    "ErlangMap",
-    "Term",
-    "not_a_term",
-    "pairs_of",
-    "refuse_same_key_twice",
-    "utf8",
-]
-
 _MAX_ATOM_CHARACTERS = 255
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.tally import Tally
 
-__all__ = ["AsyncPublisher"]
-
 
 class AsyncPublisher(PublisherBase):
     """`Publisher` on asyncio: the same arguments and the same guarantees.

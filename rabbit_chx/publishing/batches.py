@@ -19,20 +19,6 @@ from rabbit_chx.publishing.client_routing import ClientRouting, check_for_copies
 from rabbit_chx.publishing.properties import Properties, check_name
 from rabbit_chx.publishing.rows import Rows, as_bytes
 
-__all__ = [
-    "BATCH_BYTES",
-    "BATCH_ROWS",
-    "AnyColumn",
-    "AnyProperties",
-    "Batch",
-    "Column",
-    "Columns",
-    "PropertyColumns",
-    "RowDefaults",
-    "async_batches",
-    "batches",
-]
-
 #: What a publisher takes as a column of keys or bodies, and as columns of properties by name.
 Column: TypeAlias = Iterable[str | bytes]
 PropertyColumns: TypeAlias = Mapping[str, Iterable[Any]]

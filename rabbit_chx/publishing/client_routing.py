@@ -15,8 +15,6 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import EmptyRingError, InputError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, SlotTable
 
-__all__ = ["DEFAULT_EXCHANGE", "ClientRing", "ClientRouting", "changed_ring", "check_for_copies"]
-
 #: What a publisher takes as a ring: what `Broker.ring` returns, and what `Broker.exchange` does. The latter says what is hashed.
 ClientRing: TypeAlias = HashRing | ConsistentHashExchange | ModulusHashExchange
 

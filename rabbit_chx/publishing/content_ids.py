@@ -9,8 +9,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.batches import Column, batches
 from rabbit_chx.publishing.rows import as_bytes
 
-__all__ = ["stable_ids"]
-
 _BYTES = 16  # of the hash
 
 

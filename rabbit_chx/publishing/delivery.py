@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
     from rabbit_chx.publishing.rows import Rows
 
-__all__ = ["Close", "Delivery", "Open", "Sleep", "Step", "Steps", "Turn"]
-
 _log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 0.25

@@ -21,8 +21,6 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from rabbit_chx.publishing.rows import Rows
 
-__all__ = ["Encoder", "exchange_name"]
-
 #: Pieces kept for as many different lengths; about 2 MB.
 _KEPT_LENGTHS = 16_384
 

@@ -16,8 +16,6 @@ from rabbit_chx.publishing.encoder import exchange_name
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
-__all__ = ["HashExchangeFacts", "look_at_hash_exchange"]
-
 _TYPE = "x-consistent-hash"
 
 

@@ -17,8 +17,6 @@ from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChx
 if TYPE_CHECKING:
     from rabbit_chx.connection.link import Link
 
-__all__ = ["Limits", "Outage", "Patience", "Retries"]
-
 _log = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF_S = 5.0

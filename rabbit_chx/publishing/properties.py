@@ -19,8 +19,6 @@ from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.publishing.rows import as_bytes
 
-__all__ = ["PROPERTY_NAMES", "Properties", "check_name"]
-
 _LENGTHS = tuple(bytes((n,)) for n in range(256))
 _Encode: TypeAlias = Callable[[Sequence[Any], str, int], list[bytes]]
 

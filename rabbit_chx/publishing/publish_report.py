@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rabbit_chx.amqp.frames import Return
 
-__all__ = ["NACK", "PublishReport", "Returned"]
-
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0
 

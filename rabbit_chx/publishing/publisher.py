@@ -19,8 +19,6 @@ from rabbit_chx.publishing.publisher_base import PublisherBase
 if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
 
-__all__ = ["Publisher"]
-
 
 class Publisher(PublisherBase):
     r"""Publishes many messages over one connection, and knows of each whether the broker has it.

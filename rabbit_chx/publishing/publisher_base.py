@@ -23,8 +23,6 @@ from rabbit_chx.publishing.refusals import refusal
 if TYPE_CHECKING:
     from rabbit_chx.publishing.tally import Tally
 
-__all__ = ["PublisherBase", "Target"]
-
 _log = logging.getLogger(__name__)
 
 #: A broker: its AMQP URI, or settings.

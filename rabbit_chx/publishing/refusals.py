@@ -11,8 +11,6 @@ from rabbit_chx.publishing.publish_report import NACK, PublishReport
 if TYPE_CHECKING:
     from rabbit_chx.publishing.rows import Rows
 
-__all__ = ["Sent", "WaitingBatches", "refusal"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sent:

@@ -10,8 +10,6 @@ from typing import NoReturn
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import RowError
 
-__all__ = ["Rows", "as_bytes"]
-
 _SHOWN_BYTES = 24
 
 

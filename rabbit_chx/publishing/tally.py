@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rabbit_chx.errors import PublishError
     from rabbit_chx.publishing.rows import Rows
 
-__all__ = ["Tally"]
-
 
 class Tally:
     """Counts from one flush to the next.

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from rabbit_chx.rendering.table import TableColumn
 
-__all__ = ["Block", "Facts", "Line", "Lines", "Report", "Section", "Table", "Verbatim"]
-
 
 @dataclass(frozen=True, slots=True)
 class Line:

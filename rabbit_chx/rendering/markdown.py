@@ -13,8 +13,6 @@ from rabbit_chx.rendering.table import TableColumn, printable
 if TYPE_CHECKING:
     from rabbit_chx.rendering.output import Record
 
-__all__ = ["MarkdownOutput"]
-
 #: What means something anywhere in a line. GitHub sets text between dollar signs as mathematics.
 _ACTIVE = re.compile(r"([\\`*\[\]<|~$])")
 #: An underline at the edge of a word. Within a word it is text.

@@ -13,8 +13,6 @@ from typing import Any, Protocol, TextIO
 from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.table import WIDE, printable, render_table, table_width
 
-__all__ = ["ConsoleOutput", "JsonOutput", "Output", "Record"]
-
 
 class Record(Protocol):
     """One of many results that are shown as they come."""

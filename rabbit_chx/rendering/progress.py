@@ -12,8 +12,6 @@ from typing import Self
 
 from rabbit_chx.errors import MissingExtraError
 
-__all__ = ["CountProgress", "sign_of_life"]
-
 _BAR_EVERY_S = 0.25
 _LINE_EVERY_S = 5.0
 _GOODBYE_S = 5.0

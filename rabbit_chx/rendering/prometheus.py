@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from rabbit_chx.rendering.blocks import Report
     from rabbit_chx.rendering.output import Record
 
-__all__ = ["Gauge", "PrometheusOutput", "metrics_text"]
-
 
 @dataclass(frozen=True, slots=True)
 class Gauge:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["WIDE", "TableColumn", "printable", "render_table", "table_width"]
-
 _ASCII_HEAD = "    \n    \n -- \n    \n    \n    \n    \n    \n"
 """As rich's SIMPLE_HEAD, where the output has no character for the line."""
 

@@ -15,23 +15,6 @@ from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
 if TYPE_CHECKING:
     from rabbit_chx.routing.release import Release
 
-__all__ = [
-    "Binding",
-    "Destination",
-    "ExchangeRef",
-    "GivenBindings",
-    "Place",
-    "binding_key",
-    "check_destination",
-    "checked_bindings",
-    "listed",
-    "order_of_binding",
-    "order_of_destination",
-    "pairs_of_bindings",
-    "tuples_of",
-    "weight_of",
-]
-
 T = TypeVar("T")
 
 _MAX_BINDING_WEIGHT = 10_000

@@ -45,9 +45,6 @@ if TYPE_CHECKING:
         missing_nulls: bool
 
 
-__all__ = ["ConsistentHashExchange", "Explanation"]
-
-
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """How a message comes to its destination.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.bindings import Place
     from rabbit_chx.routing.release import Release
 
-__all__ = ["HashExchange", "ReceivedMessage", "received"]
-
 #: A message as the broker sees it before it routes.
 ReceivedMessage: TypeAlias = Message091 | Message10
 

@@ -16,8 +16,6 @@ from rabbit_chx.amqp.fields import AmqpField, pairs_of
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 
-__all__ = ["HASH_ARGUMENTS", "HASH_PROPERTIES", "HashedOn", "refuse_misspelt"]
-
 #: The arguments of an exchange that say what it hashes.
 HASH_ARGUMENTS = ("hash-header", "hash-property")
 

@@ -14,8 +14,6 @@ from rabbit_chx.checks import check_whole
 from rabbit_chx.erlang import Term, exs1024_uniform, phash2
 from rabbit_chx.routing.seed_tables import SEEDS, table_of
 
-__all__ = ["SEED_MASK", "bucket_of_seed", "jump_consistent_hash", "seed_of", "walk_of_seed"]
-
 SEED_MASK = SEEDS - 1
 
 

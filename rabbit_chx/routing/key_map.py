@@ -15,8 +15,6 @@ from rabbit_chx.routing.slot_table import SlotTable
 if TYPE_CHECKING:
     from rabbit_chx.routing.bindings import Place
 
-__all__ = ["KeyMap", "check_key_map", "key_map_from_json", "queue_behind", "ring_beneath", "share_between"]
-
 KeyMap: TypeAlias = HashRing | SlotTable
 
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from rabbit_chx.erlang import Term
     from rabbit_chx.routing.release import Rule
 
-__all__ = ["NO_KEYS", "HashedTerm", "SentMessage"]
-
 #: CC and BCC of a message that has none.
 NO_KEYS: tuple[str | bytes, ...] = ()
 

@@ -46,8 +46,6 @@ from rabbit_chx.routing.rules import (
 if TYPE_CHECKING:
     from rabbit_chx.routing.release import Release
 
-__all__ = ["Message091", "field_term", "property_bytes", "property_seconds", "refuse_random_id"]
-
 
 @dataclass(frozen=True, slots=True)
 class Message091:

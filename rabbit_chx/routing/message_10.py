@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from rabbit_chx.erlang import Term
     from rabbit_chx.routing.release import Release
 
-__all__ = ["AMQP_1_0", "Message10", "hashed_term", "refuse_converted"]
-
 #: The `client` that means any publisher of AMQP 1.0.
 AMQP_1_0: Final = "amqp-1.0"
 

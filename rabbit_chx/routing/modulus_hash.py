@@ -30,8 +30,6 @@ from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MO
 if TYPE_CHECKING:
     from rabbit_chx.routing.message import SentMessage
 
-__all__ = ["ModulusHashExchange"]
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class ModulusHashExchange(HashExchange):

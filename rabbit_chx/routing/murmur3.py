@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 
-__all__ = ["murmur3_x64_128", "murmur3_x86_32"]
-
 _MASK = 0xFFFFFFFF
 _C1, _C2 = 0xCC9E2D51, 0x1B873593
 _MASK_64 = (1 << 64) - 1

@@ -10,10 +10,6 @@ from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.errors import InputError
 
-__all__ = [
-    "NEWEST", "NEWEST_PATCHES", "OLDEST", "Numbers", "Release", "Rule", "Spans", "Store", "check_release", "within",
-]  # fmt: skip
-
 Store: TypeAlias = Literal["mnesia", "khepri"]
 Numbers: TypeAlias = tuple[int, int, int]
 #: Spans of versions: the first that belongs to it, and the first that does not; None where it has no end.

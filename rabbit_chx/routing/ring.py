@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing.bindings import Binding, Destination, GivenBindings, Place
 
-__all__ = ["HashRing", "check_ring"]
-
 _SHOWN_RUNS = 8
 
 

@@ -49,8 +49,6 @@ from rabbit_chx.routing.rules import (
 if TYPE_CHECKING:
     from rabbit_chx.routing.release import Release
 
-__all__ = ["bind", "delete_destination", "delete_exchange", "replay", "restart", "unbind"]
-
 _SMALL_MAP_KEYS = 32  # an Erlang map of more keys has no order
 
 

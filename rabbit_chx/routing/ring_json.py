@@ -25,8 +25,6 @@ from rabbit_chx.routing.bindings import Binding, Destination, ExchangeRef, Place
 from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_state import PROVENANCES, RingState
 
-__all__ = ["dumps", "loads"]
-
 _FORMAT = "rabbit-chx/ring"
 _FORMAT_VERSION = 1
 

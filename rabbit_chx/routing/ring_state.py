@@ -10,8 +10,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import Binding, Place, check_destination, listed
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 
-__all__ = ["MAX_BUCKETS", "PROVENANCES", "Provenance", "RingState", "check_state", "state_as_read"]
-
 #: Where a ring comes from: read from a broker, replayed from what was bound, or assumed.
 Provenance: TypeAlias = Literal["read", "replayed", "assumed"]
 PROVENANCES: tuple[Provenance, ...] = get_args(Provenance)

@@ -17,16 +17,6 @@ from typing import NamedTuple
 
 from rabbit_chx.routing.release import OLDEST, Numbers, Release, Rule, Spans, check_release, within
 
-__all__ = [
-    "AMQP10_CC_COUNTS", "AMQP10_IS_CONVERTED", "AMQP10_LEAVES_OUT", "AMQP10_VALUE_IS_BARE",
-    "DUPLICATES_APPEND", "EMPTY_LIST_CRASHES", "EMPTY_LIST_IS_HASHED", "FIRST_HEADER_COUNTS",
-    "HASHED_PROPERTY", "HASHED_ROUTING_KEY", "HEADER_IS_BARE", "HEADER_IS_TUPLE", "INTEGER_IS_SEED",
-    "LAST_HEADER_COUNTS", "LIST_IS_ITS_HEAD", "MISSING_HEADER_CRASHES", "MISSING_HEADER_IS_UNDEFINED",
-    "MODULUS_BY_BINDING_KEY", "MODULUS_BY_NAME", "MODULUS_UNORDERED", "RESTART_EMPTIES", "RESTART_KEEPS",
-    "RESTART_SHUFFLES", "RESTART_SORTS", "RULES", "TIMESTAMP_IS_SEED", "UNBIND_SHIFTS_BY_WEIGHT",
-    "UNSORTED_ENDS", "VOID_IS_UNDEFINED", "WEIGHT_IS_CAPPED", "RuleRow", "rule_rows",
-]  # fmt: skip
-
 _CHX_ERL = "rabbit_exchange_type_consistent_hash.erl"
 # In rabbitmq_sharding until 4.2, in rabbit from v4.3.0 on.
 _MODULUS_ERL = "rabbit_exchange_type_modulus_hash.erl"

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
 
-__all__ = ["MAX_TABLES", "SEEDS", "SeedTable", "open_table", "opened", "table_of"]
-
 SEEDS = 1 << 21
 MAX_TABLES = 16
 _CELLS: tuple[tuple[Literal["B", "H", "I"], int], ...] = (("B", 1), ("H", 2), ("I", 4))  # code, bytes

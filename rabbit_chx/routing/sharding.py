@@ -15,8 +15,6 @@ from rabbit_chx.checks import check_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed
 
-__all__ = ["ShardName", "shard_names"]
-
 _NAME = re.compile(r"sharding: (.+) - (\S+@\S+) - (0|[1-9][0-9]*)", re.ASCII | re.DOTALL)
 
 

@@ -16,8 +16,6 @@ from typing import TypeVar
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 
-__all__ = ["assigned", "kept_slots", "slot_counts"]
-
 _Slot = TypeVar("_Slot")
 
 

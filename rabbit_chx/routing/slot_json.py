@@ -19,8 +19,6 @@ from typing import Any
 
 from rabbit_chx.errors import InputError
 
-__all__ = ["dumps", "has_slots", "loads"]
-
 _SLOTS = "slots"
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.release import Release
     from rabbit_chx.routing.ring_state import Provenance
 
-__all__ = ["SlotOwners", "SlotTable"]
-
 
 class SlotOwners(Mapping[ExchangeRef, str]):
     """Which queue has which slot. A mapping that does not change."""

@@ -19,8 +19,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed, tuples_of
 from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
 
-__all__ = ["SuperStream"]
-
 _SEED = 104729  # the 10,000th prime
 
 

@@ -14,8 +14,6 @@ from rabbit_chx.testing.local_server import start_local_broker
 from rabbit_chx.testing.readiness import amqp_version, check_management
 from rabbit_chx.testing.running_broker import RunningBroker, masked
 
-__all__ = ["broker_is_named", "find_broker", "named_broker_in_words"]
-
 _URL = "RABBIT_CHX_TEST_URL"
 _MANAGEMENT_URL = "RABBIT_CHX_TEST_MANAGEMENT_URL"
 _RING_VIA = "RABBIT_CHX_TEST_RING_VIA"

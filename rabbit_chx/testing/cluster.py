@@ -24,8 +24,6 @@ from rabbit_chx.testing.reaper import Reaper
 if TYPE_CHECKING:
     from rabbit_chx.testing.running_broker import RunningBroker
 
-__all__ = ["RunningCluster", "docker_cluster", "running_nodes"]
-
 _TOGETHER_TIMEOUT_S = 120
 
 # The nodes find each other by the names of their containers, which Docker resolves on a network of ours. Up to 3.8 a

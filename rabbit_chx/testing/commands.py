@@ -9,8 +9,6 @@ from contextlib import suppress
 
 from rabbit_chx.errors import BrokerTimeoutError, UnreachableError
 
-__all__ = ["last_lines", "run_bounded"]
-
 
 def run_bounded(command: tuple[str, ...], *, timeout_s: float) -> subprocess.CompletedProcess[str]:
     """Run a program and return its exit code, stdout and stderr; its stdin is empty.

@@ -16,18 +16,6 @@ from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serv
 from rabbit_chx.testing.reaper import Reaper
 from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, masked
 
-__all__ = [
-    "SERVE",
-    "docker",
-    "docker_broker",
-    "image_version",
-    "official_image",
-    "require_docker",
-    "require_image",
-    "start_docker_broker",
-    "watched_container",
-]
-
 _ANSWER_TIMEOUT_S = 10
 _PULL_TIMEOUT_S = 60
 _COMMAND_TIMEOUT_S = 60

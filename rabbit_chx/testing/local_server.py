@@ -25,8 +25,6 @@ from rabbit_chx.testing.readiness import free_ports, guest_urls, wait_until_serv
 from rabbit_chx.testing.reaper import Reaper, kill_group
 from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker
 
-__all__ = ["find_tools", "installed_version", "local_broker", "start_local_broker"]
-
 _SERVING_TIMEOUT_S = 150
 _SHUTDOWN_TIMEOUT_S = 60
 _ATTEMPTS = 3

@@ -10,8 +10,6 @@ from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.testing.containers import require_docker
 from rabbit_chx.testing.local_server import find_tools
 
-__all__ = ["in_ci", "need", "release_is_in", "skip_unless_ci"]
-
 _KINDS: dict[str, Callable[[], object]] = {"docker": require_docker, "local": find_tools}
 
 

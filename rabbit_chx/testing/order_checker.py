@@ -11,8 +11,6 @@ from threading import Lock
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 
-__all__ = ["OrderChecker", "OrderFault", "OrderReport"]
-
 _SAMPLES = 5  # of each kind of fault
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
         config: pytest.Config
 
 
-__all__ = ["chx_broker", "chx_cluster", "chx_vhost"]
-
 _OPTION = "--chx-broker"
 _PREFIX = "rabbit_chx: "
 _used = pytest.StashKey[list[str]]()

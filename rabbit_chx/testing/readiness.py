@@ -14,8 +14,6 @@ from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, NoBrokerError, UnreachableError
 from rabbit_chx.testing.commands import last_lines, run_bounded
 
-__all__ = ["amqp_version", "check_management", "free_ports", "guest_urls", "wait_until_serving"]
-
 _PROBE_TIMEOUT_S = 10.0
 
 

@@ -17,8 +17,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["Reaper", "kill_group"]
-
 _DISMISSED = b"dismissed"
 _ROUNDS = 8
 _ROUND_S = 0.5

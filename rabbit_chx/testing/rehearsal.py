@@ -51,17 +51,6 @@ if TYPE_CHECKING:
     from rabbit_chx.testing.running_broker import RunningBroker
     from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage, SampleMovement
 
-__all__ = [
-    "IN_ARRAYS",
-    "ExchangeProof",
-    "Trial",
-    "UpgradeProof",
-    "exchange_proof",
-    "prove_upgrade",
-    "stand_in_for",
-    "wire_properties",
-]
-
 #: What is added to the number of a message that is sent with its header in an array.
 IN_ARRAYS = 1 << 28
 _BROKERS_OWN = "amq."

@@ -11,8 +11,6 @@ from urllib.parse import quote
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.testing.commands import last_lines, run_bounded
 
-__all__ = ["PLUGINS", "RunningBroker", "Server", "in_vhost", "masked", "temporary_vhost"]
-
 PLUGINS = (
     "rabbitmq_consistent_hash_exchange",
     "rabbitmq_management",

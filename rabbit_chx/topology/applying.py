@@ -60,17 +60,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.model import Topology
 
-__all__ = [
-    "Applied",
-    "Permission",
-    "binding_removed",
-    "changes_done",
-    "changes_together",
-    "member_of",
-    "plan_applied",
-    "tag_of",
-]
-
 _AT_ONCE = 100
 _NOT_ALLOWED, _NOT_FOUND, _LOCKED = 403, 404, 405
 #: Names that are no part of a path of HTTP.

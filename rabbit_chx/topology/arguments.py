@@ -9,8 +9,6 @@ from typing import Any, TypeAlias, Union
 from rabbit_chx.amqp.fields import INTEGER_RANGES
 from rabbit_chx.errors import InputError
 
-__all__ = ["NO_ARGUMENTS", "ArgumentTable", "ArgumentValue", "plain"]
-
 ArgumentValue: TypeAlias = Union[str, int, float, bool, tuple["ArgumentValue", ...], "ArgumentTable", None]
 
 _LONG = INTEGER_RANGES["long"]

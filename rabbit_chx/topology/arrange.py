@@ -15,8 +15,6 @@ from rabbit_chx.topology.toml_file import member_texts, members_text
 if TYPE_CHECKING:
     from rabbit_chx.topology.objects import RingMember
 
-__all__ = ["rearranged"]
-
 #: The key of a ring, and what may hide brackets or makes up an array: strings, comments and the brackets themselves.
 _TOKEN = re.compile(
     r"""(?P<key>(?<![\w-])(?:ring|"ring"|'ring')[ \t]*=[ \t]*(?=\[))|"""

@@ -23,8 +23,6 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, SlotTable
 from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 
-__all__ = ["LoadTarget", "QueueLoad", "SlotBalance", "SlotMove", "balance"]
-
 BalanceState: TypeAlias = Literal["balanced", "proposed", "impossible", "not-found"]
 #: A queue by its name; None has the slots that nobody has.
 _Owner: TypeAlias = str | None

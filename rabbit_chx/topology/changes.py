@@ -16,16 +16,6 @@ from rabbit_chx.topology.objects import (
 if TYPE_CHECKING:
     from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 
-__all__ = [
-    "FieldChange",
-    "ObjectKind",
-    "PlannedChange",
-    "TopologyObject",
-    "fields_between",
-    "kind_of",
-    "name_of",
-]
-
 Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]
 TopologyObject: TypeAlias = ExchangeDefinition | QueueDefinition | BindingDefinition | PolicyDefinition

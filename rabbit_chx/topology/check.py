@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.model import Topology
 
-__all__ = ["CHECK_KINDS", "TopologyCheck", "check", "live_hash_exchange"]
-
 #: All kinds of findings of a check, in the order in which reports list them.
 CHECK_KINDS = (
     "ghost-bucket",  # buckets of what is not bound

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.reach import Reach, UnroutableKeys
     from rabbit_chx.topology.slots import SlotLayout
 
-__all__ = [
-    "GHOSTS_SINCE",
-    "CheckedExchange",
-    "apply_cure",
-    "differing_fields",
-    "live_ring_findings",
-    "misplaced_share",
-    "repair_cure",
-    "wanted_order_findings",
-    "wanted_ring_findings",
-]
-
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5
 #: From this release on the buckets of an exclusive queue outlive it in a restart (tried on 4.3.6).

@@ -16,8 +16,6 @@ from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Finding
 
-__all__ = ["slot_findings"]
-
 _SHOWN = 3
 
 

@@ -29,15 +29,6 @@ from rabbit_chx.topology.operations import (
 from rabbit_chx.topology.reading import LiveExchange, hash_exchange, ring_read
 from rabbit_chx.topology.steps import Access, Sequence, look_at, performed
 
-__all__ = [
-    "AskedExchange",
-    "Declared",
-    "exchange_declared",
-    "left_by_bindings",
-    "left_by_ring",
-    "wanted_ring",
-]
-
 _REMEDY = "nothing was changed; unbind and bind in the order that is wanted, which moves keys, or declare what is there"
 
 

@@ -31,17 +31,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.problems import Problem, shown_value
 
-__all__ = [
-    "definitions_content",
-    "definitions_text",
-    "hash_exchanges",
-    "listed_bindings",
-    "listed_fields",
-    "ours",
-    "read_lists",
-    "unwritable",
-]
-
 #: The fields of an entry of each list: the type of a field that has to be there, or else what is meant where it is left out.
 _FIELDS: dict[str, dict[str, Any]] = {
     "exchanges": {"name": str, "type": str, "durable": False, "auto_delete": False, "internal": False, "arguments": {}},

@@ -21,18 +21,6 @@ from rabbit_chx.topology.shards import kept_shards, shard_binding
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
-__all__ = [
-    "BindingDifferences",
-    "NamedObject",
-    "ObjectDifferences",
-    "binding_differences",
-    "binding_identity",
-    "by_name",
-    "object_differences",
-    "owned_binding",
-    "reference_to",
-]
-
 NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 _BROKERS_OWN = "amq."
 

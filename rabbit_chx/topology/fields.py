@@ -22,32 +22,6 @@ from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.problems import Problem, shown_value, similar
 from rabbit_chx.topology.ranges import RangeError, expanded
 
-__all__ = [
-    "FLAG",
-    "NAME",
-    "NAMES",
-    "SHARE",
-    "TABLE",
-    "TEXT",
-    "WEIGHT",
-    "Entry",
-    "EntryRule",
-    "EntryType",
-    "Fault",
-    "FileEntry",
-    "FileField",
-    "FileObjects",
-    "Kind",
-    "choice",
-    "default",
-    "documented",
-    "fields_of",
-    "read_document",
-    "spec",
-    "whole_number",
-    "whole_numbers",
-]
-
 T = TypeVar("T")
 Entry = Mapping[str, Any]
 #: What is wrong with a value, and what to write instead.

@@ -38,8 +38,6 @@ from rabbit_chx.topology.problems import Problem, shown_value, similar
 if TYPE_CHECKING:
     from rabbit_chx.topology.fields import FileEntry, FileObjects
 
-__all__ = ["misspellings", "problems_of"]
-
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]
 _Rule = Callable[["FileEntry"], Iterator[_Finding]]

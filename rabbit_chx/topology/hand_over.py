@@ -37,18 +37,6 @@ from rabbit_chx.topology.steps import (
 if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
 
-__all__ = [
-    "HAND_OVER_LEVELS",
-    "SETTLE_S",
-    "HandOver",
-    "HandOverLevel",
-    "HandOverTally",
-    "handed_over",
-    "park_drained",
-    "park_passed",
-    "parts_of",
-]
-
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)
 

@@ -19,8 +19,6 @@ from rabbit_chx.topology.problems import Problem
 if TYPE_CHECKING:
     from rabbit_chx.topology.objects import ObjectSet
 
-__all__ = ["manifests"]
-
 _API = "rabbitmq.com/v1beta1"
 #: The fields of each kind, by their names here.
 _FIELDS = {

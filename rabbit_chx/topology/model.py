@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing, Release
     from rabbit_chx.topology.problems import Problem
 
-__all__ = ["Topology"]
-
 
 @documented
 @dataclass(frozen=True, slots=True, repr=False)

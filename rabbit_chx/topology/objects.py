@@ -39,28 +39,6 @@ from rabbit_chx.topology.fields import (
     whole_numbers,
 )
 
-__all__ = [
-    "FILE",
-    "HASH_EXCHANGE",
-    "OBJECT_LISTS",
-    "QUEUE_TYPE",
-    "QUEUE_TYPES",
-    "BindingDefinition",
-    "ExchangeDefinition",
-    "LiveSlots",
-    "ObjectSet",
-    "Owner",
-    "PolicyDefinition",
-    "QueueDefinition",
-    "RingMember",
-    "SlotNames",
-    "is_slot",
-    "live_slots",
-    "natural_order",
-    "order_of_name",
-    "order_of_place",
-]
-
 #: Who declares an object: this topology, or someone else. What is external is checked, never declared or deleted.
 Owner: TypeAlias = Literal["ours", "external"]
 HASH_EXCHANGE = "x-consistent-hash"

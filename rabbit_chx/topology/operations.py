@@ -24,26 +24,6 @@ from rabbit_chx.topology.objects import (
 if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
 
-__all__ = [
-    "CHX",
-    "ApiRequest",
-    "ExchangeBind",
-    "ExchangeDeclare",
-    "ExchangeDelete",
-    "ExchangeUnbind",
-    "Operation",
-    "QueueBind",
-    "QueueCounts",
-    "QueueDeclare",
-    "QueueDelete",
-    "QueueUnbind",
-    "Refusal",
-    "check_declared_name",
-    "is_repeatable",
-    "refused",
-    "steps_of",
-]
-
 CHX = "x-consistent-hash"
 _ACCESS_REFUSED = 403
 

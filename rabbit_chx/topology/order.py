@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.diff import BindingDifferences, NamedObject, ObjectDifferences
     from rabbit_chx.topology.ring_plan import RingWork
 
-__all__ = ["downstream_first", "ordered_changes"]
-
 _TAKES_NOTHING = {"x-max-length": 0, "x-overflow": "reject-publish"}
 
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.ring_plan import RingPlan
 
-__all__ = ["Plan", "arranged", "plan", "policy_in_the_way"]
-
 _BROKERS_OWN = "amq."
 
 

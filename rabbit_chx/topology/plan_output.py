@@ -43,16 +43,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.refusals import PlanRefusal
     from rabbit_chx.topology.ring_plan import RingPlan
 
-__all__ = [
-    "NOT_ONE_QUEUE",
-    "change_entry",
-    "checksum_of",
-    "counted_changes",
-    "counted_kind",
-    "plan_as_json",
-    "text_of_plan",
-]
-
 _FORMAT = "rabbit-chx/plan"
 #: What a slot has in place of its one queue.
 NOT_ONE_QUEUE = "no queue, or several"

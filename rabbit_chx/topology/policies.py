@@ -16,8 +16,6 @@ from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, Qu
 if TYPE_CHECKING:
     from rabbit_chx.topology.arguments import ArgumentValue
 
-__all__ = ["SHARDS_PER_NODE", "applying_policy", "policy_matches", "setting_of"]
-
 #: The key of a policy that shards an exchange.
 SHARDS_PER_NODE = "shards-per-node"
 _OF_EXCHANGES = ("all", "exchanges")

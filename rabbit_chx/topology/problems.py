@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-__all__ = ["Problem", "shown_value", "similar"]
-
 _SHOWN = 60
 
 

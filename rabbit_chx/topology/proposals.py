@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing, Place
     from rabbit_chx.topology.rings import LiveRing
 
-__all__ = [
-    "RingProposal",
-    "fewest_steps_order",
-    "least_moving_order",
-    "proposals_of",
-    "searched_order",
-    "slots_as_written",
-]
-
 _Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]
 
 #: Up to so many members, all orders are tried.

@@ -13,8 +13,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["MAX_RANGE", "RangeError", "escaped", "expanded", "folded"]
-
 #: How many numbers a range may have.
 MAX_RANGE = 100_000
 

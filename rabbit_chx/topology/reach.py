@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 
-__all__ = ["Reach", "UnroutableKeys", "reached_from", "transient_destinations"]
-
 _ALTERNATE = "alternate-exchange"
 _BROKERS_OWN = "amq."
 _TYPE_OF_OWN = {

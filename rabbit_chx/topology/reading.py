@@ -56,27 +56,6 @@ from rabbit_chx.topology.steps import (
     check_exchange,
 )
 
-__all__ = [
-    "APPLY_LOCK",
-    "OVERVIEW",
-    "LiveExchange",
-    "PublishRates",
-    "destination_of",
-    "exchange_found",
-    "exchange_mirror",
-    "hash_exchange",
-    "modulo_map_of",
-    "modulo_map_read",
-    "rates_read",
-    "release_read",
-    "ring_read",
-    "rings_read",
-    "sharded_exchange",
-    "slot_table_read",
-    "slots_behind",
-    "topology_read",
-]
-
 #: The exclusive queue that an application holds while it changes the broker. It is no part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
 #: What is read, and the field that names one of it.

@@ -14,24 +14,6 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, Exchan
 if TYPE_CHECKING:
     from rabbit_chx.routing import Destination, HashRing
 
-__all__ = [
-    "PlanRefusal",
-    "absent_destination",
-    "absent_external",
-    "deleted_by_itself",
-    "deletion",
-    "different_external",
-    "different_external_ring",
-    "impossible_ring",
-    "loss",
-    "other_cluster",
-    "replacement",
-    "sharded_declaration",
-    "uncounted_loss",
-    "unknown_cluster",
-    "unknown_order",
-]
-
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"
 

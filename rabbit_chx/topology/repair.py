@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.plan import Plan
 
-__all__ = ["MemberGap", "MemberGaps", "repair_target"]
-
 
 def repair_target(live: Topology, exchange: str, wanted: Topology | None = None) -> Topology:
     """Return the topology that a repair wants; `plan` says what it takes.

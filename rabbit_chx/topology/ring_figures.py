@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import Place
 
-__all__ = ["RingFigures", "bucket_count"]
-
 _OWN_NAMES: Mapping[Place, Place] = {}
 
 

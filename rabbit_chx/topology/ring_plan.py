@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.diff import ObjectDifferences
     from rabbit_chx.topology.model import Topology
 
-__all__ = ["RingPlan", "RingWork", "planned_rings", "too_much_moved"]
-
 _ALLOW_MOVED = "--allow-moved"
 #: A share in a flag is rounded up to a multiple of one part.
 _PARTS = 10_000

@@ -23,16 +23,6 @@ from rabbit_chx.topology.rings import LiveRing, ring_of
 if TYPE_CHECKING:
     from rabbit_chx.topology.ring_figures import RingFigures
 
-__all__ = [
-    "RingSteps",
-    "best_steps",
-    "bucket_counts",
-    "changed_ring",
-    "kept_members",
-    "ring_step",
-    "state_of",
-]
-
 #: Many steps are tried in one order only: each costs as many buckets as the ring has.
 _MANY_STEPS = 200
 

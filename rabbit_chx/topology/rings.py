@@ -15,8 +15,6 @@ from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingM
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
-__all__ = ["LiveRing", "live_ring_of", "members_of", "ring_of"]
-
 
 class LiveRing(NamedTuple):
     """The ring of an exchange as it is there.

@@ -20,15 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 
-__all__ = [
-    "Shard",
-    "ShardedExchange",
-    "is_sharded",
-    "kept_shards",
-    "shard_binding",
-    "without_shards",
-]
-
 _MODULUS = "x-modulus-hash"
 _MOST_NAMED = 3
 

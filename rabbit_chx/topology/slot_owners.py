@@ -19,8 +19,6 @@ from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
-__all__ = ["owners_of_slots", "queues_of_slots"]
-
 #: How many seeds of each slot have each queue now.
 _Kept = dict[str, Counter[str]]
 

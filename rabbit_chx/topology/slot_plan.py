@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from rabbit_chx.topology.changes import PlannedChange
     from rabbit_chx.topology.model import Topology
 
-__all__ = ["SlotHandOver", "SlotHands", "SlotsThere", "slot_hands"]
-
 _ALTERNATE = "alternate-exchange"
 
 

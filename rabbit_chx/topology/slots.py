@@ -32,19 +32,6 @@ from rabbit_chx.topology.slot_owners import owners_of_slots, queues_of_slots
 if TYPE_CHECKING:
     from rabbit_chx.topology.model import Topology
 
-__all__ = [
-    "ALTERNATE_EXCHANGE",
-    "SlotLayout",
-    "collapsed",
-    "expanded",
-    "expanded_by",
-    "not_collapsed",
-    "numbered_slots",
-    "parking_queues",
-    "queues_behind_slots",
-    "slot_layouts",
-]
-
 ALTERNATE_EXCHANGE = "alternate-exchange"
 
 

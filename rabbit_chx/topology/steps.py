@@ -27,29 +27,6 @@ from rabbit_chx.topology.operations import (
     refused,
 )
 
-__all__ = [
-    "Access",
-    "ApiSequence",
-    "CarrierEnd",
-    "CarrierStep",
-    "HandOverMarker",
-    "MarkerKind",
-    "MarkerReply",
-    "MarkerSending",
-    "MessageTransfer",
-    "OperationSequence",
-    "Pause",
-    "Pipeline",
-    "RingRequest",
-    "SendingCheck",
-    "Sequence",
-    "SequenceStep",
-    "asked",
-    "check_exchange",
-    "look_at",
-    "performed",
-]
-
 #: flush, begin and end are sent by the one who moves a slot; flushed and taken are replies of the consumers.
 MarkerKind: TypeAlias = Literal["flush", "begin", "end", "flushed", "taken"]
 _KINDS: tuple[MarkerKind, ...] = get_args(MarkerKind)

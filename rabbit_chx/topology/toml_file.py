@@ -21,15 +21,6 @@ from rabbit_chx.topology.objects import FILE, ObjectSet, RingMember
 from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.ranges import folded
 
-__all__ = [
-    "line_of",
-    "member_texts",
-    "members_text",
-    "parsed",
-    "toml_text",
-    "toml_value",
-]
-
 _MOST_LEVELS = 100
 _TOO_DEEP = Problem("the text", "", "it is nested too deep", f"write at most {_MOST_LEVELS} levels")
 _MANY_DIGITS = re.compile(r"[0-9_]{4000}")

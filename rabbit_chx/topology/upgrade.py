@@ -36,15 +36,6 @@ from rabbit_chx.topology.upgrade_exchange import (
     modulus_upgrade,
 )
 
-__all__ = [
-    "UpgradePrediction",
-    "bound_to",
-    "hash_exchanges",
-    "hashed_on",
-    "predict_exchange",
-    "predict_upgrade",
-]
-
 _MODULUS = "x-modulus-hash"
 _DRAIN = (
     "Stop the publishers of {name}, let the consumers empty its queues, upgrade, and start the publishers again: "

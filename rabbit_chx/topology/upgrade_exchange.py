@@ -30,22 +30,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.exchange import HashExchange
     from rabbit_chx.routing.release import Rule
 
-__all__ = [
-    "ExchangeUpgrade",
-    "SampleMovement",
-    "SampledMessage",
-    "UpgradedRings",
-    "hash_arguments",
-    "hash_upgrade",
-    "hashed_alike",
-    "heavy_bindings",
-    "modulus_upgrade",
-    "ring_on",
-    "routes_of",
-    "same_rules",
-    "upgraded_rings",
-]
-
 #: ``safe``: no key moves. ``repair``: none moves, if the ring gets its order back. ``moves``: keys move by a rule.
 #: ``unknown``: no rule says whether keys move.
 Verdict: TypeAlias = Literal["safe", "repair", "moves", "unknown"]

@@ -14,8 +14,6 @@ from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
 from rabbit_chx.errors import InputError
 from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, shown
 
-__all__ = ["ADDRESS_OPTIONS", "Brokers"]
-
 ADDRESS_OPTIONS = (
     Option(
         "url",

@@ -15,24 +15,6 @@ from typing import Any
 
 from rabbit_chx.errors import InputError
 
-__all__ = [
-    "COUNT",
-    "FLAG",
-    "JSON_OBJECT",
-    "SECONDS",
-    "SIZE",
-    "TEXT",
-    "WHOLE",
-    "Kind",
-    "Option",
-    "either",
-    "one_of",
-    "option",
-    "options_of",
-    "read_options",
-    "shown",
-]
-
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _IN_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600}
 _SIZE = re.compile(r"(\d+)\s*(b|k|kib|m|mib|g|gib)?", re.IGNORECASE)

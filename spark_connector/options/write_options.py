@@ -34,8 +34,6 @@ from spark_connector.options.kinds import (
 )
 from spark_connector.placing.prediction import as_ring
 
-__all__ = ["MAX_HEADERS_BYTES", "OPTIONS", "WriteOptions", "texts"]
-
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
 #: What a connection name may have in braces.

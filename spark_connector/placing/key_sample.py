@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["KeySample", "KeySampler", "SplitKeys"]
-
 #: The most keys of a partition's sample; 8 bytes for each travel to the driver.
 _MOST = 1_000
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing import KeyMap
 
-__all__ = ["place"]
-
 _HELPER = "_rabbit_chx_partition"
 _SPARK_SEED = 42
 

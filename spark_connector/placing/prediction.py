@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from pyspark.sql import Column
 
-__all__ = ["NO_QUEUE", "as_ring", "indices_or_hole", "kept_ring", "queue_for", "rows_by_queue", "vectorized"]
-
 #: What reports show instead of a queue for rows that have none.
 NO_QUEUE = "(no queue)"
 #: Rings that a Python worker keeps; each task brings its own again.

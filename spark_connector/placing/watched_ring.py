@@ -21,8 +21,6 @@ from spark_connector.placing.prediction import as_ring
 if TYPE_CHECKING:
     from spark_connector.options.write_options import WriteOptions
 
-__all__ = ["GivenRing", "WatchedRing", "ring_reader"]
-
 #: A ring or a table of slots, its JSON, or a function that reads it. A function may return the exchange as well.
 GivenRing: TypeAlias = "KeyMap | str | Callable[[], KeyMap | ConsistentHashExchange]"
 

@@ -9,8 +9,6 @@ from typing import Any
 from rabbit_chx.publishing import PublishReport
 from spark_connector.placing.key_sample import KeySample
 
-__all__ = ["MAX_SAMPLES", "PublishedCounts", "RowSample", "TaskReport", "hash_of_key"]
-
 #: Samples that a task keeps, and that a report shows.
 MAX_SAMPLES = 10
 _COUNTS = (

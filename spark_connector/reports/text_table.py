@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["text_table_of"]
-
 
 def text_table_of(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return rows as aligned columns.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import KeyMap
     from spark_connector.options.write_options import WriteOptions
 
-__all__ = ["WriteReport", "check_report_path", "notes_on", "save_report"]
-
 _log = logging.getLogger(__name__)
 
 #: The sums over the tasks, in the order in which they are shown.

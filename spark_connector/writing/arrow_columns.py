@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_binary", "as_flags", "byte_lengths", "whole_seconds"]
-
 
 def as_binary(column: Any) -> Any:  # noqa: ANN401  # Arrow has no types
     """Return a text column as its bytes, without a copy; another column stays as it is.

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     Flags = NDArray[np.bool_]
 
-__all__ = ["Check", "Fault", "checks_of", "faults_in"]
-
 _TABLE_HEAD = 4  # bytes before the headers that say how long they are
 _MAX_EXPIRATION_MS = (1 << 32) - 1
 #: The least and the greatest value of a property that is a number; None for no bound.

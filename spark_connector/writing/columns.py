@@ -24,8 +24,6 @@ from rabbit_chx.errors import InputError
 if TYPE_CHECKING:
     from spark_connector.options.write_options import WriteOptions
 
-__all__ = ["COLUMNS", "MessageColumns"]
-
 
 @dataclass(frozen=True, slots=True)
 class KnownColumn:

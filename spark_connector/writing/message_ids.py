@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from spark_connector.writing.columns import MessageColumns
 
-__all__ = ["MessageIds"]
-
 _BYTES = 16  # of the hash
 #: Rows are joined for hashing in slices of about this many bytes, so that large bodies are not held twice.
 _SLICE_BYTES = 4 << 20

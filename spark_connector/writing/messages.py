@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from spark_connector.writing.columns import MessageColumns
     from spark_connector.writing.message_ids import MessageIds
 
-__all__ = ["Messages", "messages_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Messages:

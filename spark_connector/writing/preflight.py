@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from spark_connector.options.write_options import WriteOptions
 
-__all__ = ["PreflightAnswer", "check_broker", "check_secret_name", "check_speculation", "speculation_of"]
-
 _log = logging.getLogger(__name__)
 
 # What Spark masks in its event log and UI: the default of spark.redaction.regex

@@ -23,8 +23,6 @@ from pyspark.sql.types import (
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-__all__ = ["batches_of_rows"]
-
 _ROWS = 5_000
 #: The Arrow type of every Spark type that a part of a message can have.
 _ARROW: dict[type[DataType], Any] = {

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 else:  # since PySpark 4.1
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
-__all__ = ["BatchWriter", "StreamArrowWriter", "StreamRowWriter", "stream_writer"]
-
 
 class _TaskDone(WriterCommitMessage):
     """What a task tells the driver: its report, and what the planner knew.

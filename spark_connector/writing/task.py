@@ -14,8 +14,6 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
-__all__ = ["Task", "scratch_folder", "task_mark"]
-
 # Local properties that Spark sets for the jobs of a micro-batch (MicroBatchExecution.scala and
 # StreamExecution.scala). They are not a public API, so they may be missing.
 _QUERY_ID = "sql.streaming.queryId"

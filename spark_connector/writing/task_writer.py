@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from spark_connector.writing.task import Task
     from spark_connector.writing.write_plan import WritePlan
 
-__all__ = ["TaskWriter"]
-
 _log = logging.getLogger(__name__)
 
 #: Seconds between two lines of a long task in the log.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing import KeyMap
     from spark_connector.reports.task_report import TaskReport
 
-__all__ = ["WritePlan"]
-
 _log = logging.getLogger(__name__)
 
 #: In this module Spark makes the writer of a stream once more, to commit a batch. The messages are out by then.

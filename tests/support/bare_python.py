@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["bare_python"]
-
 _SITE_PACKAGES = Path(pyspark.__file__).resolve().parents[1]
 
 

@@ -11,18 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "PAGES",
-    "ROOT",
-    "console_examples",
-    "page",
-    "python_blocks",
-    "replaced",
-    "run_blocks",
-    "run_command",
-    "run_doctest",
-]
-
 ROOT = Path(__file__).resolve().parents[2]
 #: The pages of docs/, as paths from the root.
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/*.md"))

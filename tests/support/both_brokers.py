@@ -12,8 +12,6 @@ from rabbit_chx.topology import Applied, Plan, ShardedExchange, Topology
 from rabbit_chx.topology.declaring import Declared
 from rabbit_chx.topology.reading import PublishRates
 
-__all__ = ["BOTH_BROKERS", "AnyBroker", "AwaitedBroker"]
-
 
 class AwaitedBroker:
     """An `AsyncBroker` with the interface of `Broker`: each call runs the event loop until it is done.

@@ -8,8 +8,6 @@ from typing import Any, Self, TypeAlias
 
 from rabbit_chx.publishing import AsyncPublisher, Publisher, PublishReport
 
-__all__ = ["BOTH", "AnyPublisher", "Awaited"]
-
 
 class Awaited:
     """An `AsyncPublisher` with the interface of `Publisher`: each call runs the event loop until it is done."""

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 
 from rabbit_chx.testing import RunningBroker
 
-__all__ = ["disk_alarm", "memory_alarm"]
-
 
 @contextmanager
 def memory_alarm(broker: RunningBroker) -> Iterator[None]:

@@ -11,8 +11,6 @@ from pamqp.base import Frame as Method
 
 from rabbit_chx.amqp.frames import FRAME_MAX
 
-__all__ = ["CONTENT", "FRAMES", "HANDSHAKE", "RETURN"]
-
 DEEP: dict[str, Any] = {
     "a": {"b": {"c": [1, "x", {"d": None}]}},
     "capabilities": {"basic.nack": True},

@@ -21,8 +21,6 @@ import zstandard
 
 from rabbit_chx.broker.management import Management
 
-__all__ = ["CANARY", "canary_user", "traces_of_canary"]
-
 CANARY = "Kestrel-7vQ2mXw9Tz4LbR8nYp3Hd-Siskin"
 """The password: ASCII letters, digits and ``-``."""
 

@@ -21,8 +21,6 @@ from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import Applied, Plan, plan
 from rabbit_chx.topology.reading import APPLY_LOCK
 
-__all__ = ["ChangedSite", "changed_site"]
-
 _LOCK_GOES_S = 10.0
 _NOT_FOUND = 404
 _THEIRS = Topology.from_toml(

@@ -14,8 +14,6 @@ from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker
 
-__all__ = ["ORDERS_FILE", "declare_orders", "finding_kinds", "share_lost", "shop_of"]
-
 _RING = [("orders.1", "1"), ("orders.2", "2"), ("orders.3", "1")]
 ORDERS_FILE = """
 owns = ["orders.*"]

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from rabbit_chx.routing import HashRing
 
-__all__ = ["BIND", "EQUAL", "PROGRAM", "RING", "piped"]
-
 PROGRAM = str(Path(sys.executable).with_name("rabbit-chx"))
 BIND = ("--bind", "q1=1", "--bind", "q2=10")
 #: The ring that BIND makes.

@@ -6,8 +6,6 @@ from urllib.parse import quote
 
 from rabbit_chx.routing import Destination
 
-__all__ = ["BINDINGS", "with_login"]
-
 BINDINGS: list[tuple[Destination, int | str]] = [("q3", 2), ("q1", "10"), ("q2", 1)]
 
 

@@ -16,8 +16,6 @@ from rabbit_chx.topology import (
     Topology,
 )
 
-__all__ = ["declared_topologies", "rings_of"]
-
 _CHX = "x-consistent-hash"
 _QUEUES = tuple(f"q{n}" for n in range(6))
 _EXCHANGES = ("x0", "x1", "hash0", "hash1")

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
-__all__ = ["Attempt", "History", "Verdict", "check"]
-
 _EXAMPLES = 5  # of each kind of fault
 
 

@@ -7,8 +7,6 @@ import os
 import resource
 from collections.abc import Iterator
 
-__all__ = ["no_descriptor_left", "one_descriptor_left"]
-
 _STANDARD = 3
 
 

@@ -27,8 +27,6 @@ from rabbit_chx.broker import aio_pika_connection, pika_connection
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
 
-__all__ = ["DyingApplier", "dying_applier"]
-
 _TIMEOUT_S = 60
 
 

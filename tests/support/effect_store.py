@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Effect", "EffectStore", "RefusedEffectError", "effect_store", "store_effect"]
-
 _TAKEN = b"taken\n"
 _REFUSED = b"refused\n"
 

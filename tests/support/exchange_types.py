@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CHX", "DIRECT", "FANOUT", "MODULUS"]
-
 CHX: Any = "x-consistent-hash"
 FANOUT: Any = "fanout"
 DIRECT: Any = "direct"

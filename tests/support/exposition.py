@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["Family", "parsed_exposition"]
-
 _NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(,|$)')
 _SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (\S+)")

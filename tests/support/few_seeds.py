@@ -15,8 +15,6 @@ from rabbit_chx.analysis import matrix
 from rabbit_chx.routing.arrays import seeds
 from rabbit_chx.topology import ring_figures
 
-__all__ = ["few_seeds"]
-
 _FEW = 1 << 15
 
 

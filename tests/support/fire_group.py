@@ -34,8 +34,6 @@ from rabbit_chx import ConsumerGroup, GroupMessage, Publisher
 from rabbit_chx.routing import Release
 from rabbit_chx.testing import RunningBroker
 
-__all__ = ["GROUP_QUEUES", "GroupFigures", "GroupFire", "group_fire", "keep", "overtaken"]
-
 GROUP_QUEUES = tuple(f"g.{number}" for number in range(6))
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-queue-leader-locator": "balanced"}
 #: A message may be returned as often as it happens. Before 4.0 this is so by default, and -1 drops it at its first return.

@@ -17,8 +17,6 @@ from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.publisher_base import Target
 
-__all__ = ["Load", "Run", "key_of"]
-
 _KEYS = 500
 _STEP = 60
 _FILLER = "x" * 80

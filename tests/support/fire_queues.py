@@ -11,8 +11,6 @@ from exchange_types import CHX
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.routing import HashRing, Release
 
-__all__ = ["BINDINGS", "EXCHANGE", "QUEUES", "declare_fire", "ring_of"]
-
 EXCHANGE = "fire"
 BINDINGS = (("n2", 3), ("n10", 1), ("n1", 2), ("n7", 1))
 QUEUES = tuple(queue for queue, _ in BINDINGS)

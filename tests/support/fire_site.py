@@ -21,8 +21,6 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import NotFoundError
 from rabbit_chx.testing import RunningBroker
 
-__all__ = ["Site", "site_on"]
-
 _POLL_S = 0.05
 _LISTING_S = 30.0  # the management plugin shows a connection a few seconds after it was opened
 

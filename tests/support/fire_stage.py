@@ -27,8 +27,6 @@ from rabbit_chx.publishing import Publisher
 from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 
-__all__ = ["PATHS", "Stage", "both", "fire_stage"]
-
 PATHS: dict[Any, str] = {Publisher: "Publisher", Awaited: "AsyncPublisher"}
 
 

@@ -14,8 +14,6 @@ from typing import Generic, TypeVar
 
 import pytest
 
-__all__ = ["Mutator", "bounded_memory", "inputs", "shares", "told"]
-
 Text = TypeVar("Text", str, bytes)
 
 _CASES = int(os.environ.get("FUZZ_CASES", "2000"))

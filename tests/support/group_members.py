@@ -12,8 +12,6 @@ import pika
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 
-__all__ = ["ORDERED", "consuming", "wait_for_figures"]
-
 #: The arguments of a queue that a group may consume.
 ORDERED = {"x-queue-type": "quorum", "x-single-active-consumer": True}
 

@@ -27,8 +27,6 @@ from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.consuming import JOURNAL
 
-__all__ = ["QUICK", "GroupStage", "Handled", "eventually", "in_order", "nothing_was_skipped"]
-
 #: A group that takes notice within a second.
 QUICK = GroupPace(settle_s=0.3, alive_s=0.3, gone_s=4.0, watch_s=0.5, stop_s=10.0)
 _FIT = {"x-queue-type": "quorum", "x-single-active-consumer": True}

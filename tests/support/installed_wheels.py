@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-__all__ = ["installed_wheels"]
-
 _REQUIREMENT = re.compile(r"[\w.-]+")
 #: Files that pip writes when it installs a wheel.
 _BY_PIP = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")

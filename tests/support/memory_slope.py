@@ -9,8 +9,6 @@ from statistics import fmean, linear_regression
 
 from process_table import Process
 
-__all__ = ["Growth", "Samples", "slope_per_hour"]
-
 _MB = 1e6
 _HOUR_S = 3600.0
 

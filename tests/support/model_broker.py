@@ -21,8 +21,6 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.diff import NamedObject
 
-__all__ = ["ModelBroker"]
-
 _CHX = "x-consistent-hash"
 
 

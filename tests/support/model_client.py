@@ -27,8 +27,6 @@ from rabbit_chx.topology.operations import (
 from rabbit_chx.topology.reading import APPLY_LOCK
 from rabbit_chx.topology.steps import Pipeline, RingRequest, SendingCheck
 
-__all__ = ["ClientKilledError", "ModelClient"]
-
 
 class ClientKilledError(BaseException):
     """The client is no more. No handler of errors runs in a process that was killed."""

@@ -18,8 +18,6 @@ from rabbit_chx.topology.operations import ApiRequest, Operation, QueueCounts, Q
 from rabbit_chx.topology.reading import topology_read
 from rabbit_chx.topology.steps import Access, CarrierStep, MessageTransfer
 
-__all__ = ["ACCESS", "Mover", "Traffic"]
-
 ACCESS = Access("amqp://model", "/", has_management=True, has_source=True)
 _WITH_RING_LIMIT = Permission(1.0)
 

@@ -20,8 +20,6 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.topology.operations import ApiRequest, QueueCounts, QueueDeclare, Refusal
 from rabbit_chx.topology.steps import CarrierStep, MessageTransfer, Pipeline
 
-__all__ = ["ModelledCommands"]
-
 _OPTIONS = ("--url", "amqp://model", "--management-url", "http://model:15672", "--ring-via", "")
 
 

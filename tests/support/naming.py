@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["name_of"]
-
 
 def name_of(value: object) -> str:
     """The value as `repr` writes it, but for addresses: workers of pytest-xdist have to collect the same names."""

@@ -19,8 +19,6 @@ import pika
 
 from rabbit_chx.broker import pika_parameters
 
-__all__ = ["NumberedLoad", "numbered_load"]
-
 _AT_ONCE = 20
 _KEYS = 500
 #: A header that a client reads and writes with another type: bytes that are no text.

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace
 
-__all__ = ["OrderedReaders", "ordered_readers"]
-
 #: Members share the queues within a second, and a busy machine does not make one look dead.
 _PACE = GroupPace(settle_s=0.5, alive_s=0.5, gone_s=20.0, park_s=3.0)
 _BOUND_S = 120.0

@@ -21,8 +21,6 @@ from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.topology.operations import QueueCounts, Refusal
 from rabbit_chx.topology.steps import Pipeline, SendingCheck
 
-__all__ = ["PlacedDeath", "die_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedDeath:

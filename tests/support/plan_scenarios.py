@@ -24,8 +24,6 @@ from rabbit_chx.topology import (
     plan,
 )
 
-__all__ = ["SCENARIOS", "stored_texts"]
-
 _RELEASE = Release("4.3.6")
 _WIDTH = 100
 

@@ -8,8 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "connected_to", "processes_of"]
-
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SOCKET = "socket:["
 

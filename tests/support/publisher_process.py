@@ -20,8 +20,6 @@ from fire_load import Load, Run
 
 from rabbit_chx.publishing import PublishReport
 
-__all__ = ["publish_in_process"]
-
 _DUE = "the fault is due"
 _TIMEOUT_S = 120
 

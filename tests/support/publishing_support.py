@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-__all__ = ["Consumed", "bodies_with", "through"]
-
 Consumed: TypeAlias = "Callable[[], list[Any]]"
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from rabbit_chx.testing import RunningBroker
 
-__all__ = ["quick_prefix"]
-
 _SCRIPT = Path(__file__).with_name("quick_rabbitmqctl.sh")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["HOSTILE", "term"]
-
 #: Names that look like answers of the tools.
 HOSTILE = [
     "Exchange does not exist or is of a different type",

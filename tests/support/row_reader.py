@@ -14,8 +14,6 @@ from pika.exceptions import ChannelClosedByBroker
 
 from rabbit_chx.broker import pika_parameters
 
-__all__ = ["Reading", "drained", "reading", "rows_waiting"]
-
 _IDLE_S = 1.0
 _STEP_S = 0.2
 _AT_ONCE = 500

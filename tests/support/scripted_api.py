@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Self, TypeAlias
 from urllib.parse import urlsplit
 
-__all__ = ["Script", "ScriptedApi", "page"]
-
 #: What it sends for a request, piece by piece; then it closes the connection.
 Script: TypeAlias = "Callable[[], Iterable[bytes]]"
 

@@ -14,22 +14,6 @@ from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.rows import Rows
 
-__all__ = [
-    "A",
-    "B",
-    "Broker",
-    "Event",
-    "ScriptedLink",
-    "ack",
-    "all_of",
-    "blocked",
-    "lost",
-    "nack",
-    "nothing",
-    "returned",
-    "unblocked",
-]
-
 #: What the broker does in a turn of the delivery.
 Event: TypeAlias = "Callable[[ScriptedLink], None]"
 A, B = ConnectionSettings(host="a"), ConnectionSettings(host="b")

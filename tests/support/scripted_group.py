@@ -14,8 +14,6 @@ from rabbit_chx.consuming import GroupMessage, JournalEntry
 from rabbit_chx.consuming.seat import DeliveredMessage
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError
 
-__all__ = ["ScriptedChannels", "ScriptedJournal", "ScriptedLine", "message"]
-
 
 def message(queue: str, tag: int, key: str = "k") -> DeliveredMessage:
     """Return a message as it is delivered; its body is its tag."""

@@ -22,20 +22,6 @@ from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 from rabbit_chx.connection.link import Link
 from rabbit_chx.connection.session import Session
 
-__all__ = [
-    "Answer",
-    "Clock",
-    "HastySession",
-    "Message",
-    "Peer",
-    "ack",
-    "hang_up",
-    "nack",
-    "nothing",
-    "said",
-    "unroutable",
-]
-
 CHANNEL = 1
 _SOON_S = 10.0  # nothing takes as long, on a busy machine either
 

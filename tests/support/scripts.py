@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 
-__all__ = ["run_python"]
-
 
 def run_python(*arguments: object) -> subprocess.CompletedProcess[str]:
     """What this Python has said, with its Spark workers on this Python as well; it must end well, within 170 s."""

@@ -13,8 +13,6 @@ from rabbit_chx import AsyncBroker, AsyncPublisher, Topology
 from rabbit_chx.consuming import PseudoQueueConsumer, ShardConsumer, ShardMessage
 from rabbit_chx.topology import ExchangeDefinition, PolicyDefinition, plan
 
-__all__ = ["LONGEST_S", "LOOK_EVERY_S", "Handled", "in_a_loop", "published", "running", "sharded", "until"]
-
 LONGEST_S = 30
 LOOK_EVERY_S = 0.2
 

@@ -22,8 +22,6 @@ from rabbit_chx.broker.management import Management
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.testing import RunningBroker
 
-__all__ = ["BINDINGS", "BUCKETS", "Shop", "declare", "numbered", "traffic"]
-
 BINDINGS: list[tuple[Destination, int]] = [("q3", 2), ("q1", 10), ("q2", 1), (ExchangeRef("slot"), 3)]
 BUCKETS = tuple(destination for destination, weight in BINDINGS for _ in range(weight))
 

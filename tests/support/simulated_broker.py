@@ -20,8 +20,6 @@ from simulated_world import World
 
 from rabbit_chx.routing import HashRing
 
-__all__ = ["RING", "Broker", "Copy", "queue_for"]
-
 #: The ring of the broker's exchange.
 RING = HashRing.from_buckets(["q0", "q1", "q2", "q3"])
 

@@ -25,8 +25,6 @@ from rabbit_chx.connection import asyncio_connection, blocking_connection
 from rabbit_chx.connection.failures import lost_connection, unreachable
 from rabbit_chx.publishing import publisher, publisher_base
 
-__all__ = ["Network", "SimulatedLoop", "simulated"]
-
 _CLOSE = (10 << 16 | 50).to_bytes(4)  # connection.close, behind the frame's head
 _RESET = ConnectionResetError(104, "Connection reset by peer")
 _THREAD_S = 0.5

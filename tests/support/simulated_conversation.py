@@ -17,8 +17,6 @@ from rabbit_chx.amqp.frames import HEARTBEAT_FRAME
 if TYPE_CHECKING:  # which imports this
     from simulated_broker import Broker, Copy
 
-__all__ = ["Answer", "Conversation"]
-
 _CHANNEL = 1
 _FRAME = struct.Struct(">BHI")
 _CONFIRM = struct.Struct(">BHIIQBB")

@@ -9,8 +9,6 @@ from functools import cached_property
 from typing import Any, Literal
 from zlib import crc32
 
-__all__ = ["UNROUTABLE", "Fault", "Kind", "Program", "Scenario"]
-
 #: Keys that begin with it have no queue.
 UNROUTABLE = "!"
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from simulated_world import World
 
-__all__ = ["Line", "Manner", "Pipe", "Server"]
-
 
 @dataclass(frozen=True)
 class Manner:

@@ -6,8 +6,6 @@ from simulated_faults import Scenario
 
 from rabbit_chx.publishing import AsyncPublisher, Publisher
 
-__all__ = ["Memory"]
-
 _WINDOW, _WINDOW_BYTES = 1000, 8 << 20  # the defaults
 _BATCH_BYTES = 262_144
 _LEAST = 60  # bytes of the smallest message

@@ -20,8 +20,6 @@ from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.rows import Rows
 from rabbit_chx.publishing.tally import Tally
 
-__all__ = ["Log", "ObjectionError", "publish"]
-
 
 class ObjectionError(Exception):
     """What `progress` raises when the scenario says so."""

@@ -16,8 +16,6 @@ from simulated_world import EndlessRunError, World
 
 from rabbit_chx.publishing.publish_report import PublishReport
 
-__all__ = ["Outcome", "bound_s", "simulate"]
-
 _CONFIRM_TIMEOUT_S, _BLOCKED_TIMEOUT_S, _RECONNECT_TIMEOUT_S = 60.0, 300.0, 120.0  # the defaults
 _CONNECT_S, _GOODBYE_S = 10.0, 10.0
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from simulated_faults import Fault, Program, Scenario
 
-__all__ = ["scenario_of"]
-
 _HANDSHAKE_BYTES = 600
 _ROW_BYTES = 130  # of frames around a body
 _MOST_PIECES = 3000

@@ -8,8 +8,6 @@ import random
 from collections.abc import Callable
 from itertools import count
 
-__all__ = ["EndlessRunError", "World"]
-
 _MOST_ROUNDS = 200_000
 
 

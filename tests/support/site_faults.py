@@ -14,8 +14,6 @@ from row_reader import rows_waiting
 
 from rabbit_chx.routing import Release
 
-__all__ = ["FAULTS", "SiteFault"]
-
 _DOWN_S = 2.0
 _PAUSE_S = 20.0
 _ALARM_S = 8.0

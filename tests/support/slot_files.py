@@ -7,8 +7,6 @@ from model_broker import ModelBroker
 from rabbit_chx import Release, Topology
 from rabbit_chx.topology import plan
 
-__all__ = ["NEWEST", "applied", "live_of", "slotted"]
-
 NEWEST = Release("4.3.6")
 
 

@@ -11,8 +11,6 @@ from pika.exchange_type import ExchangeType
 
 from rabbit_chx.routing import ExchangeRef
 
-__all__ = ["declare_slots"]
-
 _FANOUT = ExchangeType("fanout")
 
 

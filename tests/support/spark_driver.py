@@ -17,8 +17,6 @@ from typing import Any, TypeVar
 import pyspark
 from process_table import Process, connected_to, processes_of
 
-__all__ = ["DriverEndedError", "JobFailedError", "SparkDriver"]
-
 _T = TypeVar("_T")
 _PROGRAM = Path(__file__).with_name("spark_program.py")
 _START_S = 120.0

@@ -17,19 +17,6 @@ if TYPE_CHECKING:
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-__all__ = [
-    "FailHalfWay",
-    "SlowFirst",
-    "Trickle",
-    "cancel",
-    "key_of",
-    "live_heap",
-    "stop_streams",
-    "stream_files",
-    "stream_forever",
-    "write",
-]
-
 KEYS = 977
 _PART = 500
 _PAUSE_S = 0.1

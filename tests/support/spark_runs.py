@@ -21,18 +21,6 @@ from process_table import Process
 from row_reader import drained, rows_waiting
 from spark_driver import JobFailedError, SparkDriver
 
-__all__ = [
-    "BATCH_PATHS",
-    "STREAM_PATHS",
-    "Ended",
-    "SparkRun",
-    "counted_copies",
-    "first_words",
-    "history_of",
-    "moved",
-    "reports_in",
-]
-
 BATCH_PATHS = {"format": "Spark batch", "publish": "Spark batch, publish()"}
 STREAM_PATHS = {"format": "Spark stream", "foreachBatch": "Spark stream, foreachBatch"}
 

@@ -16,8 +16,6 @@ from pathlib import Path
 import pyspark
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
-__all__ = ["SPARK_HOME", "StandaloneSpark", "standalone_spark"]
-
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
 _HOST = "127.0.0.1"
 _READY_TIMEOUT_S = 90.0

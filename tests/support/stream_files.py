@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["StreamFiles"]
-
 _POLL_S = 0.05
 _EPOCH = 1_700_000_000
 

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-__all__ = ["Proxy", "Way", "black_hole"]
-
 _CHUNK = 65_536
 _NOTICE_S = 0.02
 _SLOW_S = 0.2  # what a slow line holds

@@ -13,16 +13,6 @@ from fire_queues import QUEUES
 from rabbit_chx.broker.management import Management
 from rabbit_chx.testing import RunningBroker, RunningCluster
 
-__all__ = [
-    "LEADER_CUT_OFF",
-    "LEADER_KILLED",
-    "QUORUM",
-    "ROLLING_RESTART",
-    "TWO_OF_THREE_LOST",
-    "NodeFault",
-    "ThreeNodes",
-]
-
 #: Queues with a copy on each node; their leaders are spread over the nodes.
 QUORUM: Mapping[str, Mapping[str, Any]] = {
     queue: {"x-queue-type": "quorum", "x-queue-leader-locator": "balanced"} for queue in QUEUES

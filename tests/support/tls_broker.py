@@ -26,8 +26,6 @@ from rabbit_chx.testing.containers import (
     watched_container,
 )
 
-__all__ = ["CLIENT", "OTHER_NAME", "TlsBroker", "tls_broker"]
-
 CLIENT = "client-of-the-certificate"
 """The user whom the client's certificate names."""
 OTHER_NAME = "broker.test"

@@ -18,8 +18,6 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.objects import Owner
 
-__all__ = ["arguments", "bindings", "names", "problems_in", "topologies"]
-
 _CHX = "x-consistent-hash"
 
 

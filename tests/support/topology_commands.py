@@ -11,8 +11,6 @@ from shop import Shop
 
 from rabbit_chx.cli import main
 
-__all__ = ["SHOP", "WITHOUT_Q3", "Topologies"]
-
 #: What `shop` has already, as a file.
 SHOP = """
 [[exchanges]]

@@ -19,8 +19,6 @@ from rabbit_chx.routing import Place
 from rabbit_chx.topology import Applied, BindingDefinition, Plan, check, plan, repair_target
 from rabbit_chx.topology.slots import collapsed
 
-__all__ = ["OWNED", "Stage", "TopologyMachine", "led", "ours"]
-
 _CHX = "x-consistent-hash"
 OWNED = ("q*", "x*", "hash*", "p*", "events*")
 _WRONG_RING = {"ghost-bucket", "hole", "order", "second-binding", "silent-binding"}

@@ -6,8 +6,6 @@ from rabbit_chx import Topology
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
-__all__ = ["FILE", "MIXED", "keys", "numbers", "samples"]
-
 FILE = """
 [[exchanges]]
 name = "orders"

@@ -18,8 +18,6 @@ from rabbit_chx.erlang.hashing import GOLDEN, HCONST_13, MASK
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CHUNK_KEYS", "UInt32s", "hashed_spans", "mix_in"]
-
 UInt32s: TypeAlias = "NDArray[np.uint32]"
 
 CHUNK_KEYS = 1 << 15  # the dozen arrays of a chunk fit a second-level cache

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.hash_input import HashedOn
     from rabbit_chx.routing.release import Release
 
-__all__ = ["ExchangeSeeds"]
-
 _INTEGER_ARROWS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _LIST_KINDS: dict[type, str] = {str: "text", bytes: "bytes", int: "integers"}
 _TEXT = {"string", "large_string", "string_view"}

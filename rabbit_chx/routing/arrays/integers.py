@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["Integers", "hash_before_value", "integer_hashes", "integer_seeds", "integers_of"]
-
 _SEED_BITS = np.uint64(0xFFFFFFFF)  # more than the 21 that count
 
 Integers = np.int64 | np.uint64

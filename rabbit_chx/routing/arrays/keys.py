@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = [
-    "SeedOfNull",
-    "hashed_parts",
-    "hashes",
-    "is_arrow",
-    "is_null",
-    "null_error",
-    "pieces",
-    "refuse_nulls",
-]
-
 #: Finds what a null is hashed to, asked only where there is one; None where nulls are refused.
 SeedOfNull: TypeAlias = Callable[[], int] | None
 

@@ -22,21 +22,6 @@ if TYPE_CHECKING:
 
     from rabbit_chx.routing.bindings import Destination, Place
 
-__all__ = [
-    "Stays",
-    "all_buckets",
-    "buckets_of_seeds",
-    "counts_at",
-    "destinations_at",
-    "indices",
-    "indices_of_all_seeds",
-    "indices_of_seeds",
-    "pairs_of_seeds",
-    "share_moved",
-    "shares",
-    "stays_of_seeds",
-]
-
 _CHUNK_SEEDS = 1 << 14
 #: The stays on rings of at most so many buckets are few, and are kept.
 _SMALL_RING = 64

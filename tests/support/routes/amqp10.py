@@ -21,8 +21,6 @@ from rabbit_chx.testing import skip_unless_ci
 if TYPE_CHECKING:  # which imports this
     from routes.scenario import Message
 
-__all__ = ["consume", "on_the_wire", "publish"]
-
 #: With so few routing keys each has a link of its own, with the key in its target; else the key is in `to`.
 MAX_LINKS = 60
 ARRIVAL_TIMEOUT_S = 30

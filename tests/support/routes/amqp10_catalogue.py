@@ -9,8 +9,6 @@ from uuid import UUID
 from rabbit_chx.amqp import Amqp10Type, Amqp10Value
 from routes.scenario import MODULUS, Message, Scenario, Step
 
-__all__ = ["OVER_AMQP_10"]
-
 SINCE = (4, 0, 0)
 SEVEN = tuple(Step("bind", f"q{number}", str(1 + number % 3)) for number in range(7))
 BY_HEADER = {"hash-header": "tenant"}

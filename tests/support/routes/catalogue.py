@@ -14,8 +14,6 @@ from rabbit_chx.routing import Destination, ExchangeRef, Release
 from routes.amqp10_catalogue import OVER_AMQP_10
 from routes.scenario import MODULUS, Keys, Message, Scenario, Step, Temporary
 
-__all__ = ["EXAMPLE", "GOING", "HOSTILE_NAMES", "SCENARIOS", "bound", "scenarios_of"]
-
 
 def bound(*bindings: tuple[Destination, int | str]) -> tuple[Step, ...]:
     return tuple(Step("bind", destination, str(key)) for destination, key in bindings)

@@ -30,8 +30,6 @@ from routes import amqp10
 from routes.raw import typed_properties
 from routes.scenario import CHX, Keys, Message, Scenario, Step
 
-__all__ = ["Stage", "read_rings"]
-
 GONE_TIMEOUT_S = 20.0
 SETTLING_S = 0.2
 QUIET_TIMEOUT_S = 30.0

@@ -10,8 +10,6 @@ import pika
 
 from rabbit_chx.amqp import AmqpField
 
-__all__ = ["typed_properties"]
-
 FIXED = {
     "byte": ("b", "b"),
     "unsignedbyte": ("B", "B"),

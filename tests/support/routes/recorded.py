@@ -34,8 +34,6 @@ from rabbit_chx.amqp import Amqp10Value, AmqpField
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Release
 from routes.scenario import Keys, Message, Scenario, Step, Temporary
 
-__all__ = ["MAX_BYTES", "Routed", "load", "save"]
-
 FORMAT = "rabbit-chx/routes"
 MAX_BYTES = 2_000_000
 NOWHERE = "-"

@@ -12,19 +12,6 @@ from rabbit_chx.routing import ConsistentHashExchange, Destination, HashRing, Mo
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds
 from routes import amqp10
 
-__all__ = [
-    "CHX",
-    "MODULUS",
-    "Keys",
-    "Message",
-    "Scenario",
-    "Step",
-    "Temporary",
-    "predict",
-    "replay",
-    "without_trailing_holes",
-]
-
 CHX = "x-consistent-hash"
 MODULUS = "x-modulus-hash"
 MAX_CODE_POINTS = 0x110000

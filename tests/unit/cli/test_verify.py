@@ -8,10 +8,10 @@ import pytest
 
 from rabbit_chx.analysis import Finding, Place
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, Observation
-from rabbit_chx.broker.live_exchange import LiveExchange
 from rabbit_chx.cli.verify import Difference, PassiveReport, ScratchReport
 from rabbit_chx.rendering import Facts
 from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology.reading import LiveExchange
 
 RELEASE = Release("4.3.6")
 EXCHANGE = LiveExchange("/", "orders", {}, (("q1", "1"), ("q2", "1")), None, RELEASE)

@@ -63,33 +63,20 @@ def test_no_file_has_many_more_than_600_lines() -> None:
     assert {name: count for name, count in lines.items() if count > 650} == {}
 
 
-def declared(path: Path) -> set[str]:
-    """Return a module's ``__all__``, and the type aliases that exist for type checkers alone, which cannot be there."""
-    names: set[str] = set()
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            names |= set(ast.literal_eval(node.value))
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            names |= {ast.unparse(one.target) for one in node.body if isinstance(one, ast.AnnAssign)}
-    return names
-
-
-def imports(path: Path) -> Iterable[tuple[str, str]]:
-    """Yield the module and the name of each import from our own modules."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(OURS):
-            yield from ((node.module, alias.name) for alias in node.names)
-
-
-def test_what_modules_import_of_each_other_is_in_all() -> None:
-    names = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): declared(path)
+def test_no_module_imports_what_another_keeps_to_itself() -> None:
+    """A name is a module's own if it begins with an underscore; packages say in ``__all__`` what users may import."""
+    private = {
+        f"{path.relative_to(ROOT)}: {alias.name}"
         for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(OURS)
+        for alias in node.names
+        if alias.name.startswith("_") and alias.name != "__version__"
     }
-    missing = {
-        f"{module}: {name}"
-        for path in MODULES
-        for module, name in imports(path)
-        if name not in names[module] and f"{module}.{name}" not in names
-    }
-    assert missing == set()
+    assert private == set()
+
+
+def test_packages_alone_say_what_they_export() -> None:
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            assert path.name == "__init__.py" or "\n__all__" not in path.read_text(encoding="utf-8"), path
