@@ -11,6 +11,7 @@ from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST
 from rabbit_chx.topology.changes import fields_between, kind_of, name_of
+from rabbit_chx.topology.check_queues import queue_findings
 from rabbit_chx.topology.check_rings import (
     CheckedExchange,
     apply_cure,
@@ -55,6 +56,9 @@ CHECK_KINDS = (
     "unexpected",
     "different",  # beside the topology, or beside the weights of the bindings
     "unroutable-share",  # keys that end in no queue
+    "expiring-destination",  # a queue that has a TTL, or expires
+    "dropping-destination",  # a queue with a limit that drops its oldest messages
+    "odd-member",  # a queue whose type or arguments are unlike those of the others
 )
 _BROKERS_OWN = "amq."
 _DECIDES_ON_KEYS = ("type", *(f"arguments.{name}" for name in HASH_ARGUMENTS))
@@ -134,7 +138,7 @@ def check(
             external=listed is not None and listed.owner == "external",
             file=None if listed is None else file,
         )
-        findings += [*live_ring_findings(checked), *slot_findings(checked)]
+        findings += [*live_ring_findings(checked), *slot_findings(checked), *queue_findings(checked)]
         unroutable[name] = checked.unroutable.share
         if checked.parked:
             parked[name] = sum(checked.parked.values())

@@ -13,7 +13,8 @@ from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
-from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, RingMember, live_slots
+from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefinition, RingMember, live_slots
+from rabbit_chx.topology.policies import QueueSetting, queue_setting
 from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
 
 if TYPE_CHECKING:
@@ -84,6 +85,19 @@ class CheckedExchange:
         return self.ring.shares()
 
     @cached_property
+    def queues(self) -> dict[str, float]:
+        """The queues of the ring and of its slots, with the exact share of the keys at each."""
+        queues: dict[str, float] = {}
+        for place in self.ring.destinations:
+            for queue in (place,) if isinstance(place, str) else self.slots.queues.get(place, ()):
+                queues[queue] = queues.get(queue, 0.0) + self.shares.get(place, 0.0)
+        return queues
+
+    def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
+        """Return what an argument or a policy sets on a queue; None if neither does."""
+        return queue_setting(queue, argument, self.live.policies, self.live.operator_policies)
+
+    @cached_property
     def unroutable(self) -> UnroutableKeys:
         """The keys that end in no queue."""
         return self.reach.unroutable_of(self.exchange)
@@ -123,6 +137,13 @@ class CheckedExchange:
     def repaired(self) -> str:
         """The cure by a repair of the ring."""
         return repair_cure(self.name, self.file, external=self.external)
+
+    def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
+        """Return the exact share of keys that move when a member goes, for each of some members."""
+        left = {place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in places}
+        figures = RingFigures(self.ring.buckets)
+        figures.prepare(map(bucket_count, left.values()))
+        return {place: figures.moved(buckets) for place, buckets in left.items()}
 
     def finding(
         self, kind: str, says: str, cure: str, place: Place = None, share: float | None = None
@@ -187,15 +208,9 @@ def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
 
 def _transient(checked: CheckedExchange) -> Iterator[Finding]:
     ring = checked.ring
-    left = {
-        place: tuple(bucket for bucket in ring.buckets if bucket != place)
-        for place in ring.destinations
-        if place in checked.transient
-    }
-    figures = RingFigures(ring.buckets)
-    figures.prepare(map(bucket_count, left.values()))
-    for place, buckets in left.items():
-        why, share = checked.transient[place], figures.moved(buckets)
+    going = [place for place in ring.destinations if place in checked.transient]
+    for place, share in checked.moved_without(going).items():
+        why = checked.transient[place]
         says = f"{place!s} {why}; {percent(share)} of all keys move then"
         if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
             lost = percent(checked.shares[place])

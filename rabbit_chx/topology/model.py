@@ -18,6 +18,7 @@ from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing, Release
+    from rabbit_chx.topology.objects import PolicyDefinition
     from rabbit_chx.topology.problems import Problem
 
 
@@ -33,6 +34,7 @@ class Topology(ObjectSet):
         release: of a live topology, the broker's release.
         messages: of a live topology, how many messages each queue has, by its name: a parking queue now, and any other one as
             the management API counted them last.
+        operator_policies: of a live topology, the operator policies of the vhost, which no file says.
         left_out: what the source says beyond this, in words without values.
         sources_left_out: the exchanges whose bindings to queues that the broker named are left out.
     """
@@ -40,6 +42,7 @@ class Topology(ObjectSet):
     rings: Mapping[str, HashRing] = field(default_factory=dict, compare=False)
     release: Release | None = field(default=None, compare=False)
     messages: Mapping[str, int] = field(default_factory=dict, compare=False)
+    operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 

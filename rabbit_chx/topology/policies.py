@@ -1,14 +1,15 @@
 """Which policies match an exchange or a queue, and what the one that applies sets.
 
 Mirrors rabbitmq-server ``deps/rabbit/src/rabbit_policy.erl``, ``match_best/2`` and ``get_arg/3``: of the policies whose pattern
-matches, the one with the largest priority applies, and an argument goes before it. Operator policies are not known here.
+matches, the one with the largest priority applies, and an argument goes before it. Operator policies count for queues
+(`queue_setting`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
@@ -74,3 +75,40 @@ def applying_policy(
     # A name in a file may still be one that no ExchangeRef takes.
     matching = [policy for policy in policies if _matches(policy, definition.name, kinds)]
     return max(matching, key=lambda policy: policy.priority, default=None)
+
+
+class QueueSetting(NamedTuple):
+    """What holds for a queue.
+
+    Attributes:
+        value: the value.
+        policy: the policy that sets it, such as ``policy limits`` or ``operator policy caps``; None: an argument does.
+    """
+
+    value: Any
+    policy: str | None
+
+
+def queue_setting(
+    queue: QueueDefinition,
+    argument: str,
+    policies: Iterable[PolicyDefinition],
+    operator_policies: Iterable[PolicyDefinition],
+) -> QueueSetting | None:
+    """Return what an argument or a policy sets on a queue; None if neither does.
+
+    The smallest number counts. Otherwise an operator policy goes before a policy, the argument of a classic queue before both,
+    and that of any other queue behind them (``rabbit_policies.erl``, ``merge_policy_value/3``; ``rabbit_amqqueue_process.erl``,
+    ``process_args_policy/1``; ``rabbit_quorum_queue.erl``, ``gather_policy_config/2``; v4.3.6).
+    """
+    settings: list[QueueSetting] = []
+    for kind, of_kind in (("operator policy", operator_policies), ("policy", policies)):
+        policy = applying_policy(queue, of_kind)
+        if policy is not None and (value := policy.definition.get(argument.removeprefix("x-"))) is not None:
+            settings.append(QueueSetting(value, f"{kind} {policy.name}"))
+    if argument in queue.arguments:
+        settings.insert(
+            0 if queue.type == "classic" else len(settings), QueueSetting(queue.arguments[argument], None)
+        )
+    numbers = [setting for setting in settings if isinstance(setting.value, int)]
+    return min(numbers, key=lambda setting: setting.value) if numbers else next(iter(settings), None)

@@ -36,7 +36,6 @@ _TYPE_OF_OWN = {
     "amq.headers": "headers",
     "amq.match": "headers",
 }
-_EXPIRES = "x-expires"
 _MADE_BY_BROKER = "amq.gen-"
 #: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
 _ONWARDS = ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange")
@@ -186,15 +185,12 @@ def transient_destinations(live: Topology) -> dict[Destination, str]:
         if isinstance(member.destination, str) and member.destination.startswith(_MADE_BY_BROKER)
     }
     for queue in live.queues:
-        expires = setting_of(queue, _EXPIRES, live.policies)
         if queue.exclusive:
             found[queue.name] = "is exclusive: it goes with the connection that declared it"
         elif queue.auto_delete:
             found[queue.name] = "is auto-delete: it goes with its last consumer"
         elif not queue.durable:
             found[queue.name] = "is not durable: it goes when its node stops"
-        elif expires is not None:
-            found[queue.name] = f"expires after {expires} ms without use"
     for exchange in live.exchanges:
         if exchange.auto_delete:
             found[ExchangeRef(exchange.name)] = "is auto-delete: it goes with its last binding"

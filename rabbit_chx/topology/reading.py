@@ -75,7 +75,7 @@ _COLUMNS = "name,message_stats.publish_details.rate"
 
 
 def topology_read(access: Access) -> Sequence[Topology]:
-    """Read the exchanges, queues, bindings, policies and rings of a vhost, and how many messages are parked.
+    """Read the exchanges, queues, bindings, both kinds of policies and rings of a vhost, and how many messages are parked.
 
     Rings are read by the ring source. Without one they are assumed from the bindings as they are listed.
 
@@ -101,10 +101,14 @@ def topology_read(access: Access) -> Sequence[Topology]:
         for queue in lists["queues"]
         if queue["name"] != APPLY_LOCK
     ]
+    operators = yield ApiRequest(
+        "GET", ("operator-policies", access.vhost), listed=True, fields={"name": str}
+    )
     lists["bindings"] = [binding for binding in lists["bindings"] if binding["destination"] != APPLY_LOCK]
     try:
         topology = Topology(
             **read_lists(lists, access.vhost, release),
+            operator_policies=read_lists({"policies": operators}, access.vhost, release)["policies"],
             cluster=overview.get("cluster_name"),
             messages={
                 queue["name"]: queue["messages"]

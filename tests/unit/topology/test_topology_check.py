@@ -146,7 +146,6 @@ def test_members_against_the_topology() -> None:
         ("exclusive = true", "is exclusive", True),
         ("durable = false", "is not durable", True),
         ("auto_delete = true", "is auto-delete", False),
-        ("arguments = { x-expires = 60000 }", "expires after 60000 ms", False),
     ],
 )
 def test_a_queue_that_goes_by_itself(about: str, why: str, *, restart: bool) -> None:
@@ -162,13 +161,6 @@ def test_a_queue_that_goes_by_itself(about: str, why: str, *, restart: bool) -> 
     assert "its buckets stay" not in older.says
     fleeting = text.replace('name = "orders"', 'name = "orders"\ndurable = false')
     assert check(live(text=fleeting)).sound
-
-
-def test_a_policy_can_make_a_queue_expire() -> None:
-    policy = '[[policies]]\nname = "p"\npattern = "^q2$"\napply_to = "{}"\ndefinition = {{ expires = 5 }}\n'
-    (found,) = check(live(text=FILE + policy.format("queues"))).findings
-    assert (found.kind, found.destination) == ("transient-destination", "q2")
-    assert check(live(text=FILE + policy.format("exchanges"))).sound
 
 
 def test_objects_against_the_topology() -> None:

@@ -74,3 +74,17 @@ def test_without_slots_no_queue_is_asked() -> None:
     client = Counting(Topology.from_toml("[[queues]]\nname = 'q'\n"), Refusal(404, "none"))
     assert client.run(topology_read(ACCESS)).messages == {"q": 9}
     assert client.asked == []
+
+
+def test_operator_policies_are_read_and_are_no_part_of_what_is_there() -> None:
+    class WithOperatorPolicy(ModelClient):
+        def _do(self, step: Any) -> Any:
+            if isinstance(step, ApiRequest) and step.path == ("operator-policies", "/"):
+                definition = {"max-length": 5}
+                return [{"name": "caps", "pattern": "^q", "apply-to": "queues", "definition": definition}]
+            return super()._do(step)
+
+    topology = Topology.from_toml("[[queues]]\nname = 'q'\n")
+    live = WithOperatorPolicy(ModelBroker.holding(topology, Release("4.3.6"))).run(topology_read(ACCESS))
+    assert live.operator_policies == (PolicyDefinition("caps", "^q", "queues", {"max-length": 5}),)
+    assert live.policies == ()

@@ -1,0 +1,177 @@
+"""What is wrong with the queues of a hash exchange: those that lose messages, and those that are unlike the others.
+
+The queues are the members of the ring, and those that have its slots. What is behind other exchanges depends on the message.
+
+A stream loses nothing here: its limits are how long it keeps what was read or not. A queue that refuses what does not fit
+loses nothing either, since the publisher gets a nack.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.analysis.wording import listed, percent, plural
+from rabbit_chx.topology.changes import FieldChange
+from rabbit_chx.topology.check_rings import CheckedExchange, differing_fields
+
+if TYPE_CHECKING:
+    from rabbit_chx.analysis import Finding
+    from rabbit_chx.topology.objects import QueueDefinition
+    from rabbit_chx.topology.policies import QueueSetting
+
+_TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
+_LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}
+_DEAD_LETTERS = "x-dead-letter-exchange"
+#: Quorum queues have a message TTL since this release; before it a policy with one changes nothing.
+_QUORUM_TTL_SINCE = (3, 10, 0)
+#: What takes the place of the oldest message: an error for the publisher. Quorum queues take the second one for drop-head
+#: (rabbitmq-server v4.3.6, ``rabbit_quorum_queue.erl``, ``overflow/3``).
+_REFUSES = {"classic": ("reject-publish", "reject-publish-dlx"), "quorum": ("reject-publish",)}
+#: Arguments that say where replicas are, and nothing of messages.
+_OF_PLACEMENT = {
+    "x-queue-leader-locator",
+    "x-queue-master-locator",
+    "x-initial-cluster-size",
+    "x-quorum-initial-group-size",
+    "x-quorum-target-group-size",
+}
+_MOST_NAMES = 3
+
+
+def queue_findings(checked: CheckedExchange) -> Iterator[Finding]:
+    """Yield which queues lose messages, and which are unlike the others."""
+    queues = [queue for queue in checked.live.queues if queue.name in checked.queues]
+    for queue in queues:
+        if queue.type != "stream":
+            yield from _short_lived(checked, queue)
+            yield from _dropping(checked, queue)
+    yield from _expiring(checked, queues)
+    yield from _odd_members(checked, queues)
+
+
+def _short_lived(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
+    ttl = checked.setting(queue, _TTL)
+    if ttl is None or (queue.type == "quorum" and checked.ring.release.numbers < _QUORUM_TTL_SINCE):
+        return
+    says = f"{queue.name} has a message TTL of {ttl.value:,} ms{_by(ttl)}: what nobody reads in that time {_ends(checked, queue)}"
+    yield _finding(checked, "expiring-destination", queue, says, _without(queue, _TTL, ttl))
+
+
+def _expiring(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
+    settings = {queue.name: setting for queue in queues if (setting := checked.setting(queue, _EXPIRES))}
+    moved = checked.moved_without(place for place in checked.ring.destinations if place in settings)
+    for queue in (queue for queue in queues if queue.name in settings):
+        expires = settings[queue.name]
+        says = f"{queue.name} expires after {expires.value:,} ms without use{_by(expires)}, and its messages go with it"
+        if queue.name in moved:
+            says = f"{says}: {percent(moved[queue.name])} of all keys move then"
+        yield _finding(checked, "expiring-destination", queue, says, _without(queue, _EXPIRES, expires))
+
+
+def _dropping(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[Finding]:
+    overflow = checked.setting(queue, _OVERFLOW)
+    if overflow is not None and overflow.value in _REFUSES[queue.type]:
+        return
+    limits = {
+        argument: limit for argument in _LIMITS if (limit := checked.setting(queue, argument)) is not None
+    }
+    if not limits:
+        return
+    most = " or ".join(
+        f"{plural(limit.value, _LIMITS[argument])}{_by(limit)}" for argument, limit in limits.items()
+    )
+    says = f"{queue.name} holds at most {most}: beyond that the oldest one {_ends(checked, queue)}, though it was confirmed"
+    policy = overflow.policy if overflow is not None else _named_policy(limits.values())
+    if policy is not None:
+        cure = f"set overflow to reject-publish in the {policy}: publishers then get a nack for what does not fit"
+    elif overflow is not None:
+        cure = f"let a queue with {_OVERFLOW} = reject-publish take the place of {queue.name}"
+    else:
+        cure = f"set overflow to reject-publish for {queue.name} by a policy: publishers then get a nack for what does not fit"
+    yield _finding(checked, "dropping-destination", queue, says, cure)
+
+
+def _named_policy(limits: Iterable[QueueSetting]) -> str | None:
+    """Return the policy that sets a limit. An operator policy has no overflow."""
+    return next((limit.policy for limit in limits if (limit.policy or "").startswith("policy ")), None)
+
+
+def _by(setting: QueueSetting) -> str:
+    return "" if setting.policy is None else f" by the {setting.policy}"
+
+
+def _ends(checked: CheckedExchange, queue: QueueDefinition) -> str:
+    """Return what becomes of a message that expires or is dropped, as the end of a sentence."""
+    onwards = checked.setting(queue, _DEAD_LETTERS)
+    if onwards is None:
+        return "is lost"
+    return (
+        f"goes to the dead-letter exchange {onwards.value}"
+        if onwards.value
+        else "goes to the default exchange"
+    )
+
+
+def _without(queue: QueueDefinition, argument: str, setting: QueueSetting) -> str:
+    if setting.policy is not None:
+        return f"take {argument.removeprefix('x-')} out of the {setting.policy}"
+    return f"let a queue without {argument} take the place of {queue.name}"
+
+
+def _finding(checked: CheckedExchange, kind: str, queue: QueueDefinition, says: str, cure: str) -> Finding:
+    share = checked.queues[queue.name]
+    return checked.finding(kind, f"{says}; {percent(share)} of all keys go there", cure, queue.name, share)
+
+
+def _odd_members(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
+    """Yield each queue that is unlike most of the others, and where none is like most, how they differ."""
+    unlike: dict[str, list[FieldChange]] = {}
+    traits = {queue.name: _traits(queue) for queue in queues}
+    for trait in sorted({trait for of_queue in traits.values() for trait in of_queue}):
+        groups: dict[str, list[QueueDefinition]] = {}
+        for queue in queues:
+            groups.setdefault(_compared(queue, traits[queue.name].get(trait)), []).append(queue)
+        usual, *others = sorted(groups.values(), key=len, reverse=True)
+        if 2 * len(usual) <= len(queues):
+            yield _divided(checked, trait, [usual, *others], traits)
+            continue
+        for queue in (queue for group in others for queue in group):
+            values = traits[queue.name].get(trait), traits[usual[0].name].get(trait)
+            unlike.setdefault(queue.name, []).append(FieldChange(trait, *values))
+    for name, fields in unlike.items():
+        share = checked.queues[name]
+        says = f"{name} is unlike most of the {len(queues):,} queues: {differing_fields(fields)}; {percent(share)} of all keys go there"
+        cure = f"let a queue like the others take the place of {name}"
+        yield checked.finding("odd-member", says, cure, name, share)
+
+
+def _traits(queue: QueueDefinition) -> dict[str, Any]:
+    arguments = {name: value for name, value in queue.arguments.items() if name not in _OF_PLACEMENT}
+    return {"type": queue.type, **arguments}
+
+
+def _compared(queue: QueueDefinition, value: object) -> str:
+    """Return a value as it is compared. Texts with the name of the queue, or with other numbers, count as the same."""
+    if isinstance(value, str):
+        return re.sub("[0-9]+", "{n}", value.replace(queue.name, "{name}"))
+    return repr(value)
+
+
+def _divided(
+    checked: CheckedExchange,
+    trait: str,
+    groups: Sequence[Sequence[QueueDefinition]],
+    traits: dict[str, dict[str, Any]],
+) -> Finding:
+    """Return the finding of queues none of whose values is that of most."""
+    parts = []
+    for group in groups:
+        value = traits[group[0].name].get(trait)
+        shown = "nothing" if value is None else repr(value)
+        parts.append(f"{shown} at {listed([queue.name for queue in group], _MOST_NAMES)}")
+    share = sum(checked.queues[queue.name] for group in groups for queue in group)
+    says = f"the queues have no {trait} in common: {'; '.join(parts)}"
+    cure = "decide which of them is right, and let such queues take the places of the others"
+    return checked.finding("odd-member", says, cure, share=share)
