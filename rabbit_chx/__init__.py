@@ -11,128 +11,88 @@ from typing import TYPE_CHECKING
 from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp import AmqpField
-    from rabbit_chx.broker import AsyncBroker, Broker, Declared
-    from rabbit_chx.consuming import (
-        ConsumerGroup,
-        Deduplicator,
-        GroupMessage,
-        GroupPace,
-        SqliteDeduplicator,
-    )
-    from rabbit_chx.erlang import Atom, ErlangMap, phash2
-    from rabbit_chx.errors import (
-        BrokerRefusedError,
-        HandlerError,
-        InputError,
-        PublishError,
-        RabbitChxError,
-        TopologyError,
-        UnreachableError,
-    )
-    from rabbit_chx.publishing import (
-        AsyncPublisher,
-        Limits,
-        Publisher,
-        PublishReport,
-        Retries,
-        Returned,
-        stable_ids,
-    )
-    from rabbit_chx.routing import (
-        ConsistentHashExchange,
-        ExchangeRef,
-        Explanation,
-        HashRing,
-        ModulusHashExchange,
-        Release,
-        SlotTable,
-        jump_consistent_hash,
-    )
-    from rabbit_chx.testing import OrderChecker
-    from rabbit_chx.topology import Topology
-    from rabbit_chx.version import (
-        __version__ as __version__,
-    )  # not in __all__, so that no star import takes it
+    from rabbit_chx.amqp import AmqpField as AmqpField
+    from rabbit_chx.broker import AsyncBroker as AsyncBroker
+    from rabbit_chx.broker import Broker as Broker
+    from rabbit_chx.broker import Declared as Declared
+    from rabbit_chx.consuming import ConsumerGroup as ConsumerGroup
+    from rabbit_chx.consuming import Deduplicator as Deduplicator
+    from rabbit_chx.consuming import GroupMessage as GroupMessage
+    from rabbit_chx.consuming import GroupPace as GroupPace
+    from rabbit_chx.consuming import SqliteDeduplicator as SqliteDeduplicator
+    from rabbit_chx.erlang import Atom as Atom
+    from rabbit_chx.erlang import ErlangMap as ErlangMap
+    from rabbit_chx.erlang import phash2 as phash2
+    from rabbit_chx.errors import BrokerRefusedError as BrokerRefusedError
+    from rabbit_chx.errors import HandlerError as HandlerError
+    from rabbit_chx.errors import InputError as InputError
+    from rabbit_chx.errors import PublishError as PublishError
+    from rabbit_chx.errors import RabbitChxError as RabbitChxError
+    from rabbit_chx.errors import TopologyError as TopologyError
+    from rabbit_chx.errors import UnreachableError as UnreachableError
+    from rabbit_chx.publishing import AsyncPublisher as AsyncPublisher
+    from rabbit_chx.publishing import Limits as Limits
+    from rabbit_chx.publishing import Publisher as Publisher
+    from rabbit_chx.publishing import PublishReport as PublishReport
+    from rabbit_chx.publishing import Retries as Retries
+    from rabbit_chx.publishing import Returned as Returned
+    from rabbit_chx.publishing import stable_ids as stable_ids
+    from rabbit_chx.routing import ConsistentHashExchange as ConsistentHashExchange
+    from rabbit_chx.routing import ExchangeRef as ExchangeRef
+    from rabbit_chx.routing import Explanation as Explanation
+    from rabbit_chx.routing import HashRing as HashRing
+    from rabbit_chx.routing import ModulusHashExchange as ModulusHashExchange
+    from rabbit_chx.routing import Release as Release
+    from rabbit_chx.routing import SlotTable as SlotTable
+    from rabbit_chx.routing import jump_consistent_hash as jump_consistent_hash
+    from rabbit_chx.testing import OrderChecker as OrderChecker
+    from rabbit_chx.topology import Topology as Topology
+    from rabbit_chx.version import __version__ as __version__
 
-_HOMES = {
-    "AmqpField": "rabbit_chx.amqp",
-    "AsyncBroker": "rabbit_chx.broker",
-    "AsyncPublisher": "rabbit_chx.publishing",
-    "Atom": "rabbit_chx.erlang",
-    "Broker": "rabbit_chx.broker",
-    "BrokerRefusedError": "rabbit_chx.errors",
-    "ConsistentHashExchange": "rabbit_chx.routing",
-    "ConsumerGroup": "rabbit_chx.consuming",
-    "Declared": "rabbit_chx.broker",
-    "Deduplicator": "rabbit_chx.consuming",
-    "ErlangMap": "rabbit_chx.erlang",
-    "ExchangeRef": "rabbit_chx.routing",
-    "Explanation": "rabbit_chx.routing",
-    "GroupMessage": "rabbit_chx.consuming",
-    "GroupPace": "rabbit_chx.consuming",
-    "HandlerError": "rabbit_chx.errors",
-    "HashRing": "rabbit_chx.routing",
-    "InputError": "rabbit_chx.errors",
-    "Limits": "rabbit_chx.publishing",
-    "ModulusHashExchange": "rabbit_chx.routing",
-    "OrderChecker": "rabbit_chx.testing",
-    "PublishError": "rabbit_chx.errors",
-    "PublishReport": "rabbit_chx.publishing",
-    "Publisher": "rabbit_chx.publishing",
-    "RabbitChxError": "rabbit_chx.errors",
-    "Release": "rabbit_chx.routing",
-    "Retries": "rabbit_chx.publishing",
-    "Returned": "rabbit_chx.publishing",
-    "SlotTable": "rabbit_chx.routing",
-    "SqliteDeduplicator": "rabbit_chx.consuming",
-    "Topology": "rabbit_chx.topology",
-    "TopologyError": "rabbit_chx.errors",
-    "UnreachableError": "rabbit_chx.errors",
-    "__version__": "rabbit_chx.version",
-    "jump_consistent_hash": "rabbit_chx.routing",
-    "phash2": "rabbit_chx.erlang",
-    "stable_ids": "rabbit_chx.publishing",
+_NAMES = {
+    "rabbit_chx.amqp": ["AmqpField"],
+    "rabbit_chx.broker": ["AsyncBroker", "Broker", "Declared"],
+    "rabbit_chx.consuming": [
+        "ConsumerGroup",
+        "Deduplicator",
+        "GroupMessage",
+        "GroupPace",
+        "SqliteDeduplicator",
+    ],
+    "rabbit_chx.erlang": ["Atom", "ErlangMap", "phash2"],
+    "rabbit_chx.errors": [
+        "BrokerRefusedError",
+        "HandlerError",
+        "InputError",
+        "PublishError",
+        "RabbitChxError",
+        "TopologyError",
+        "UnreachableError",
+    ],
+    "rabbit_chx.publishing": [
+        "AsyncPublisher",
+        "Limits",
+        "Publisher",
+        "PublishReport",
+        "Retries",
+        "Returned",
+        "stable_ids",
+    ],
+    "rabbit_chx.routing": [
+        "ConsistentHashExchange",
+        "ExchangeRef",
+        "Explanation",
+        "HashRing",
+        "jump_consistent_hash",
+        "ModulusHashExchange",
+        "Release",
+        "SlotTable",
+    ],
+    "rabbit_chx.testing": ["OrderChecker"],
+    "rabbit_chx.topology": ["Topology"],
 }
 
-__all__ = [
-    "AmqpField",
-    "AsyncBroker",
-    "AsyncPublisher",
-    "Atom",
-    "Broker",
-    "BrokerRefusedError",
-    "ConsistentHashExchange",
-    "ConsumerGroup",
-    "Declared",
-    "Deduplicator",
-    "ErlangMap",
-    "ExchangeRef",
-    "Explanation",
-    "GroupMessage",
-    "GroupPace",
-    "HandlerError",
-    "HashRing",
-    "InputError",
-    "Limits",
-    "ModulusHashExchange",
-    "OrderChecker",
-    "PublishError",
-    "PublishReport",
-    "Publisher",
-    "RabbitChxError",
-    "Release",
-    "Retries",
-    "Returned",
-    "SlotTable",
-    "SqliteDeduplicator",
-    "Topology",
-    "TopologyError",
-    "UnreachableError",
-    "jump_consistent_hash",
-    "phash2",
-    "stable_ids",
-]
+__all__ = [name for names in _NAMES.values() for name in names]
 
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+# The version is no name that a star import takes.
+__getattr__, __dir__ = lazy(__name__, {**_NAMES, "rabbit_chx.version": ["__version__"]})

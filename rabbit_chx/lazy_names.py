@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 
 
-def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+def lazy(
+    package: str, names: Mapping[str, Collection[str]]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of a package that imports some of its names late.
 
     The package also imports these names under ``TYPE_CHECKING``, so that type checkers know them.
 
     Args:
         package: the package's ``__name__``.
-        homes: for each name, the module that defines it.
+        names: the late names of each module that defines some.
     """
+    homes = {name: module for module, defined in names.items() for name in defined}
 
     def load(name: str) -> object:
         if name not in homes:
@@ -24,7 +27,7 @@ def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], object
         setattr(sys.modules[package], name, value)  # Python asks for a name only until it is there
         return value
 
-    def names() -> list[str]:
+    def listed() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
-    return load, names
+    return load, listed

@@ -20,32 +20,24 @@ from rabbit_chx.lazy_names import lazy
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_connector.dry_runs import DryRun, dry_run
-    from spark_connector.placing.placement import place
-    from spark_connector.placing.prediction import queue_for
-    from spark_connector.publishing import batch_publisher, publish
-    from spark_connector.reports.write_report import WriteReport
+    from spark_connector.dry_runs import DryRun as DryRun
+    from spark_connector.dry_runs import dry_run as dry_run
+    from spark_connector.placing.placement import place as place
+    from spark_connector.placing.prediction import queue_for as queue_for
+    from spark_connector.publishing import batch_publisher as batch_publisher
+    from spark_connector.publishing import publish as publish
+    from spark_connector.reports.write_report import WriteReport as WriteReport
 
-_HOMES = {
-    "DryRun": "spark_connector.dry_runs",
-    "WriteReport": "spark_connector.reports.write_report",
-    "batch_publisher": "spark_connector.publishing",
-    "dry_run": "spark_connector.dry_runs",
-    "place": "spark_connector.placing.placement",
-    "publish": "spark_connector.publishing",
-    "queue_for": "spark_connector.placing.prediction",
+_NAMES = {
+    "spark_connector.dry_runs": ["dry_run", "DryRun"],
+    "spark_connector.placing.placement": ["place"],
+    "spark_connector.placing.prediction": ["queue_for"],
+    "spark_connector.publishing": ["batch_publisher", "publish"],
+    "spark_connector.reports.write_report": ["WriteReport"],
 }
 
-__all__ = [
-    "DryRun",
-    "WriteReport",
-    "batch_publisher",
-    "dry_run",
-    "place",
-    "publish",
-    "queue_for",
-    "register",
-]
+__all__ = ["register"]
+__all__ += [name for names in _NAMES.values() for name in names]
 
 
 def register(spark: SparkSession) -> None:
@@ -75,4 +67,4 @@ def register(spark: SparkSession) -> None:
             raise
 
 
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy(__name__, _NAMES)

@@ -30,9 +30,7 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "AuthMechanism": "rabbit_chx.amqp.settings",
-        "ConnectionSettings": "rabbit_chx.amqp.settings",
-        "Secret": "rabbit_chx.amqp.secret",
-        "TlsSettings": "rabbit_chx.amqp.settings",
+        "rabbit_chx.amqp.secret": ["Secret"],
+        "rabbit_chx.amqp.settings": ["AuthMechanism", "ConnectionSettings", "TlsSettings"],
     },
 )

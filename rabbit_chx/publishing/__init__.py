@@ -14,10 +14,6 @@ from rabbit_chx.publishing.publisher import Publisher
 if TYPE_CHECKING:
     from rabbit_chx.publishing.async_publisher import AsyncPublisher
 
-_HOMES = {
-    "AsyncPublisher": "rabbit_chx.publishing.async_publisher"
-}  # it loads asyncio, which other programs do not need
-
 __all__ = [
     "AsyncPublisher",
     "HashExchangeFacts",
@@ -30,5 +26,5 @@ __all__ = [
     "stable_ids",
 ]
 
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+# It loads asyncio, which other programs do not need.
+__getattr__, __dir__ = lazy(__name__, {"rabbit_chx.publishing.async_publisher": ["AsyncPublisher"]})

@@ -13,52 +13,34 @@ from typing import TYPE_CHECKING
 from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
-    from rabbit_chx.errors import NoBrokerError
-    from rabbit_chx.testing.broker_search import find_broker
-    from rabbit_chx.testing.cluster import RunningCluster, docker_cluster
-    from rabbit_chx.testing.containers import docker_broker, start_docker_broker
-    from rabbit_chx.testing.local_server import local_broker, start_local_broker
-    from rabbit_chx.testing.needs import in_ci, need, skip_unless_ci
-    from rabbit_chx.testing.order_checker import OrderChecker, OrderFault, OrderReport
-    from rabbit_chx.testing.running_broker import RunningBroker, temporary_vhost
+    from rabbit_chx.errors import NoBrokerError as NoBrokerError
+    from rabbit_chx.testing.broker_search import find_broker as find_broker
+    from rabbit_chx.testing.cluster import RunningCluster as RunningCluster
+    from rabbit_chx.testing.cluster import docker_cluster as docker_cluster
+    from rabbit_chx.testing.containers import docker_broker as docker_broker
+    from rabbit_chx.testing.containers import start_docker_broker as start_docker_broker
+    from rabbit_chx.testing.local_server import local_broker as local_broker
+    from rabbit_chx.testing.local_server import start_local_broker as start_local_broker
+    from rabbit_chx.testing.needs import in_ci as in_ci
+    from rabbit_chx.testing.needs import need as need
+    from rabbit_chx.testing.needs import skip_unless_ci as skip_unless_ci
+    from rabbit_chx.testing.order_checker import OrderChecker as OrderChecker
+    from rabbit_chx.testing.order_checker import OrderFault as OrderFault
+    from rabbit_chx.testing.order_checker import OrderReport as OrderReport
+    from rabbit_chx.testing.running_broker import RunningBroker as RunningBroker
+    from rabbit_chx.testing.running_broker import temporary_vhost as temporary_vhost
 
-_HOMES = {
-    "NoBrokerError": "rabbit_chx.errors",
-    "OrderChecker": "rabbit_chx.testing.order_checker",
-    "OrderFault": "rabbit_chx.testing.order_checker",
-    "OrderReport": "rabbit_chx.testing.order_checker",
-    "RunningBroker": "rabbit_chx.testing.running_broker",
-    "RunningCluster": "rabbit_chx.testing.cluster",
-    "docker_broker": "rabbit_chx.testing.containers",
-    "docker_cluster": "rabbit_chx.testing.cluster",
-    "find_broker": "rabbit_chx.testing.broker_search",
-    "in_ci": "rabbit_chx.testing.needs",
-    "local_broker": "rabbit_chx.testing.local_server",
-    "need": "rabbit_chx.testing.needs",
-    "skip_unless_ci": "rabbit_chx.testing.needs",
-    "start_docker_broker": "rabbit_chx.testing.containers",
-    "start_local_broker": "rabbit_chx.testing.local_server",
-    "temporary_vhost": "rabbit_chx.testing.running_broker",
+_NAMES = {
+    "rabbit_chx.errors": ["NoBrokerError"],
+    "rabbit_chx.testing.broker_search": ["find_broker"],
+    "rabbit_chx.testing.cluster": ["docker_cluster", "RunningCluster"],
+    "rabbit_chx.testing.containers": ["docker_broker", "start_docker_broker"],
+    "rabbit_chx.testing.local_server": ["local_broker", "start_local_broker"],
+    "rabbit_chx.testing.needs": ["in_ci", "need", "skip_unless_ci"],
+    "rabbit_chx.testing.order_checker": ["OrderChecker", "OrderFault", "OrderReport"],
+    "rabbit_chx.testing.running_broker": ["RunningBroker", "temporary_vhost"],
 }
 
-__all__ = [
-    "NoBrokerError",
-    "OrderChecker",
-    "OrderFault",
-    "OrderReport",
-    "RunningBroker",
-    "RunningCluster",
-    "docker_broker",
-    "docker_cluster",
-    "find_broker",
-    "in_ci",
-    "local_broker",
-    "need",
-    "skip_unless_ci",
-    "start_docker_broker",
-    "start_local_broker",
-    "temporary_vhost",
-]
+__all__ = [name for names in _NAMES.values() for name in names]
 
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy(__name__, _NAMES)

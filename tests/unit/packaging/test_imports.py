@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import grimp
@@ -100,6 +103,25 @@ def test_every_public_name_can_be_had() -> None:
     assert set(rabbit_chx.__all__) <= set(dir(rabbit_chx))
     with pytest.raises(AttributeError, match="no attribute 'HashRnig'"):
         rabbit_chx.HashRnig  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["rabbit_chx", "rabbit_chx.amqp", "rabbit_chx.publishing", "rabbit_chx.testing", "spark_connector"],
+)
+def test_type_checkers_know_what_is_loaded_late(package: str) -> None:
+    """Each late name is imported under ``TYPE_CHECKING`` from the module that it is loaded from."""
+    source = (ROOT / package.replace(".", "/") / "__init__.py").read_text(encoding="utf-8")
+    checked = {
+        (statement.module, alias.name)
+        for block in ast.walk(ast.parse(source))
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and statement.module != "pyspark.sql"
+        for alias in statement.names
+    }
+    homes = inspect.getclosurevars(import_module(package).__getattr__).nonlocals["homes"]
+    assert checked == {(module, name) for name, module in homes.items()}
 
 
 def test_imports_run_down_the_floors() -> None:
