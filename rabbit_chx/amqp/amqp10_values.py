@@ -32,16 +32,14 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
+from rabbit_chx.amqp.client_fields import Headers
 from rabbit_chx.amqp.fields import pairs_of
 from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import Headers
 
 Amqp10Type: TypeAlias = Literal[
     "null", "boolean", "ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "long", "float", "double", "char",

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.routing import Destination, HashRing, Place
 from rabbit_chx.routing.bindings import Binding, weight_of
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, HashRing, Place
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import Any, assert_never
 
 import pamqp.commands
 import pamqp.encode
 from aiormq import exceptions as aiormq_errors
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import REPLY_TIMEOUT_S
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
 from rabbit_chx.errors import (
@@ -31,9 +32,6 @@ from rabbit_chx.topology.operations import (
     Refusal,
 )
 from rabbit_chx.topology.steps import Pipeline, SendingCheck
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
 
 _CLOSE_TIMEOUT_S = 5.0
 _LONGEST_NAME = 128

@@ -7,31 +7,31 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.broker_base import BrokerBase, documented_as, ignore_progress
 from rabbit_chx.broker.facade import Broker
 from rabbit_chx.drive import drive_async
 from rabbit_chx.errors import MissingExtraError
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.bindings import GivenBindings
+from rabbit_chx.topology import Plan, Topology, steps
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
+from rabbit_chx.topology.hand_over import HandOverLevel
 from rabbit_chx.topology.operations import ApiRequest
 from rabbit_chx.topology.reading import (
+    PublishRates,
     exchange_mirror,
     rates_read,
     sharded_exchange,
     slot_table_read,
     topology_read,
 )
+from rabbit_chx.topology.shards import ShardedExchange
 from rabbit_chx.topology.steps import CarrierStep, RingRequest
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
-    from rabbit_chx.routing.bindings import GivenBindings
-    from rabbit_chx.topology import Plan, Topology, steps
-    from rabbit_chx.topology.hand_over import HandOverLevel
-    from rabbit_chx.topology.reading import PublishRates
-    from rabbit_chx.topology.shards import ShardedExchange
 
 _T = TypeVar("_T")
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
+from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.broker.message_carrier import MessageCarrier
+from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by
 from rabbit_chx.errors import InputError, ManagementNeededError, MismatchError
 from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import Plan, steps
 from rabbit_chx.topology.applying import Applied, Permission, plan_applied
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
 from rabbit_chx.topology.operations import ApiRequest
@@ -23,9 +26,6 @@ from rabbit_chx.topology.steps import Access, CarrierStep, RingRequest
 
 if TYPE_CHECKING:
     from rabbit_chx.broker.aio_pika_connection import AioPikaConnection
-    from rabbit_chx.broker.management_url import ManagementUrl
-    from rabbit_chx.broker.pika_connection import PikaConnection
-    from rabbit_chx.topology import Plan, steps
 
 _Class = TypeVar("_Class", bound=type)
 

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from rabbit_chx.broker.broker_base import BrokerBase, ignore_progress
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.drive import drive
+from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
+from rabbit_chx.routing.bindings import GivenBindings
+from rabbit_chx.topology import Plan, Topology, steps
 from rabbit_chx.topology.applying import Applied, Permission
 from rabbit_chx.topology.declaring import AskedExchange, Declared, exchange_declared
+from rabbit_chx.topology.hand_over import HandOverLevel
 from rabbit_chx.topology.operations import ApiRequest
 from rabbit_chx.topology.reading import (
+    PublishRates,
     exchange_mirror,
     rates_read,
     sharded_exchange,
     slot_table_read,
     topology_read,
 )
+from rabbit_chx.topology.shards import ShardedExchange
 from rabbit_chx.topology.steps import CarrierStep, RingRequest
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import ConsistentHashExchange, HashRing, ModulusHashExchange, Release, SlotTable
-    from rabbit_chx.routing.bindings import GivenBindings
-    from rabbit_chx.topology import Plan, Topology, steps
-    from rabbit_chx.topology.hand_over import HandOverLevel
-    from rabbit_chx.topology.reading import PublishRates
-    from rabbit_chx.topology.shards import ShardedExchange
 
 _T = TypeVar("_T")
 

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.client_fields import HeaderTable
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import headers_in
 from rabbit_chx.analysis.traffic import InferredRing, Observation, infer_ring
@@ -29,10 +30,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.routing import HASH_PROPERTIES, ConsistentHashExchange, HashRing, Release
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import HeaderTable
-    from rabbit_chx.topology.reading import LiveExchange
+from rabbit_chx.topology.reading import LiveExchange
 
 _TRACE_EXCHANGE = "amq.rabbitmq.trace"
 _MOST_WAITING = 20_000

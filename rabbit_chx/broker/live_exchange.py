@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rabbit_chx.analysis.traffic import Reach
+from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.ring_source import RingSource, ring_by
 from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.topology.objects import LiveSlots
 from rabbit_chx.topology.reading import LiveExchange, destination_of, hash_exchange, slots_behind
-
-if TYPE_CHECKING:
-    from rabbit_chx.broker.management import Management
-    from rabbit_chx.topology.objects import LiveSlots
 
 
 def read_exchange(management: Management, vhost: str, name: str) -> LiveExchange:

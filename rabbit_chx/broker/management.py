@@ -26,13 +26,12 @@ from rabbit_chx.errors import (
     NotFoundError,
     UnreachableError,
 )
+from rabbit_chx.topology.operations import ApiRequest
+from rabbit_chx.topology.steps import ApiSequence
 
 if TYPE_CHECKING:
     import socket
     import ssl
-
-    from rabbit_chx.topology.operations import ApiRequest
-    from rabbit_chx.topology.steps import ApiSequence
 
 _T = TypeVar("_T")
 _NOT_ALLOWED = (

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.uri import TLS_PARAMETERS, given_parameters, tls_settings
 from rabbit_chx.amqp.url_parts import UriProblem, UrlParts, fail, url_parts
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 
 _EXAMPLE = "http://user:password@host:15672"
 

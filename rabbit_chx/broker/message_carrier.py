@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 from pika import exceptions as pika_errors
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.topology.operations import QueueCounts, QueueDeclare
@@ -30,8 +31,6 @@ from rabbit_chx.topology.steps import (
 
 if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel
-
-    from rabbit_chx.amqp import ConnectionSettings
 
 _log = logging.getLogger(__name__)
 

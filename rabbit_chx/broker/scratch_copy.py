@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
 from rabbit_chx.topology.operations import (
@@ -24,8 +25,6 @@ from rabbit_chx.topology.steps import performed
 
 if TYPE_CHECKING:
     import pika
-
-    from rabbit_chx.broker.pika_connection import PikaConnection
 
 _EXCHANGE = "copy"
 _MOST_BUCKETS_OF_A_BINDING = 10_000

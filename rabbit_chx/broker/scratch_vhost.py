@@ -6,12 +6,9 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from rabbit_chx.broker.management import Management
 from rabbit_chx.errors import NotFoundError, RabbitChxError, UnreachableError
-
-if TYPE_CHECKING:
-    from rabbit_chx.broker.management import Management
 
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aio_pika
 from aiormq import exceptions as aiormq_errors
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.connection.aio_pika_settings import aio_pika_arguments
 from rabbit_chx.connection.failures import (
@@ -18,10 +19,7 @@ from rabbit_chx.connection.failures import (
     opening_error,
     refused_vhost,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import RabbitChxError
 
 _CODES = {
     aiormq_errors.ChannelAccessRefused: 403,

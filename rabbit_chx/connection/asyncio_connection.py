@@ -14,8 +14,9 @@ import asyncio
 import contextlib
 import ssl
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.blocking_connection import bytes_not_taken
 from rabbit_chx.connection.failures import (
@@ -31,9 +32,6 @@ from rabbit_chx.connection.link import Link
 from rabbit_chx.connection.session import Phase, Session
 from rabbit_chx.connection.tls import server_name, tls_context
 from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableError
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
 
 _GOODBYE_S = 5.0
 #: An address that swallows packets leaves time for the next (RFC 8305).

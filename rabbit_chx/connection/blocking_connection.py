@@ -25,6 +25,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.frames import ControlBytes
 from rabbit_chx.connection.failures import (
     broken_handshake,
@@ -44,8 +45,6 @@ from rabbit_chx.errors import ConnectionLostError, RabbitChxError, UnreachableEr
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
-
-    from rabbit_chx.amqp import ConnectionSettings, TlsSettings
 
 _log = logging.getLogger(__name__)
 

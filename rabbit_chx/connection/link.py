@@ -14,12 +14,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from rabbit_chx.amqp.frames import FRAME_MAX, Return
-
-if TYPE_CHECKING:
-    from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.errors import RabbitChxError
 
 What = TypeVar("What")
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pamqp import commands, frame, header
 from pamqp.exceptions import PAMQPException
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.frames import (
     CONFIRM,
     FRAME_END,
@@ -44,7 +45,6 @@ from rabbit_chx.errors import BrokerRefusedError, RabbitChxError
 if TYPE_CHECKING:
     from pamqp.base import Frame as Method
 
-    from rabbit_chx.amqp import ConnectionSettings
     from rabbit_chx.connection.link import Link
 
 _CHANNEL = 1

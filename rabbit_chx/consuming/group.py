@@ -15,6 +15,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.names import check_name
 from rabbit_chx.consuming.journal import JOURNAL
 from rabbit_chx.consuming.member import GroupMember, GroupPace, Hook, OnFailure
+from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.queue_check import queue_warnings, refuse_dropping
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
@@ -28,12 +29,11 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.publishing import Retries
+from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupChannels
-    from rabbit_chx.consuming.message import GroupMessage
-    from rabbit_chx.publishing.limits import Outage
 
 _log = logging.getLogger(__name__)
 _PRIORITIES_FROM = (4, 0, 0)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed
+from rabbit_chx.routing import Release
 from rabbit_chx.topology.applying import member_of
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Release
 
 #: The kinds of findings, the gravest first.
 _KINDS = (

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.wording import listed
+from rabbit_chx.consuming.member import OnFailure
 from rabbit_chx.errors import MismatchError
-
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.member import OnFailure
 
 #: What a queue needs so that a group keeps order.
 WANTED: dict[str, Any] = {"x-queue-type": "quorum", "x-single-active-consumer": True}

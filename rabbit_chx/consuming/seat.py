@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from rabbit_chx.consuming.member import GroupMember
-    from rabbit_chx.topology.steps import HandOverMarker
+from rabbit_chx.consuming.member import GroupMember
+from rabbit_chx.topology.steps import HandOverMarker
 
 #: Why a line waits: to ask the parking queue again, and for the end of a hand-over.
 POLL, TAKING = "poll", "taking"

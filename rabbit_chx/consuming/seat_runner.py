@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
+from rabbit_chx.consuming.member import GroupMember, Hook
+from rabbit_chx.consuming.message import GroupMessage
 from rabbit_chx.consuming.seat import (
     Abandon,
     Ack,
@@ -34,8 +36,6 @@ from rabbit_chx.topology.applying import tag_of
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupChannels, LineChannel
-    from rabbit_chx.consuming.member import GroupMember, Hook
-    from rabbit_chx.consuming.message import GroupMessage
 
 _log = logging.getLogger(__name__)
 

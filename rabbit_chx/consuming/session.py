@@ -21,6 +21,9 @@ from rabbit_chx.consuming.journal import (
     SilenceClock,
     priority_without_journal,
 )
+from rabbit_chx.consuming.member import GroupMember
+from rabbit_chx.consuming.message import GroupMessage
+from rabbit_chx.consuming.seat_runner import SeatRunner
 from rabbit_chx.consuming.waits import came, first_of
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -32,9 +35,6 @@ from rabbit_chx.errors import (
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import GroupChannels, LineChannel
-    from rabbit_chx.consuming.member import GroupMember
-    from rabbit_chx.consuming.message import GroupMessage
-    from rabbit_chx.consuming.seat_runner import SeatRunner
 
 _log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.publishing import Retries
+from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing.sharding import ShardName
+from rabbit_chx.topology import ShardedExchange
 
 if TYPE_CHECKING:
     from rabbit_chx.consuming.channels import ConsumingConnection, LineChannel
-    from rabbit_chx.publishing.limits import Outage
-    from rabbit_chx.topology import ShardedExchange
 
 _log = logging.getLogger(__name__)
 _MOST_PREFETCHED = 65_535

@@ -7,13 +7,11 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import BrokerTimeoutError, RabbitChxError
+from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing import Retries
 
 _log = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 2.0

@@ -7,18 +7,16 @@ import contextlib
 import inspect
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from rabbit_chx.connection.asyncio_connection import AsyncConnection
 from rabbit_chx.drive import drive_async
 from rabbit_chx.errors import BrokerRefusedError, InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing.batches import AnyColumn, AnyProperties, Columns
 from rabbit_chx.publishing.delivery import Close, Open, Step, Steps, Turn
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.publisher_base import PublisherBase
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.publish_report import PublishReport
-    from rabbit_chx.publishing.tally import Tally
+from rabbit_chx.publishing.tally import Tally
 
 
 class AsyncPublisher(PublisherBase):

@@ -21,22 +21,19 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.connection.failures import closed_connection, interruption
+from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import RabbitChxError, UnreachableError
-from rabbit_chx.publishing.limits import Outage, Patience
+from rabbit_chx.publishing.encoder import Encoder
+from rabbit_chx.publishing.limits import Limits, Outage, Patience, Retries
+from rabbit_chx.publishing.publish_report import PublishReport
 from rabbit_chx.publishing.refusals import Sent, WaitingBatches, refusal
+from rabbit_chx.publishing.rows import Rows
 from rabbit_chx.publishing.tally import Tally
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.connection.link import Link
-    from rabbit_chx.publishing.encoder import Encoder
-    from rabbit_chx.publishing.limits import Limits, Retries
-    from rabbit_chx.publishing.publish_report import PublishReport
-    from rabbit_chx.publishing.rows import Rows
 
 _log = logging.getLogger(__name__)
 

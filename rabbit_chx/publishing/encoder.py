@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.frames import (
     FRAME_END,
@@ -17,9 +17,7 @@ from rabbit_chx.amqp.frames import (
 )
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.rows import Rows
 
 #: Pieces kept for as many different lengths; about 2 MB.
 _KEPT_LENGTHS = 16_384

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pamqp import commands
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.connection.blocking_connection import Connection
 from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, MismatchError, NotFoundError
 from rabbit_chx.publishing.encoder import exchange_name
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
 
 _TYPE = "x-consistent-hash"
 

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.connection.failures import InterruptedLinkError, StallError
+from rabbit_chx.connection.link import Link
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, RabbitChxError
-
-if TYPE_CHECKING:
-    from rabbit_chx.connection.link import Link
 
 _log = logging.getLogger(__name__)
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.frames import Return
+from rabbit_chx.amqp.frames import Return
 
 #: The reply code of a refused message among the samples; a basic.nack has none of its own.
 NACK = 0

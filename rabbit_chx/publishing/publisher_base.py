@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError, MismatchError, PublishError
@@ -19,9 +19,7 @@ from rabbit_chx.publishing.limits import Limits, Retries
 from rabbit_chx.publishing.properties import Properties
 from rabbit_chx.publishing.publish_report import NACK, PublishReport
 from rabbit_chx.publishing.refusals import refusal
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.tally import Tally
+from rabbit_chx.publishing.tally import Tally
 
 _log = logging.getLogger(__name__)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import BrokerRefusedError
 from rabbit_chx.publishing.publish_report import NACK, PublishReport
-
-if TYPE_CHECKING:
-    from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rabbit_chx.amqp.frames import Return
+from rabbit_chx.connection.link import Link
+from rabbit_chx.errors import PublishError
 from rabbit_chx.publishing.publish_report import NACK, PublishReport, Returned
-
-if TYPE_CHECKING:
-    from rabbit_chx.connection.link import Link
-    from rabbit_chx.errors import PublishError
-    from rabbit_chx.publishing.rows import Rows
+from rabbit_chx.publishing.rows import Rows
 
 
 class Tally:

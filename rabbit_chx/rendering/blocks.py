@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    from rabbit_chx.rendering.table import TableColumn
+from rabbit_chx.rendering.table import TableColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
+from rabbit_chx.rendering.output import Record
 from rabbit_chx.rendering.table import TableColumn, printable
-
-if TYPE_CHECKING:
-    from rabbit_chx.rendering.output import Record
 
 #: What means something anywhere in a line. GitHub sets text between dollar signs as mathematics.
 _ACTIVE = re.compile(r"([\\`*\[\]<|~$])")

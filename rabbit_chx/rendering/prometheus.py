@@ -8,11 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TextIO, cast
+from typing import Protocol, TextIO, cast
 
-if TYPE_CHECKING:
-    from rabbit_chx.rendering.blocks import Report
-    from rabbit_chx.rendering.output import Record
+from rabbit_chx.rendering.blocks import Report
+from rabbit_chx.rendering.output import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import check_name
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import WEIGHT_IS_CAPPED
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.release import Release
 
 T = TypeVar("T")
 

@@ -12,29 +12,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from rabbit_chx.amqp.client_fields import Headers, Sender
 from rabbit_chx.amqp.fields import AmqpField, FieldType, too_deep
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import Term, phash2
 from rabbit_chx.erlang.term_text import erlang_text
 from rabbit_chx.errors import ChannelClosedError
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.exchange import HashExchange, ReceivedMessage, received
 from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.jump import seed_of, walk_of_seed
 from rabbit_chx.routing.key_map import KeyMap, check_key_map, ring_beneath
 from rabbit_chx.routing.message import NO_KEYS, HashedTerm, SentMessage
 from rabbit_chx.routing.message_091 import field_term
+from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.ring import HashRing
+from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.routing.rules import EMPTY_LIST_CRASHES, EMPTY_LIST_IS_HASHED, HASHED_ROUTING_KEY
 from rabbit_chx.routing.slot_table import SlotTable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.amqp.client_fields import Headers, Sender
-    from rabbit_chx.routing.bindings import Destination, Place
-    from rabbit_chx.routing.release import Release
-    from rabbit_chx.routing.ring import HashRing
-    from rabbit_chx.routing.ring_state import Provenance
 
     class ColumnOptions(TypedDict, total=False):
         """How a column of values is read; see `ConsistentHashExchange.indices`."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from rabbit_chx.amqp.client_fields import Headers, Sender
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.message import NO_KEYS, SentMessage
 from rabbit_chx.routing.message_091 import Message091
 from rabbit_chx.routing.message_10 import AMQP_1_0, Message10
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import Headers, Sender
-    from rabbit_chx.routing.bindings import Place
-    from rabbit_chx.routing.release import Release
+from rabbit_chx.routing.release import Release
 
 #: A message as the broker sees it before it routes.
 ReceivedMessage: TypeAlias = Message091 | Message10

@@ -5,15 +5,13 @@ Whatever asks about keys takes either. A table answers with queues, where its ri
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import slot_json
+from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ring import HashRing
 from rabbit_chx.routing.slot_table import SlotTable
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.bindings import Place
 
 KeyMap: TypeAlias = HashRing | SlotTable
 

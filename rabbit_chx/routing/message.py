@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import Headers, Sender
-    from rabbit_chx.erlang import Term
-    from rabbit_chx.routing.release import Rule
+from rabbit_chx.amqp.client_fields import Headers, Sender
+from rabbit_chx.erlang import Term
+from rabbit_chx.routing.release import Rule
 
 #: CC and BCC of a message that has none.
 NO_KEYS: tuple[str | bytes, ...] = ()

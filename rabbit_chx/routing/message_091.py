@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.amqp.client_fields import (
     CLIENTS,
@@ -29,6 +29,7 @@ from rabbit_chx.erlang import Atom, Term
 from rabbit_chx.errors import ChannelClosedError, InputError, NotDeterminedError
 from rabbit_chx.routing.hash_input import HASH_PROPERTIES
 from rabbit_chx.routing.message import NO_KEYS, HashedTerm, SentMessage
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import (
     FIRST_HEADER_COUNTS,
     HASHED_PROPERTY,
@@ -42,9 +43,6 @@ from rabbit_chx.routing.rules import (
     TIMESTAMP_IS_SEED,
     VOID_IS_UNDEFINED,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.release import Release
 
 
 @dataclass(frozen=True, slots=True)

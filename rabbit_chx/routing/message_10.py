@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from rabbit_chx.amqp.amqp10_values import (
     INTEGER_RANGES_10,
@@ -18,11 +18,14 @@ from rabbit_chx.amqp.amqp10_values import (
     named_values,
     value_for,
 )
+from rabbit_chx.amqp.client_fields import Headers
 from rabbit_chx.amqp.message_properties import PROPERTIES_10
 from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.checks import is_whole, shown
+from rabbit_chx.erlang import Term
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.message import HashedTerm, SentMessage
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import (
     AMQP10_CC_COUNTS,
     AMQP10_IS_CONVERTED,
@@ -31,11 +34,6 @@ from rabbit_chx.routing.rules import (
     HASHED_PROPERTY,
     MISSING_HEADER_IS_UNDEFINED,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import Headers
-    from rabbit_chx.erlang import Term
-    from rabbit_chx.routing.release import Release
 
 #: The `client` that means any publisher of AMQP 1.0.
 AMQP_1_0: Final = "amqp-1.0"

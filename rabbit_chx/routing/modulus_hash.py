@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import phash2
@@ -24,11 +23,9 @@ from rabbit_chx.routing.bindings import (
     tuples_of,
 )
 from rabbit_chx.routing.exchange import HashExchange, received
+from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.rules import MODULUS_BY_BINDING_KEY, MODULUS_BY_NAME, MODULUS_UNORDERED
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.message import SentMessage
 
 
 @dataclass(frozen=True, slots=True, init=False)

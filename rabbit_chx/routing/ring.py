@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rabbit_chx.erlang import Term, hash_binary
 from rabbit_chx.errors import EmptyRingError, InputError
 from rabbit_chx.routing import ring_changes, ring_json
+from rabbit_chx.routing.bindings import Binding, Destination, GivenBindings, Place
 from rabbit_chx.routing.jump import SEED_MASK, bucket_of_seed, jump_consistent_hash
 from rabbit_chx.routing.release import NEWEST, Release, check_release
 from rabbit_chx.routing.ring_state import Provenance, RingState, check_state, state_as_read
@@ -25,8 +26,6 @@ from rabbit_chx.routing.ring_state import Provenance, RingState, check_state, st
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.bindings import Binding, Destination, GivenBindings, Place
 
 _SHOWN_RUNS = 8
 

@@ -21,7 +21,6 @@ compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
@@ -36,6 +35,7 @@ from rabbit_chx.routing.bindings import (
     pairs_of_bindings,
     weight_of,
 )
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring_state import MAX_BUCKETS, Provenance, RingState
 from rabbit_chx.routing.rules import (
     DUPLICATES_APPEND,
@@ -45,9 +45,6 @@ from rabbit_chx.routing.rules import (
     UNBIND_SHIFTS_BY_WEIGHT,
     UNSORTED_ENDS,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.release import Release
 
 _SMALL_MAP_KEYS = 32  # an Erlang map of more keys has no order
 

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import slot_json
 from rabbit_chx.routing.bindings import Destination, ExchangeRef, Place
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.ring import HashRing, check_ring
+from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.routing.slot_assignment import assigned
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.release import Release
-    from rabbit_chx.routing.ring_state import Provenance
 
 
 class SlotOwners(Mapping[ExchangeRef, str]):

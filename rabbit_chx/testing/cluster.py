@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, NoBrokerError, RabbitChxError
 from rabbit_chx.testing.containers import (
@@ -20,9 +19,7 @@ from rabbit_chx.testing.containers import (
     watched_container,
 )
 from rabbit_chx.testing.reaper import Reaper
-
-if TYPE_CHECKING:
-    from rabbit_chx.testing.running_broker import RunningBroker
+from rabbit_chx.testing.running_broker import RunningBroker
 
 _TOGETHER_TIMEOUT_S = 120
 

@@ -12,18 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.client_fields import HeaderTable
 from rabbit_chx.amqp.header_table import encode_table
 from rabbit_chx.analysis import Refused
 from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import ApplyError, NoBrokerError, PlanRefusedError, RabbitChxError
-from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, Release
 from rabbit_chx.testing.containers import (
     image_version,
     official_image,
@@ -32,7 +33,7 @@ from rabbit_chx.testing.containers import (
     start_docker_broker,
 )
 from rabbit_chx.testing.local_server import installed_version, start_local_broker
-from rabbit_chx.testing.running_broker import in_vhost
+from rabbit_chx.testing.running_broker import RunningBroker, in_vhost
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -43,13 +44,13 @@ from rabbit_chx.topology import (
 )
 from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.upgrade import bound_to, hash_exchanges, hashed_on, predict_exchange
-from rabbit_chx.topology.upgrade_exchange import hash_arguments, same_rules
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp.client_fields import HeaderTable
-    from rabbit_chx.routing import HashRing, Place, Release
-    from rabbit_chx.testing.running_broker import RunningBroker
-    from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage, SampleMovement
+from rabbit_chx.topology.upgrade_exchange import (
+    ExchangeUpgrade,
+    SampledMessage,
+    SampleMovement,
+    hash_arguments,
+    same_rules,
+)
 
 #: What is added to the number of a message that is sent with its header in an array.
 IN_ARRAYS = 1 << 28

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,18 +25,16 @@ from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import short_string
 from rabbit_chx.erlang import Term, phash2
 from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.routing.arrays.binaries import UInt32s
 from rabbit_chx.routing.arrays.integers import hash_before_value, integer_seeds, integers_of
 from rabbit_chx.routing.arrays.keys import SeedOfNull, hashes, is_arrow, is_null, null_error, pieces
+from rabbit_chx.routing.hash_input import HashedOn
 from rabbit_chx.routing.jump import seed_of
 from rabbit_chx.routing.message import SentMessage
 from rabbit_chx.routing.message_091 import property_bytes, property_seconds, refuse_random_id
 from rabbit_chx.routing.message_10 import AMQP_1_0, hashed_term, refuse_converted
+from rabbit_chx.routing.release import Release
 from rabbit_chx.routing.rules import HEADER_IS_TUPLE
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.arrays.binaries import UInt32s
-    from rabbit_chx.routing.hash_input import HashedOn
-    from rabbit_chx.routing.release import Release
 
 _INTEGER_ARROWS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _LIST_KINDS: dict[type, str] = {str: "text", bytes: "bytes", int: "integers"}

@@ -15,12 +15,11 @@ from rabbit_chx.erlang import hash_binary
 from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
 from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, UInt32s
 from rabbit_chx.routing.arrays.keys import hashed_parts
+from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.seed_tables import SEEDS, open_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing.bindings import Destination, Place
 
 _CHUNK_SEEDS = 1 << 14
 #: The stays on rings of at most so many buckets are few, and are kept.
