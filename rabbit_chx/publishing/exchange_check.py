@@ -70,7 +70,7 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
             if other := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 raise MismatchError(
                     f"{where} is of type {other[1]}, not {_TYPE}: name the right exchange, "
-                    "or delete this one and declare it again",
+                    "or set preflight=false to write to this one",
                     exchange=exchange,
                     reply_code=cause.reply_code,
                 ) from None

@@ -111,6 +111,11 @@ def _name_pattern(text: str) -> str:
 
 
 def _report_path(text: str) -> str:
+    if "://" in text:
+        raise InputError(
+            f"option 'reportPath' is {shown(text)}: give a path of the driver's own file system; "
+            "the report that publish returns can be written anywhere"
+        )
     if "\0" in text or not Path(text).parent.is_dir():
         raise InputError(
             f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
@@ -294,7 +299,7 @@ class WriteOptions:
         _NAME_PATTERN,
         "name of the connection in the management UI; `{write}` and `{batch}` are possible as well",
         default="spark:{app}:{stage}.{partition}.{attempt}",
-        heading="Seeing it",
+        heading="Names and reports",
     )
     report_path: str | None = option(
         "reportPath",

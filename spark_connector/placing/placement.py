@@ -95,6 +95,8 @@ def _key_column(df: DataFrame, name: str) -> tuple[str, bool]:
     """Return the name of the key's column as the frame has it, and whether the column may be null."""
     from pyspark.sql.types import BinaryType, StringType
 
+    from spark_connector import recipes
+
     fields = [field for field in df.schema.fields if field.name.lower() == name.lower()]
     if len(fields) != 1:
         problem = "exists twice" if fields else "is missing"
@@ -106,7 +108,7 @@ def _key_column(df: DataFrame, name: str) -> tuple[str, bool]:
     if not isinstance(field.dataType, (StringType, BinaryType)):
         raise InputError(
             f"column {field.name!r} is {field.dataType.simpleString()}, not string or binary: "
-            f"use {field.name}.cast('string')"
+            f"use {recipes.for_text(field.name, field.dataType)}"
         )
     return field.name, field.nullable
 

@@ -114,7 +114,7 @@ class TaskReport(PublishedCounts):
         partition: number of the Spark partition.
         attempt: number of the task attempt; above 0, rows may have been delivered twice.
         write_id: id of the write, or of the streaming query.
-        batch_id: number of the micro-batch; 0 outside a stream.
+        batch_id: number of the micro-batch; None outside a stream.
         rows: rows of the partition.
         skipped: bad rows that were left out (``badRows=skip``).
         publish_report: the counts of the publisher, without its samples.
@@ -129,7 +129,7 @@ class TaskReport(PublishedCounts):
     partition: int
     attempt: int
     write_id: str = ""
-    batch_id: int = 0
+    batch_id: int | None = None
     rows: int = 0
     skipped: int = 0
     publish_report: PublishReport = field(default=PublishReport())

@@ -168,12 +168,16 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa
     yield Fault(
         _any_by_row(special, row_of, len(column)),
         lambda _: (
-            "a header CC or BCC gives RabbitMQ further routing keys, and as a text it closes the channel"
+            "a header CC or BCC gives RabbitMQ further routing keys, and as a text it closes the channel: leave it out: "
+            "`map_filter(headers, (k, v) -> k NOT IN ('CC', 'BCC'))`"
         ),
     )
     yield Fault(
         _any_by_row(name_sizes > MAX_SHORTSTR, row_of, len(column)),
-        lambda _: f"the name of a header is longer than {MAX_SHORTSTR} bytes",
+        lambda _: (
+            f"the name of a header is longer than {MAX_SHORTSTR} bytes: shorten it: "
+            f"`transform_keys(headers, (k, v) -> left(k, {MAX_SHORTSTR}))`"
+        ),
     )
     sizes = np.bincount(row_of, weights=name_sizes + byte_lengths(values) + 6, minlength=len(column))
     sizes += len(encode_headers(options.headers)) - _TABLE_HEAD
@@ -184,19 +188,21 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa
             f"{MAX_HEADERS_BYTES:,} are possible; put them into the value"
         ),
     )
-    for texts in (as_binary(names), as_binary(values)):
-        yield from _bad_texts(texts, row_of, len(column))
+    for texts, what, recipe in (
+        (names, "the name of a header", "transform_keys(headers, (k, v) -> base64(k))"),
+        (values, "a header", "transform_values(headers, (k, v) -> base64(v))"),
+    ):
+        reason = f"{what} is not valid UTF-8: encode it with base64: `{recipe}`"
+        yield from _bad_texts(as_binary(texts), reason, row_of, len(column))
 
 
-def _bad_texts(texts: Any, row_of: NDArray[np.int64], rows: int) -> Iterator[Fault]:  # noqa: ANN401
+def _bad_texts(texts: Any, reason: str, row_of: NDArray[np.int64], rows: int) -> Iterator[Fault]:  # noqa: ANN401
     """Headers are UTF-8 text on the wire; a string of Spark may be anything."""
     try:
         texts.cast(pa.large_string())  # checks the whole column, and costs little
     except pa.ArrowInvalid:
         bad = np.array([not _is_text(text) for text in texts.to_pylist()], bool)
-        yield Fault(
-            _any_by_row(bad, row_of, rows), lambda _: "a header is not valid UTF-8: encode it with base64"
-        )
+        yield Fault(_any_by_row(bad, row_of, rows), lambda _: reason)
 
 
 def _is_text(text: bytes | None) -> bool:

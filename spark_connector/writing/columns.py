@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from pyspark.sql.types import (
 )
 
 from rabbit_chx.errors import InputError
+from spark_connector import recipes
 
 if TYPE_CHECKING:
     from spark_connector.options.write_options import WriteOptions
@@ -33,19 +34,19 @@ class KnownColumn:
         name: the name in lower case; users may write it in any case.
         types: the types as the documents call them.
         accepted: the Spark types.
-        cast: SQL that converts a column of another type, with ``{}`` for its name.
+        recipe: returns what an error advises for a column of this name and type.
         meaning: one line for the documents.
     """
 
     name: str
     types: str
     accepted: tuple[type[DataType], ...]
-    cast: str
+    recipe: Callable[[str, DataType], str]
     meaning: str
 
 
 def _text(name: str, meaning: str) -> KnownColumn:
-    return KnownColumn(name, "string", (StringType,), "cast({} AS string)", meaning)
+    return KnownColumn(name, "string", (StringType,), recipes.for_text, meaning)
 
 
 _TEXT_OR_BINARY = (StringType, BinaryType)
@@ -57,14 +58,14 @@ COLUMNS: tuple[KnownColumn, ...] = (
         "value",
         "string or binary",
         _TEXT_OR_BINARY,
-        "to_json({0})` or `cast({0} AS string)",
+        recipes.for_text,
         "the body; required",
     ),
     KnownColumn(
         "key",
         "string or binary",
         _TEXT_OR_BINARY,
-        "cast({} AS string)",
+        recipes.for_text,
         "the routing key, at most 255 bytes of UTF-8; required without `routingKey`; also called `routing_key`",
     ),
     _text("exchange", "the exchange; null means that of the option; needs `allowExchangeColumn`"),
@@ -72,7 +73,7 @@ COLUMNS: tuple[KnownColumn, ...] = (
         "headers",
         "map<string,string>",
         (MapType,),
-        "map('name', cast({} AS string))",
+        recipes.for_headers,
         "costs the most time: use `headersConst` for headers that are the same in every row",
     ),
     _text("message_id", "id of the message, for consumers that drop repeats"),
@@ -83,15 +84,15 @@ COLUMNS: tuple[KnownColumn, ...] = (
     _text("app_id", "the sender"),
     _text("reply_to", "where to answer"),
     _text("expiration", "milliseconds in a queue until it expires, as a text of digits"),
-    KnownColumn("priority", "tinyint, smallint or int", _WHOLE, "cast({} AS int)", "0 to 255"),
+    KnownColumn("priority", "tinyint, smallint or int", _WHOLE, recipes.for_int, "0 to 255"),
     KnownColumn(
-        "timestamp", "timestamp", (TimestampType,), "cast({} AS timestamp)", "whole seconds on the wire"
+        "timestamp", "timestamp", (TimestampType,), recipes.for_timestamp, "whole seconds on the wire"
     ),
     KnownColumn(
         "delivery_mode",
         "tinyint, smallint or int",
         _WHOLE,
-        "cast({} AS int)",
+        recipes.for_int,
         "1 or 2; null means that of `persistent`",
     ),
 )
@@ -139,7 +140,7 @@ class MessageColumns:
                     continue
                 raise InputError(
                     f"column {field.name!r} is not part of a message: drop it, put it into the value with "
-                    f"to_json(struct(*)), or set ignoreUnknownColumns; columns are {', '.join(_BY_NAME)}"
+                    f"`to_json(struct(*))`, or set ignoreUnknownColumns; columns are {', '.join(_BY_NAME)}"
                 )
             if role in positions:
                 raise InputError(f"column {field.name!r}: there is a second column for the {role}: drop one")
@@ -169,7 +170,7 @@ def _check_type(field: StructField, column: KnownColumn) -> None:
     if not good:
         raise InputError(
             f"column {field.name!r} is {kind.simpleString()}, not {column.types}: "
-            f"use `{column.cast.format(field.name)}`"
+            f"use {column.recipe(field.name, kind)}"
         )
 
 

@@ -52,6 +52,7 @@ class TaskWriter:
     def __init__(self, plan: WritePlan, task: Task) -> None:
         options = plan.options
         self._task = task
+        self._streaming = plan.streaming
         self._columns = plan.columns
         self._options = options
         write = options.write_name or task.write_id
@@ -225,7 +226,7 @@ class TaskWriter:
             task.partition,
             task.attempt,
             task.write_id,
-            task.batch_id,
+            task.batch_id if self._streaming else None,
             rows=self._rows,
             skipped=self._skipped,
             publish_report=replace(report, samples=()),  # those show keys

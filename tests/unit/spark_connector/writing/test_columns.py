@@ -17,7 +17,7 @@ from spark_connector.writing.columns import MessageColumns
         (
             "key string, value int",
             {},
-            r"column 'value' is int, not string or binary: use `to_json\(value\)` or",
+            r"column 'value' is int, not string or binary: use `cast\(value AS string\)`$",
         ),
         (
             "key string, value string, Priority string",

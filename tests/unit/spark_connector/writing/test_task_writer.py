@@ -78,13 +78,14 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_writer, "Publisher", Scripted)
 
 
-def write(*batches: Columns, **options: str) -> TaskReport:
+def write(*batches: Columns, **options: Any) -> TaskReport:
+    streaming = options.pop("streaming", False)
     parsed = WriteOptions.parse({"url": "amqp://h", "exchange": "x", **options})
     schema = StructType()
     for name in batches[0]:
         schema = schema.add(name, StringType())
     made = [pa.RecordBatch.from_pydict({n: pa.array(v, pa.string()) for n, v in b.items()}) for b in batches]
-    plan = WritePlan(MessageColumns.of(schema, parsed), parsed, schema)
+    plan = WritePlan(MessageColumns.of(schema, parsed), parsed, schema, streaming)
     return TaskWriter(plan, Task.current("w", 7)).write(made)
 
 
@@ -96,7 +97,8 @@ def test_the_report_has_every_count_at_its_place() -> None:
     assert (report.confirmed, report.returned, report.nacked) == (1, 1, 0)
     assert (report.republished, report.reconnects, report.bytes_sent) == (1, 2, 3)
     assert (report.seconds, report.blocked_seconds) == (4.0, 0.5)
-    assert (report.write_id, report.batch_id) == ("w", 7)
+    assert (report.write_id, report.batch_id) == ("w", None)
+    assert write({"key": ["a"], "value": ["1"]}, streaming=True).batch_id == 7
     assert report.samples[1] == RowSample(0, None, "312 NO_ROUTE", hash_of_key(b"nowhere"))
     assert "nowhere" not in repr(report)
 

@@ -1,0 +1,260 @@
+"""Each recipe that an error prints, run as it is printed on the rows that failed; what is then written is right."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from rabbit_chx.errors import InputError, MismatchError, RowError
+from rabbit_chx.routing import HashRing
+from spark_connector import dry_run, place, publish
+from spark_connector.writing.columns import COLUMNS
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.usefixtures("channel")]
+
+RECIPE = re.compile(r"`((?:[^`]|(?<=[.(])`[^`]+`)+)`")  # SQL may have a name in backticks of its own
+TEXTS = ("message_id", "correlation_id", "content_type", "content_encoding", "type", "app_id", "reply_to")
+#: A column, SQL of a type that it does not take, and what each recipe of the error makes of it.
+WRONG_TYPES: list[tuple[str, str, list[Any]]] = [
+    ("value", "5", [b"5"]),
+    ("value", "1.5D", [b"1.5"]),
+    ("value", "true", [b"true"]),
+    ("value", "DATE'2013-01-01'", [b"2013-01-01"]),
+    ("value", "named_struct('a', 1, 'b', 'x')", [b'{"a":1,"b":"x"}']),
+    ("value", "map('a', 1)", [b'{"a":1}']),
+    ("value", "array(1, 2)", [b"[1,2]"]),
+    ("key", "7L", ["7"]),
+    ("key", "named_struct('a', 1)", ['{"a":1}']),
+    ("exchange", "encode('x', 'utf-8')", ["x"]),
+    ("headers", "map('n', 5)", [{"n": "5"}]),
+    ("headers", "map('n', encode('é', 'utf-8'))", [{"n": "é"}]),
+    ("headers", "map('n', 1.5D, 'none', null)", [{"n": "1.5", "none": None}]),
+    ("headers", "map('n', array(1, 2))", [{"n": "[1,2]"}]),
+    ("headers", "map(1, 'x', 2, 'y')", [{"1": "x", "2": "y"}]),
+    (
+        "headers",  # as Kafka has them
+        "array(named_struct('key', 'h', 'value', encode('é', 'utf-8')), named_struct('key', 'g', 'value', null))",
+        [{"h": "é", "g": None}],
+    ),
+    ("headers", "array(named_struct('its name', 'h', '2nd', 7))", [{"h": "7"}]),
+    ("headers", "array(1, 2)", [{"name": "[1,2]"}]),
+    ("headers", "named_struct('a', 1, 'b', 'x', 'c', array(1))", [{"a": "1", "b": "x", "c": "[1]"}]),
+    ("headers", """'{"a": 1}'""", [{"a": "1"}, {"name": '{"a": 1}'}]),
+    ("headers", "5", [{"name": "5"}]),
+    *[(name, "7", ["7"]) for name in TEXTS],
+    ("expiration", "60000L", ["60000"]),
+    ("priority", "'5'", [5]),
+    ("priority", "5L", [5]),
+    ("delivery_mode", "'1'", [1]),
+    ("timestamp", "'2013-01-01T00:00:01Z'", [1_356_998_401]),
+    ("timestamp", "1356998401L", [1_356_998_401, 1_356_998]),
+    ("timestamp", "1356998401D", [1_356_998_401]),
+    ("timestamp", "1356998", [1_356_998, 1_356]),
+]
+
+
+@pytest.fixture
+def options(vhost_url: str) -> dict[str, object]:
+    return {"url": vhost_url, "exchange": "x"}
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    return spark.range(0, 3, 1, 1).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
+
+
+def test_a_column_of_another_type(spark: SparkSession, options, consumed) -> None:
+    """All repaired rows of a column are written at once; where the column is neither, the key says which row it is."""
+    assert {column for column, _, _ in WRONG_TYPES} == {column.name for column in COLUMNS}
+    options["allowExchangeColumn"] = True
+    expected = {}
+    repaired: dict[str, list[DataFrame]] = {}
+    for column, sql, values in WRONG_TYPES:
+        case = f"{column} {sql}"[:200]
+        others = {"key": "case", "value": "case", column: sql}
+        failing = spark.createDataFrame([(case,)], "case string").selectExpr(
+            *(f"{sql} AS {name}" for name, sql in others.items())
+        )
+        with pytest.raises(InputError, match=rf"column '{column}' is .*, not .*: use `") as caught:
+            publish(failing, options)
+        recipes = RECIPE.findall(str(caught.value))
+        assert len(recipes) == len(values), caught.value
+        for number, (recipe, value) in enumerate(zip(recipes, values, strict=True)):
+            name = f"{case} {number}"
+            frame = failing.withColumn(column, F.expr(recipe))
+            for identity in {"key", "value"} - {column}:
+                frame = frame.withColumn(identity, F.lit(name))
+            repaired.setdefault(column, []).append(frame)
+            expected[name] = column, value
+    for frames in repaired.values():
+        publish(reduce(DataFrame.unionByName, frames).coalesce(1), options)
+
+    found = {}
+    for message in consumed():
+        identity = message.body.decode() if message.body.decode() in expected else message.key
+        column, _ = expected[identity]
+        parts = {"value": message.body, "key": message.key, "exchange": "x"}
+        found[identity] = column, parts.get(column, getattr(message.properties, column, None))
+    assert found == expected
+
+
+def test_columns_that_are_too_many_or_missing(rows: DataFrame, options, channel, consumed) -> None:
+    city = rows.withColumn("city", F.lit("Basel"))
+    with pytest.raises(InputError, match=r"put it into the value with `(to_json\(struct\(\*\)\))`") as caught:
+        publish(city, options)
+    (recipe,) = RECIPE.findall(str(caught.value))
+    publish(city.selectExpr("key", f"{recipe} AS value"), options)
+    assert {message.key: json.loads(message.body)["city"] for message in consumed()} == {
+        f"key {number}": "Basel" for number in range(3)
+    }
+    publish(city, {**options, "ignoreUnknownColumns": True})  # the other way that it names
+    assert len(consumed()) == 3
+
+    with pytest.raises(InputError, match="set allowExchangeColumn to true, or drop the column"):
+        publish(rows.withColumn("exchange", F.lit("amq.fanout")), options)
+    channel.queue_bind("q2", "amq.fanout")
+    publish(rows.withColumn("exchange", F.lit("amq.fanout")), {**options, "allowExchangeColumn": True})
+    assert [message.queue for message in consumed()] == ["q2"] * 3
+
+    with pytest.raises(InputError, match="there is no column 'message_id': add it"):
+        publish(rows, {**options, "messageId": "column"})
+    publish(rows.withColumn("message_id", F.col("key")), {**options, "messageId": "column"})
+    assert all(message.properties.message_id == message.key for message in consumed())
+
+    with pytest.raises(InputError, match=r"'writeName' is 'today', .* so set messageId to auto"):
+        publish(rows, {**options, "writeName": "today"})
+    for _ in range(2):
+        publish(rows, {**options, "writeName": "today", "messageId": "auto"})
+    assert len({message.properties.message_id for message in consumed()}) == 3
+
+
+#: A column, what it is in the row that AMQP cannot carry, the remedy, SQL that follows it (None: the SQL is printed), and
+#: what the row's message then has.
+BAD_ROWS: list[tuple[str, str, str, str | None, object]] = [
+    ("key", "string(null)", "filter such rows, or fill them with coalesce", "coalesce(key, 'none')", "none"),
+    ("key", "repeat('k', 256)", "shorten it, or use its hash", "left(key, 255)", "k" * 255),
+    (
+        "key",
+        "repeat('k', 256)",
+        "shorten it, or use its hash",
+        "md5(key)",
+        "e2ebd1a42d61bbbc708b0c137383cfa1",
+    ),
+    ("message_id", "repeat('m', 256)", "shorten it, or use its hash", "left(message_id, 3)", "mmm"),
+    ("headers", "map('CC', 'k', 'h', 'v')", "leave it out: ", None, {"h": "v"}),
+    ("headers", "map('h', cast(X'FF' AS string))", "encode it with base64: ", None, {"h": "/w=="}),
+    ("headers", "map(cast(X'FF' AS string), 'v')", "encode it with base64: ", None, {"/w==": "v"}),
+    ("headers", "map(repeat('h', 256), 'v')", "shorten it: ", None, {"h" * 255: "v"}),
+    ("priority", "300", "0 to 255 is possible", "least(priority, 255)", 255),
+    ("expiration", "'1 h'", "give milliseconds", "'3600000'", "3600000"),
+]
+
+
+def test_a_row_that_amqp_cannot_carry(rows: DataFrame, options, consumed) -> None:
+    for column, bad, remedy, sql, expected in BAD_ROWS:
+        failing = rows.where("value = 'body 1'").withColumn(column, F.expr(bad))
+        with pytest.raises(RowError, match=re.escape(remedy)) as caught:
+            publish(failing, options)
+        for repair in [sql] if sql else RECIPE.findall(str(caught.value)):
+            publish(failing.withColumn(column, F.expr(repair)), options)
+            (message,) = consumed()
+            assert expected == (message.key if column == "key" else getattr(message.properties, column))
+
+
+def test_bad_rows_that_are_filtered_or_left_out(rows: DataFrame, options, consumed) -> None:
+    failing = rows.withColumn("key", F.expr("if(value = 'body 1', null, key)"))
+    (problem,) = dry_run(failing, options).problems
+    assert problem == "1 rows are bad, and badRows is fail: filter them, or set it to skip"
+    publish(failing.where("key IS NOT NULL"), options)
+    assert publish(failing, {**options, "badRows": "skip"}).skipped == 1
+    assert sorted(message.body for message in consumed()) == [b"body 0"] * 2 + [b"body 2"] * 2
+
+
+def test_options(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
+    """Options that are refused, and the same ones as the error says."""
+    ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
+    host = options["url"].rpartition("@")[2].partition("/")[0]
+    locality = json.dumps({"q1": host})
+    url = options["url"].replace("guest:guest@", "guest@")
+    (tmp_path / "password").write_text("guest\n")
+    for wrong, says, right in (
+        ({"maxInFlght": 5}, "did you mean 'maxInFlight'", {"maxInFlight": 5}),
+        (
+            {"confirmTimeout": "1 hour"},
+            "seconds, as 60 or with a unit: 500ms, 60s, 5m, 1h",
+            {"confirmTimeout": "1h"},
+        ),
+        ({"heartbeat": "1.5s"}, "whole seconds only", {"heartbeat": "2s"}),
+        ({"maxMessageBytes": 5}, "raise maxMessageBytes, which is 5, as far as", {"maxMessageBytes": 6}),
+        ({"headersConst": '{"n": 1.5}'}, "give a text, a whole number", {"headersConst": '{"n": "1.5"}'}),
+        ({"ring": "nowhere.json"}, "give ring.to_json(), or the path", {"ring": ring.to_json()}),
+        (
+            {"localityMap": locality},
+            "needs the option 'ring'",
+            {"localityMap": locality, "ring": ring.to_json()},
+        ),
+        (
+            {"localityMap": '{"q1": 5672}'},
+            "give 'host:port'",
+            {"localityMap": locality, "ring": ring.to_json()},
+        ),
+        (
+            {"url": url, "passwordEnv": "NOT_SET"},
+            "or give passwordFile",
+            {"url": url, "passwordFile": tmp_path / "password"},
+        ),
+        ({"password": "guest"}, "take it out of the URL", {"url": url, "password": "guest"}),
+        ({"tlsVerify": False}, "is without TLS; write amqps://", None),
+        ({"reportPath": tmp_path / "new" / "report"}, "make it first", {"reportPath": tmp_path / "report"}),
+        (
+            {"reportPath": "s3a://bucket/report"},
+            "give a path of the driver's own file system",
+            {"reportPath": tmp_path / "a"},
+        ),
+    ):
+        with pytest.raises(InputError, match=re.escape(says)):
+            publish(rows, {**options, **{name: _text(value) for name, value in wrong.items()}})
+        if right is not None:
+            publish(rows, {**options, **{name: _text(value) for name, value in right.items()}})
+            assert len(consumed()) == 3
+
+
+def _text(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
+
+
+def test_an_exchange_of_another_type(rows: DataFrame, options, channel, consumed) -> None:
+    """The broker's own exchanges cannot be deleted, and a user's own may be in use."""
+    for number in range(3):
+        channel.queue_bind("q1", "amq.direct", f"key {number}")
+    options["exchange"] = "amq.direct"
+    with pytest.raises(MismatchError) as caught:
+        publish(rows, options)
+    assert "is of type direct, not x-consistent-hash" in str(caught.value)
+    assert "preflight=false" in str(caught.value)
+    assert "delete" not in str(caught.value)
+    assert not consumed()
+    assert publish(rows, {**options, "preflight": "false"}).confirmed == 3
+    assert [message.queue for message in consumed()] == ["q1"] * 3
+
+
+def test_the_key_of_a_placement(spark: SparkSession, options, consumed) -> None:
+    ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
+    failing = spark.range(0, 30, 1, 1).selectExpr("id AS `customer id`", "string(id) AS value")
+    with pytest.raises(
+        InputError, match="column 'customer id' is bigint, not string or binary: use `"
+    ) as caught:
+        place(failing, ring, key="customer id")
+    (recipe,) = RECIPE.findall(str(caught.value))
+    repaired = failing.withColumn("customer id", F.expr(recipe))
+    publish(place(repaired, ring, key="customer id").withColumnRenamed("customer id", "key"), options)
+    found = consumed()
+    assert {message.key for message in found} == {str(number) for number in range(30)}
+    assert all(message.queue == ring.destination_for(message.key) for message in found)
