@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from rabbit_chx.routing.release import Store
 
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
-
-_SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,10 +338,9 @@ def chosen_release(version: str | None, store: Store | None) -> Release | None:
         if store is not None:
             raise InputError(f"the store {store} alone does not make a release: give the release too")
         return None
-    if not _SERIES.fullmatch(version):
-        return Release(version, store)
-    release = Release.newest_of(version, store)
-    say(f"release {version} is taken as {release.version}, the newest of that series that is known here")
+    release = Release(version, store)
+    if release.version != version:
+        say(f"release {version} is taken as {release.version}, the newest of that series that is known here")
     return release
 
 

@@ -52,7 +52,7 @@ class HashExchange(ABC):
         """Return the destination of a message; None where it is unroutable, as it is where nothing is bound.
 
         Args:
-            routing_key: text or bytes.
+            routing_key: text or bytes, of at most 255 bytes: AMQP carries no more.
             headers: a mapping, or pairs; values are AmqpField or bare Python values. None is void; only a
                 name that is absent is missing.
             properties: a mapping of property names, or an object that has them, such as a

@@ -28,6 +28,7 @@ NEWEST_PATCHES = (
 
 _MAX_VERSION_CHARACTERS = 255
 
+_SERIES = re.compile(r"[0-9]+\.[0-9]+", re.ASCII)
 _VERSION = re.compile(
     r"(\d+)\.(\d+)\.(\d+)(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
 )
@@ -63,7 +64,7 @@ class Release:
     4.3.7, follows the newest rules of its series without a warning.
 
     Attributes:
-        version: as the broker says it, as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
+        version: as the broker says it, such as ``4.3.6``, ``4.3.0-rc.1`` or ``3.13.7+suffix``.
         store: ``mnesia`` or ``khepri``.
         store_known: False where the version may have either and `store` is only what a fresh broker has.
     """
@@ -77,12 +78,15 @@ class Release:
         """Read a version.
 
         Args:
-            version: as the broker says it, with all three numbers.
+            version: as the broker says it, or a series such as ``4.3``, which is its newest known patch.
             store: the metadata store; None for the one that a fresh broker of the version has.
 
         Raises:
-            InputError: the version cannot be read or is older than 3.7.8, or cannot have that store.
+            InputError: the version cannot be read or is older than 3.7.8, or cannot have that store; or no patch of the
+                series is known.
         """
+        if isinstance(version, str) and _SERIES.fullmatch(version):
+            version = _newest_patch(version)
         parsed = _parse(version)
         numbers, _ = parsed
         if numbers < OLDEST:
@@ -101,25 +105,6 @@ class Release:
         object.__setattr__(self, "store", store or _default_store(numbers))
         object.__setattr__(self, "store_known", store is not None or len(possible) == 1)
         object.__setattr__(self, "_parsed", parsed)
-
-    @classmethod
-    def newest_of(cls, series: str, store: Store | None = None) -> Release:
-        """Return the newest known patch of a series: ``Release.newest_of("4.0")`` is ``Release("4.0.9")``.
-
-        Args:
-            series: major and minor number, such as ``4.0``.
-            store: the metadata store; None for the one that a fresh broker of the version has.
-
-        Raises:
-            InputError: no patch of that series is known, or it cannot have that store.
-        """
-        for version in NEWEST_PATCHES:
-            if version.rpartition(".")[0] == series:
-                return cls(version, store)
-        known = ", ".join(version.rpartition(".")[0] for version in NEWEST_PATCHES)
-        raise InputError(
-            f"{series!r:.60} is no RabbitMQ series known here: give one of {known}, or a version with all three numbers"
-        )
 
     @property
     def numbers(self) -> Numbers:
@@ -170,6 +155,17 @@ def _say_once_that_it_is_unknown(version: str) -> None:
             "update rabbit-chx, and compare with the broker until then",
             stacklevel=3,
         )
+
+
+def _newest_patch(series: str) -> str:
+    """Return the newest known version of a series."""
+    patches = {version.rpartition(".")[0]: version for version in NEWEST_PATCHES}
+    if series not in patches:
+        raise InputError(
+            f"{series!r:.60} is no RabbitMQ series known here: give one of {', '.join(patches)}, or a version with all three "
+            "numbers"
+        )
+    return patches[series]
 
 
 def _parse(version: str) -> tuple[Numbers, tuple[Any, ...]]:

@@ -135,8 +135,10 @@ class HashRing:
         """
         return self._after(ring_changes.bind(self._state, destination, weight))
 
-    def unbind(self, destination: Destination, weight: int | str | None = None) -> HashRing:
-        """Return the ring after an unbind; the ring itself where nothing was bound.
+    def unbind(
+        self, destination: Destination, weight: int | str | None = None, *, missing_ok: bool = False
+    ) -> HashRing:
+        """Return the ring after an unbind.
 
         Every release takes all buckets of the destination away, whichever of its bindings goes.
 
@@ -144,22 +146,27 @@ class HashRing:
             destination: the queue or exchange.
             weight: the weight of the one binding that goes; None for all bindings of the destination, in
                 bind order. If the ring does not know its bindings, a destination with buckets is bound.
+            missing_ok: whether the ring itself is returned where nothing is bound, as a broker answers such an unbind.
 
         Raises:
-            InputError: no broker takes such a weight, or the result depends on a weight that is not known.
+            InputError: nothing is bound; or no broker takes such a weight, or the result depends on a weight that is not
+                known.
             NotDeterminedError: the result depends on the order of a map inside the broker (3.7.8 and 3.7.9),
                 or on buckets that an earlier unbind left (before 3.8.24 and 3.9.9).
         """
-        return self._after(ring_changes.unbind(self._state, destination, weight))
+        after = self._after(ring_changes.unbind(self._state, destination, weight))
+        if after is self and not missing_ok:
+            raise InputError(ring_changes.why_not_bound(self._state, destination, weight))
+        return after
 
     def delete_destination(self, destination: Destination) -> HashRing:
-        """Return the ring after the queue or exchange was deleted, which removes all of its bindings.
+        """Return the ring after the queue or exchange was deleted, which removes the bindings that it has.
 
         Args:
             destination: the queue or exchange.
 
         Raises:
-            InputError: as in `unbind`.
+            InputError: the result depends on a weight that is not known.
             NotDeterminedError: the result depends on which of its bindings goes first, and the broker has no
                 rule for that (before 3.8.24 and 3.9.9, bound with different weights).
         """
@@ -191,11 +198,12 @@ class HashRing:
         return replace(self, release=release, provenance="assumed")
 
     def destination_for(self, key: str | bytes) -> Place:
-        """Return the destination of a routing key; None where its bucket is a hole.
+        """Return the destination of what is hashed, such as a routing key; None where its bucket is a hole.
 
         Args:
-            key: text (its UTF-8 bytes) or bytes, of any length, though AMQP carries at most 255 bytes of a
-                routing key. Headers are hashed differently: see :class:`ConsistentHashExchange`.
+            key: text (its UTF-8 bytes) or bytes, of any length: a `message_id` or the value of a header may be longer than
+                the 255 bytes that AMQP carries of a routing key. `ConsistentHashExchange.route` takes whole messages, and
+                only what AMQP can carry.
 
         Raises:
             EmptyRingError: the ring has no buckets.

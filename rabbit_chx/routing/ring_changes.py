@@ -21,11 +21,13 @@ compared with real brokers of 3.8.9, 3.10.8, 4.0.5 and 4.3.6.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 from rabbit_chx.errors import InputError, NotDeterminedError
 from rabbit_chx.routing.bindings import (
     Binding,
     Destination,
+    ExchangeRef,
     GivenBindings,
     Place,
     binding_key,
@@ -111,6 +113,20 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
         return ring
     kept = [binding for binding in ring.bindings if binding not in gone]
     return _changed(ring, _without(destination, gone, ring), kept)
+
+
+def why_not_bound(ring: RingState, destination: Destination, weight: int | str | None) -> str:
+    """Return in words why there is nothing to unbind, and what is bound under a like name."""
+    bindings = ring.bindings or ()
+    if keys := [key for place, key in bindings if place == destination]:
+        return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: give a key that is bound"
+    places = dict.fromkeys((*ring.buckets, *(place for place, _ in bindings)))
+    names = {place: place.name if isinstance(place, ExchangeRef) else place for place in places if place}
+    wanted = destination.name if isinstance(destination, ExchangeRef) else destination
+    alike = get_close_matches(wanted, names.values())
+    near = " or ".join(repr(place) for place, name in names.items() if name in alike)
+    remedy = f"did you mean {near}?" if near else "give a destination of the ring, or missing_ok=True"
+    return f"{destination!r} is not bound: {remedy}"
 
 
 def delete_destination(ring: RingState, destination: Destination) -> RingState:

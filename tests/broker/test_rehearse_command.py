@@ -71,7 +71,7 @@ def test_brokers_do_what_was_predicted(
     document = json.loads(found.out)
     assert (document["proven"], document["proof"]["mismatches"]) == (True, 0), found.err
     assert document["proof"]["from"]["version"] == image_version(before)
-    prediction = predict_upgrade(MIXED, samples(COUNT), Release.newest_of(before), Release.newest_of(after))
+    prediction = predict_upgrade(MIXED, samples(COUNT), Release(before), Release(after))
     for exchange, said in zip(document["exchanges"], prediction.exchanges, strict=True):
         proof, in_array = exchange["proof"], exchange["kept_in_array"]
         assert said.sample is not None

@@ -143,7 +143,9 @@ class ModelBroker:
         one = replace(one, owner="ours")
         del self.bindings[one]
         if one.source in self.rings:
-            self.rings[one.source] = self.rings[one.source].unbind(one.destination, one.routing_key)
+            self.rings[one.source] = self.rings[one.source].unbind(
+                one.destination, one.routing_key, missing_ok=True
+            )
 
     def lose(self, queue: str) -> None:
         """Lose a queue and its bindings as 4.3 does in a restart, when the queue is exclusive: its buckets stay."""

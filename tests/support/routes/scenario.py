@@ -169,7 +169,7 @@ def _after(ring: HashRing, step: Step, temporary: Mapping[str, Temporary]) -> Ha
     if step.verb == "bind":
         return ring.bind(step.destination, step.key)
     if step.verb == "unbind":
-        return ring.unbind(step.destination, step.key)
+        return ring.unbind(step.destination, step.key, missing_ok=True)
     return ring.delete_destination(step.destination)
 
 

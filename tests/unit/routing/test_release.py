@@ -53,7 +53,8 @@ def test_before_3_7_8_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "version", ["", "4", "4.3", "4.3.x", "v4.3.6", "4.3.6\n", " 4.3.6", "4.3.6-", "4.3.٦", "4.3.6.1", None, 4]
+    "version",
+    ["", "4", "4.3.x", "v4.3.6", "4.3.6\n", " 4.3.6", "4.3.6-", "4.3.٦", "4.3.6.1", "4.3 ", None, 4, 4.3],
 )
 def test_what_is_no_version_is_refused(version: Any) -> None:
     with pytest.raises(InputError, match="no RabbitMQ version"):
@@ -64,21 +65,22 @@ def test_what_is_no_version_is_refused(version: Any) -> None:
     ("series", "version"), [("3.8", "3.8.35"), ("3.13", "3.13.7"), ("4.0", "4.0.9"), ("4.3", "4.3.6")]
 )
 def test_a_series_is_its_newest_known_patch(series: str, version: str) -> None:
-    assert Release.newest_of(series) == Release(version)
+    assert Release(series) == Release(version)
+    assert Release(series).version == version
 
 
 def test_a_series_takes_a_store() -> None:
-    assert Release.newest_of("4.0", "khepri") == Release("4.0.9", "khepri")
+    assert Release("4.0", "khepri") == Release("4.0.9", "khepri")
     with pytest.raises(InputError, match="cannot have the store 'mnesia'"):
-        Release.newest_of("4.3", "mnesia")
+        Release("4.3", "mnesia")
 
 
-@pytest.mark.parametrize("series", ["", "4", "4.3.6", "4.4", "3.6", "4.3 ", "04.3", None, 4.3])
-def test_what_is_no_known_series_is_refused(series: Any) -> None:
+@pytest.mark.parametrize("series", ["4.4", "3.6", "04.3", "9.9"])
+def test_what_is_no_known_series_is_refused(series: str) -> None:
     with pytest.raises(
         InputError, match=r"no RabbitMQ series known here: give one of 3\.7, .* 4\.3, or a version"
     ):
-        Release.newest_of(series)
+        Release(series)
 
 
 def test_order() -> None:

@@ -143,13 +143,24 @@ def test_unbinding_renumbers_the_buckets_behind() -> None:
     assert ring.unbind("a", "2").bindings == (("b", "1"), ("c", "2"))
 
 
-def test_nothing_bound_is_nothing_unbound() -> None:
-    ring = HashRing.from_bindings([("a", 2)])
-    assert ring.unbind("b") is ring
-    assert ring.unbind("a", 3) is ring
-    assert ring.unbind("a", "02") is ring
-    read = HashRing.from_buckets(["a"])
-    assert read.unbind("b") is read
+NOTHING_BOUND: list[tuple[HashRing, tuple[object, ...], str]] = [
+    (HashRing.from_bindings([("orders.1", 2), ("x", 1)]), ("ordres.1",), r"'ordres.1' is not bound: did you mean 'orders.1'\?"),
+    (HashRing.from_bindings([("a", 2)]), ("b",), "'b' is not bound: give a destination of the ring, or missing_ok=True"),
+    (HashRing.from_bindings([("a", 2)]), ("a", 3), "a is bound with the key 2, and not with 3: give a key that is bound"),
+    (HashRing.from_bindings([("a", 2)]), ("a", "02"), "a is bound with the key 2, and not with 02"),
+    (HashRing.from_bindings([(ExchangeRef("a"), 2)]), ("a",), r"'a' is not bound: did you mean ExchangeRef\(name='a'\)\?"),
+    (HashRing.from_buckets(["a", None]), ("b",), "'b' is not bound: give"),
+    (HashRing.from_bindings([]), ("b",), "'b' is not bound: give"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ring", "unbound", "says"), NOTHING_BOUND)
+def test_where_nothing_is_bound_an_unbind_is_an_error_or_changes_nothing(
+    ring: HashRing, unbound: tuple[Any, ...], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        ring.unbind(*unbound)
+    assert ring.unbind(*unbound, missing_ok=True) is ring
 
 
 def test_removing_one_of_two_bindings_empties_the_ring() -> None:
@@ -192,7 +203,7 @@ def test_a_read_ring_of_an_old_release_needs_the_weight() -> None:
     with pytest.raises(InputError, match="give the weight"):
         ring.unbind("a")
     assert ring.unbind("a", 1).buckets == (None, None)
-    assert ring.unbind("c") is ring
+    assert ring.unbind("c", missing_ok=True) is ring
 
 
 def test_the_unsorted_ends_of_the_oldest_releases_are_not_mirrored() -> None:
