@@ -4,9 +4,10 @@
 code  meaning
 ====  =======================================================
 0     done
-1     found a difference, or refused an unsafe plan
+1     found a difference
 2     wrong usage
 3     partly done, and that is shown
+4     refused an unsafe plan, and changed nothing
 69    no broker
 70    failed
 77    the broker refused, or would close the channel
@@ -29,7 +30,7 @@ from typing import Any
 
 import click
 
-from rabbit_chx.cli.command import WRONG_USAGE, Outcome, PartlyDoneError
+from rabbit_chx.cli.command import PARTLY, REFUSED, WRONG_USAGE, Outcome, PartlyDoneError
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import (
     ApplyError,
@@ -51,11 +52,11 @@ CODES: tuple[tuple[type[BaseException], int], ...] = (
     (click.ClickException, WRONG_USAGE),
     (click.Abort, 130),
     (KeyboardInterrupt, 130),
-    (PartlyDoneError, 3),
+    (PartlyDoneError, PARTLY),
     (InputError, WRONG_USAGE),
-    (PublishError, 3),
-    (ApplyError, 3),
-    (PlanRefusedError, 1),
+    (PublishError, PARTLY),
+    (ApplyError, PARTLY),
+    (PlanRefusedError, REFUSED),
     (UnreachableError, 69),
     (RingSourceError, 70),
     (BrokerRefusedError, 77),
@@ -160,8 +161,8 @@ app = LazyGroup(
 
     Example: rabbit-chx route --bind q1=1 --bind q2=10 user-42
     """,
-    epilog="Exit codes: 0 done, 1 found a difference, 2 wrong usage, 3 partly done, 69 no broker, 70 failed, "
-    "77 the broker refused.",
+    epilog="Exit codes: 0 done, 1 found a difference, 2 wrong usage, 3 partly done, "
+    "4 refused an unsafe plan, 69 no broker, 70 failed, 77 the broker refused.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     table={
         "route": ("Where keys go, and why.", "route:route"),

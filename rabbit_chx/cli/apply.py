@@ -14,9 +14,9 @@ import click
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
-    DIFFERENCE,
     DONE,
     PARTLY,
+    REFUSED,
     TEXT,
     Number,
     Outcome,
@@ -27,7 +27,7 @@ from rabbit_chx.cli.command import (
 )
 from rabbit_chx.cli.inputs import STDIN, read_topology
 from rabbit_chx.cli.plan import LivePlan
-from rabbit_chx.cli.plan_report import PlanReport, changes_table, whole_option
+from rabbit_chx.cli.plan_report import changes_table, whole_option
 from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 #: How an application ended.
 ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]
-_CODES: dict[ApplyState, int] = {"applied": DONE, "unchanged": DONE, "refused": DIFFERENCE, "partly": PARTLY}
+_CODES: dict[ApplyState, int] = {"applied": DONE, "unchanged": DONE, "refused": REFUSED, "partly": PARTLY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +196,8 @@ def apply(
     The rings are read afterwards and compared with the plan. If it is interrupted, apply again: it plans anew from what is
     there, and does the rest.
 
-    The exit code is 0 where it was applied or there was nothing to do, 1 where it was refused and nothing was changed, and
-    3 where it was done in part.
+    The exit code is 0 where it was applied or there was nothing to do, 3 where it was done in part, and 4 where it was
+    refused and nothing was changed.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin.
     """
@@ -223,13 +223,13 @@ def apply(
             )
         if not size and not refusals and not plan.parked:
             return Outcome(ApplyReport("unchanged", plan.checksum, size))
-        report = PlanReport(plan, live.about(), refusals, how.whole)
+        report = live.report(refusals, whole=how.whole)
         if refusals:
             refused = ApplyReport(
                 "refused", plan.checksum, size, refusals=refusals, says="nothing was changed"
             )
             say("the plan is refused, and nothing was changed")
-            return Outcome(refused if output == "json" else report, code=DIFFERENCE)
+            return Outcome(refused if output == "json" else report, code=REFUSED)
         if output == "table" or asks:
             stream = sys.stdout if output == "table" else sys.stderr
             ConsoleOutput(stream).show(report)
@@ -237,7 +237,7 @@ def apply(
         if asks and not click.confirm(_question(plan), err=True):
             say("nothing was changed")
             refused = ApplyReport("refused", plan.checksum, size, says="the answer was no")
-            return Outcome(refused if output == "json" else None, code=DIFFERENCE)
+            return Outcome(refused if output == "json" else None, code=REFUSED)
         done = _done(opened, plan, how, output)
         return Outcome(done, _CODES[done.state])
 

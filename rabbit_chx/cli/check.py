@@ -13,7 +13,7 @@ from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, options
 from rabbit_chx.cli.inputs import file_name, read_topology
-from rabbit_chx.cli.report import entries
+from rabbit_chx.cli.report import document, entries
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import check
@@ -77,7 +77,7 @@ class CheckReport:
         if self.check is None:
             return {}
         fields = ("kind", "exchange", "destination", "share", "says", "cure")
-        return {"format": "rabbit-chx/check", "findings": entries(self.check.findings, *fields)}
+        return document("check", findings=entries(self.check.findings, *fields))
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics. There is a value for each exchange and kind, 0 too, so that an alert sees it fall."""

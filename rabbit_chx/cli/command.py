@@ -28,7 +28,7 @@ from rabbit_chx.errors import RabbitChxError
 if TYPE_CHECKING:
     from rabbit_chx.rendering import Record, Report
 
-DONE, DIFFERENCE, WRONG_USAGE, PARTLY = 0, 1, 2, 3
+DONE, DIFFERENCE, WRONG_USAGE, PARTLY, REFUSED = range(5)
 
 
 class PartlyDoneError(RabbitChxError):

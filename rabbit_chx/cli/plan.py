@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.plan_report import PlanReport, whole_option
+from rabbit_chx.cli.report import entry, to_json
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.topology import Plan, PlanRefusal, Topology
@@ -54,11 +56,25 @@ class LivePlan:
         with sign_of_life("planning"):
             return cls(given, live, planned(given.topology, live), vhost)
 
-    def about(self) -> list[tuple[str, str]]:
-        """Return the file and the broker, for the head of a report."""
-        cluster = self.live.cluster or "a cluster without a name"
-        broker = f"{cluster}, RabbitMQ {self.live.release}, vhost {self.vhost}"
-        return [("file", self.given.name), ("broker", broker)]
+    def report(
+        self, refusals: Sequence[PlanRefusal] | None = None, *, whole: bool, ending: Sequence[str] = ()
+    ) -> PlanReport:
+        """Return the plan as a report about this file and this broker; the arguments are those of `PlanReport`."""
+        live = self.live
+        where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
+        return PlanReport(
+            self.plan,
+            [("file", self.given.name), ("broker", where)],
+            refusals,
+            whole,
+            ending,
+            to_json(
+                {
+                    "file": self.given.name,
+                    "broker": entry(self, "cluster=live.cluster", "release=live.release", "vhost"),
+                }
+            ),
+        )
 
 
 @command(
@@ -76,8 +92,8 @@ def plan(
     """Show what it takes to turn what is on the broker into what FILE says: the changes in their order, field by field, and
     for each ring the exact share of keys that moves, in the end and at the worst moment.
 
-    Nothing is changed on the broker. The exit code is 0 where nothing is to change and no
-    message is parked, else 1.
+    Nothing is changed on the broker. The exit code is 0 where nothing is to change and no message is parked, 1 where there
+    is something that may be applied, and 4 where the plan is refused.
 
     FILE is a topology file, or a definitions file of RabbitMQ; - is stdin. --ring-via reads the true rings. Without it a
     ring is assumed, and a plan that changes it is refused.
@@ -87,17 +103,20 @@ def plan(
     with at.broker() as opened:
         live = LivePlan.read(opened, given, at.settings.vhost)
     made = live.plan
-    if plan_out is not None:
-        try:
-            Path(plan_out).write_text(f"{made.to_json()}\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
-    ending = []
     flags = lifting_flags(made.refusals)
+    ending = []
     if (made.changes or made.parked) and flags is not None:
         ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
-    code = DIFFERENCE if made.changes or made.refusals or made.parked else DONE
-    return Outcome(PlanReport(made, live.about(), whole=whole, ending=ending), code)
+    report = live.report(whole=whole, ending=ending)
+    if plan_out is not None:
+        try:
+            text = json.dumps(report.as_json(), ensure_ascii=False)
+            Path(plan_out).write_text(f"{text}\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"the plan cannot be written to {plan_out}: {error.strerror}") from None
+    if made.refusals:
+        return Outcome(report, REFUSED)
+    return Outcome(report, DIFFERENCE if made.changes or made.parked else DONE)
 
 
 def lifting_flags(refusals: Iterable[PlanRefusal]) -> list[str] | None:

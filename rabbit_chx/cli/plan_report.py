@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -38,7 +38,6 @@ _MOST_MOVES = 20
 _MOST_REFUSALS = 20
 _FIRST_ROWS, _LAST_ROWS = 30, 10
 _ORDERED = ("least-moving-order", "fewest-steps")
-_SAME = 1e-9
 #: What a created object has where its file does not say otherwise.
 _DEFAULTS = {"durable": True, "auto_delete": False, "internal": False, "exclusive": False, "priority": 0, "apply_to": "all"}  # fmt: skip
 #: What the name of a binding says already.
@@ -57,6 +56,7 @@ class PlanReport:
     Attributes:
         plan: the plan to show.
         about: names and values at its head, such as the file and the broker.
+        about_json: the same as fields of the document.
         refusals: why it is refused; None for the plan's own.
         whole: whether long lists are shown whole.
         ending: lines at the end, such as how to apply it.
@@ -67,6 +67,7 @@ class PlanReport:
     refusals: Sequence[PlanRefusal] | None = None
     whole: bool = False
     ending: Sequence[str] = ()
+    about_json: Mapping[str, object] | None = None
 
     def blocks(self) -> Iterator[Block]:
         """Return the changes, each ring, what is left alone, and the refusals."""
@@ -92,9 +93,8 @@ class PlanReport:
             yield Lines(self.ending)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document that `Plan.to_json` writes."""
-        document: dict[str, Any] = json.loads(self.plan.to_json())
-        return document
+        """Return the document that `Plan.to_json` writes, and what it is about."""
+        return {**json.loads(self.plan.to_json()), **(self.about_json or {})}
 
 
 def _summary(
@@ -140,7 +140,7 @@ def _ring_blocks(ring: RingPlan, *, is_new: bool, whole: bool) -> Iterator[Block
         yield Facts([("now", now), ("then", after)])
         return
     matrix = ring.matrix()
-    explained = abs(matrix.moved - ring.moved) < _SAME  # else another header or property is hashed
+    explained = ring.is_counted_by(matrix)
     figures = _figures(ring.moved, ring.moved_at_worst)
     if explained and ring.moved:
         figures = f"{figures}; {percent(matrix.least)} had to move in any case"

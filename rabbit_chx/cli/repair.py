@@ -14,6 +14,7 @@ from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
     PARTLY,
+    REFUSED,
     Number,
     Outcome,
     argument,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 #: How a repair ended; ``planned`` is a dry run.
 RepairState: TypeAlias = Literal["planned", "unchanged", "refused", "applied", "partly"]
 _CODES: dict[RepairState, int] = {
-    "planned": DIFFERENCE, "unchanged": DONE, "refused": DIFFERENCE, "applied": DONE, "partly": PARTLY,
+    "planned": DIFFERENCE, "unchanged": DONE, "refused": REFUSED, "applied": DONE, "partly": PARTLY,
 }  # fmt: skip
 
 

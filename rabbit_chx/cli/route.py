@@ -49,7 +49,11 @@ class Answer:
         return "\t".join(map(printable, fields))
 
     def as_json(self) -> dict[str, Any]:
-        """Return one answer of the JSON document."""
+        """Return the answer as a JSON document of its own."""
+        return document("answer", **self.entry())
+
+    def entry(self) -> dict[str, Any]:
+        """Return the answer as an entry of the JSON document."""
         answer = entry(self, "key", "destination=place")
         if self.slot is not None:
             answer["slot"] = self.slot or None
@@ -86,7 +90,7 @@ class RouteReport:
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
-        answers = [answer.as_json() for answer in self.answers]
+        answers = [answer.entry() for answer in self.answers]
         return document("route", **source_as_json(self.source), answers=answers)
 
 

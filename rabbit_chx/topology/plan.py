@@ -89,7 +89,7 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text, of the format ``rabbit-chx/plan``. The same plan has the same text."""
-        return plan_as_json(self.changes, self.rings, self.refusals, self.parked, self.checksum)
+        return plan_as_json(self)
 
 
 def plan(wanted: Topology, live: Topology) -> Plan:

@@ -4,18 +4,24 @@
 
     {
       "format": "rabbit-chx/plan",
+      "format_version": 1,
       "changes": [{"action": "bind", "kind": "binding", "name": "orders -> orders.1 (key 1)",
                    "fields": [{"field": "routing_key", "old": null, "new": "1"}]}],
       "rings": [{"exchange": "orders", "moved": 0.1, "moved_at_worst": 0.2,
                  "proposals": [{"strategy": "as-written", "moved": 0.1, "moved_at_worst": 0.2,
                                 "ring": [{"queue": "orders.1", "weight": "1"}]}],
+                 "before": {"format": "rabbit-chx/ring", ...}, "after": {"format": "rabbit-chx/ring", ...},
+                 "matrix": {"moved": 0.1, "least": 0.1, "cells": [{"from": "orders.2", "to": "orders.1", "amount": 0.1}]},
                  "handed_over": [{"slot": "orders.slot.07", "old": "orders.1", "new": "orders.5"}]}],   only with slots
       "refusals": [{"says": "...", "allow_with": "--allow-moved 0.2"}],       null: no flag allows it
       "checksum": "...",
+      "unmanaged": [{"kind": "queue", "name": "other"}],          there, not in the topology, and left as it is
       "parked": [{"queue": "events.park", "messages": 12}]        only where messages are parked
     }
 
-A member of a ring is written as in a topology file, its weight as the text of the binding key. The old queue of a slot is null
+A member of a ring is written as in a topology file, its weight as the text of the binding key. ``before`` and ``after`` are what
+`HashRing.to_json` writes, or with slots `SlotTable.to_json`. The matrix is null where the exchange hashes something else
+afterwards, as no ring tells then where a key goes. In its cells text is a queue, and null is nowhere. The old queue of a slot is null
 where there is none, or several; the new one likewise. The proposal ``slots`` has one field more: ``slots``, how many there are.
 
 The checksum is the same for the same two sides, whatever the order of their parts and whoever computes it.
@@ -31,19 +37,23 @@ from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, slot_json
 from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.changes import kind_of, name_of
 from rabbit_chx.topology.diff import binding_identity, by_name
 
 if TYPE_CHECKING:
+    from rabbit_chx.routing import HashRing, Place
     from rabbit_chx.topology.changes import PlannedChange, TopologyObject
     from rabbit_chx.topology.model import Topology
     from rabbit_chx.topology.objects import RingMember
+    from rabbit_chx.topology.plan import Plan
     from rabbit_chx.topology.proposals import RingProposal
     from rabbit_chx.topology.refusals import PlanRefusal
     from rabbit_chx.topology.ring_plan import RingPlan
 
 _FORMAT = "rabbit-chx/plan"
+_FORMAT_VERSION = 1
 #: What a slot has in place of its one queue.
 NOT_ONE_QUEUE = "no queue, or several"
 _MOST_SLOTS = 10
@@ -52,23 +62,19 @@ _DONE = {
 }  # fmt: skip
 
 
-def plan_as_json(
-    changes: tuple[PlannedChange, ...],
-    rings: Mapping[str, RingPlan],
-    refusals: tuple[PlanRefusal, ...],
-    parked: Mapping[str, int],
-    checksum: str,
-) -> str:
-    """Return the JSON text of the parts of a plan, on one line."""
+def plan_as_json(plan: Plan) -> str:
+    """Return the JSON text of a plan, on one line."""
     document: dict[str, Any] = {
         "format": _FORMAT,
-        "changes": [change_entry(change) for change in changes],
-        "rings": [_ring(ring) for ring in rings.values()],
-        "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in refusals],
-        "checksum": checksum,
+        "format_version": _FORMAT_VERSION,
+        "changes": list(map(change_entry, plan.changes)),
+        "rings": list(map(_ring, plan.rings.values())),
+        "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in plan.refusals],
+        "checksum": plan.checksum,
+        "unmanaged": [{"kind": kind_of(left), "name": name_of(left)} for left in plan.unmanaged],
     }
-    if parked:
-        document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
+    if plan.parked:
+        document["parked"] = [{"queue": queue, "messages": count} for queue, count in plan.parked.items()]
     return json.dumps(document, ensure_ascii=False)
 
 
@@ -86,9 +92,7 @@ def ring_entries(members: tuple[RingMember, ...]) -> list[dict[str, Any]]:
     entries = []
     for member in members:
         place = member.destination
-        entry: dict[str, Any] = (
-            {"exchange": place.name} if isinstance(place, ExchangeRef) else {"queue": place}
-        )
+        entry: dict[str, Any] = {"queue": place} if isinstance(place, str) else {"exchange": place.name}
         if member.slots is None:
             entry["weight"] = member.key
         else:
@@ -105,10 +109,39 @@ def _ring(ring: RingPlan) -> dict[str, Any]:
         "moved": ring.moved,
         "moved_at_worst": ring.moved_at_worst,
         "proposals": [_proposal(proposal) for proposal in ring.proposals],
+        "before": _key_map(ring.before, {} if ring.hands is None else ring.hands.before),
+        "after": _key_map(ring.after, {} if ring.hands is None else ring.hands.after),
+        "matrix": _matrix(ring),
     }
     if ring.hands is not None:
         entry["handed_over"] = [slot._asdict() for slot in ring.hands.handed_over]
     return entry
+
+
+def _key_map(ring: HashRing, names: Mapping[Place, Place]) -> dict[str, Any]:
+    """Return a ring, and who has its slots, as `to_json` of a ring or of a table of slots writes them."""
+    slots = {
+        place.name: queue if isinstance(queue := names[place], str) else None
+        for place in ring.destinations
+        if isinstance(place, ExchangeRef) and place in names
+    }
+    document: dict[str, Any] = json.loads(slot_json.dumps(ring.to_json(), slots) if slots else ring.to_json())
+    return document
+
+
+def _matrix(ring: RingPlan) -> dict[str, Any] | None:
+    matrix = ring.matrix()
+    if not ring.is_counted_by(matrix):
+        return None
+    cells = [
+        {"from": _place(before), "to": _place(after), "amount": amount}
+        for (before, after), amount in matrix.amounts.items()
+    ]
+    return {"moved": matrix.moved, "least": matrix.least, "cells": cells}
+
+
+def _place(place: Place) -> str | dict[str, str] | None:
+    return {"exchange": place.name} if isinstance(place, ExchangeRef) else place
 
 
 def _proposal(proposal: RingProposal) -> dict[str, Any]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _ALLOW_MOVED = "--allow-moved"
 #: A share in a flag is rounded up to a multiple of one part.
 _PARTS = 10_000
+_SAME = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class RingPlan:
             object.__setattr__(self, "_proposals", proposals)
             return proposals
         return self._proposals
+
+    def is_counted_by(self, matrix: MovementMatrix) -> bool:
+        """Whether the keys that move are those of the matrix, and not those of an exchange that hashes something else."""
+        return abs(matrix.moved - self.moved) < _SAME
 
     def matrix(self) -> MovementMatrix:
         """Return from which destination to which the keys go, as exact shares.

@@ -73,11 +73,11 @@ def test_the_limit_of_the_file_holds_and_the_refusal_names_the_flag(
     moved_to_the_end(orders, "orders.1", "1")
     there = live_ring(orders)
     command = ("ring", "repair", "orders", "--file", str(strict), *orders.live, *orders.via)
-    assert main([*command, "--apply", "--output", "json"]) == 1
+    assert main([*command, "--apply", "--output", "json"]) == 4
     shown = capsys.readouterr()
     assert "the repair is refused, and nothing was changed" in shown.err
     assert live_ring(orders) == there
-    (refusal,) = answer(*command, code=1)["refusals"]
+    (refusal,) = answer(*command, code=4)["refusals"]
     assert answer(*command, "--apply", *refusal["allow_with"].split())["state"] == "applied"
     assert answer("topology", "check", orders_file, *orders.live, *orders.via)["findings"] == []
 
@@ -102,7 +102,7 @@ def test_an_exclusive_queue_is_not_bound_by_another_connection(
     for weight in ("1", "2"):
         orders.channel.queue_bind("mine", "orders", weight)
     there = live_ring(orders)
-    document = answer("ring", "repair", "orders", *orders.live, *orders.via, "--apply", code=1)
+    document = answer("ring", "repair", "orders", *orders.live, *orders.via, "--apply", code=4)
     assert document["state"] == "refused"
     assert (
         "queue mine is exclusive, and only the connection that declared it" in document["refusals"][0]["says"]

@@ -33,7 +33,7 @@ def test_without_a_ring_source_the_order_is_said_to_be_assumed(
 ) -> None:
     assert main(["topology", "export", *topologies.shop.live]) == 0
     assert "the order of orders is assumed" in capsys.readouterr().err
-    assert main(["topology", "plan", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 1
+    assert main(["topology", "plan", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 4
     assert "give --ring-via PREFIX" in capsys.readouterr().out
     assert main(["topology", "arrange", topologies.file(WITHOUT_Q3), *topologies.shop.live]) == 0
     assert "orders: the ring was not read but is assumed: give --ring-via" in capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_a_definitions_file_is_planned_with_an_assumed_order(topologies: Topolog
     definitions = topologies.shop.management.request("GET", "definitions", vhost)
     # A broker lists bindings in no order, and by chance in that of the ring, which is q3 q1 q2.
     definitions["bindings"].sort(key=lambda binding: binding["destination"])
-    _, errors = topologies.run("plan", topologies.file(json.dumps(definitions)), code=1)
+    _, errors = topologies.run("plan", topologies.file(json.dumps(definitions)), code=4)
     assert "that of orders is assumed as the bindings are listed" in errors
 
 
@@ -110,7 +110,7 @@ def test_the_result_for_programs(topologies: Topologies) -> None:
     assert len(ring["ring"]["buckets"]) == 14
 
     # What is done has another checksum, though nothing is left to do.
-    _, errors = topologies.run("apply", path, "--checksum", checksum, code=1)
+    _, errors = topologies.run("apply", path, "--checksum", checksum, code=4)
     assert f"and not {checksum}: nothing was changed" in errors
 
 
@@ -120,17 +120,17 @@ def test_a_plan_that_differs_is_not_applied(topologies: Topologies, tmp_path: Pa
     topologies.run("plan", path, "--plan-out", stored, code=1)
     topologies.shop.channel.queue_bind("q4", "orders", "1")
     before = topologies.definitions()
-    _, errors = topologies.run("apply", path, "--plan", stored, "--yes", code=1)
+    _, errors = topologies.run("apply", path, "--plan", stored, "--yes", code=4)
     assert "nothing was changed" in errors
     assert topologies.definitions() == before
 
 
 def test_a_refusal_is_lifted_by_the_flag_that_it_names(topologies: Topologies) -> None:
     path = topologies.file("max_share_moved = 0.01\n" + WITHOUT_Q3)
-    out, errors = topologies.run("apply", path, "--yes", code=1)
+    out, errors = topologies.run("apply", path, "--yes", code=4)
     assert "the plan is refused, and nothing was changed" in errors
     flag = out[out.index("\n--allow-moved ") + 1 :].split()[:2]
-    refused = topologies.document("apply", path, "--yes", code=1)
+    refused = topologies.document("apply", path, "--yes", code=4)
     assert (refused["state"], refused["refusals"][0]["allow_with"]) == ("refused", " ".join(flag))
     topologies.run("apply", path, "--yes", *flag)
 
@@ -139,13 +139,13 @@ def test_messages_are_not_deleted_without_being_asked(topologies: Topologies) ->
     topologies.shop.channel.queue_declare("old", durable=True)
     topologies.shop.channel.basic_publish("", "old", b"message")
     path = topologies.file('owns = ["old"]\n' + SHOP)
-    assert "--allow-delete" in topologies.run("apply", path, "--yes", code=1)[0]
+    assert "--allow-delete" in topologies.run("apply", path, "--yes", code=4)[0]
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline and not count(topologies.shop.channel, "old"):
         time.sleep(0.05)
-    _, errors = topologies.run("apply", path, "--yes", "--allow-delete", code=1)
+    _, errors = topologies.run("apply", path, "--yes", "--allow-delete", code=4)
     assert "--allow-loss" in errors
-    document = topologies.document("apply", path, "--yes", "--allow-delete", code=1)
+    document = topologies.document("apply", path, "--yes", "--allow-delete", code=4)
     assert [one["allow_with"] for one in document["refusals"]] == ["--allow-loss"]
     topologies.run("apply", path, "--yes", "--allow-delete", "--allow-loss")
 
@@ -157,7 +157,7 @@ def count(channel: BlockingChannel, queue: str) -> int:
 
 def test_an_exclusive_queue_is_refused_in_words(topologies: Topologies) -> None:
     path = topologies.file(SHOP + '[[queues]]\nname = "mine"\nexclusive = true\n')
-    out, _ = topologies.run("apply", path, "--yes", code=1)
+    out, _ = topologies.run("apply", path, "--yes", code=4)
     assert "queue mine is exclusive" in out
 
 

@@ -61,7 +61,7 @@ def test_a_plan_is_done_without_asking_where_it_is_said_so(ran: Ran, two: Modell
 def test_a_refused_plan_changes_nothing_and_names_the_flag(ran: Ran, two: ModelledCommands) -> None:
     apply = two.arguments("apply", f'owns = ["q2"]\n{QUEUES.format(1)}', "--yes")
     code, out, errors = ran(*apply)
-    assert (code, queues(two)) == (1, 2)
+    assert (code, queues(two)) == (4, 2)
     assert errors == "rabbit-chx: the plan is refused, and nothing was changed\n"
     assert "\n--allow-delete  queue q2 is not in the topology, which owns it" in out
     assert ran(*apply, "--allow-delete")[0] == 0
@@ -74,7 +74,7 @@ def test_a_refused_plan_for_programs(ran: Ran, modelled: ModelledCommands) -> No
     apply = modelled.arguments("apply", ring.format("{1..2}") + TWO, "--yes", "-o", "json")
     code, out, _ = ran(*apply)
     document = json.loads(out)
-    assert (code, document["state"], document["changes"]) == (1, "refused", [])
+    assert (code, document["state"], document["changes"]) == (4, "refused", [])
     assert modelled.model.topology().rings["x"].buckets == ("q1",)
     (refusal,) = document["refusals"]
     assert refusal["allow_with"].startswith("--allow-moved 0.5")
@@ -86,7 +86,7 @@ def test_an_exclusive_queue_is_refused(ran: Ran, two: ModelledCommands) -> None:
     """It would go with the connection of the command."""
     exclusive = '[[queues]]\nname = "mine"\nexclusive = true\ndurable = false\n'
     code, out, _ = ran(*two.arguments("apply", THREE + exclusive, "--yes"))
-    assert (code, queues(two)) == (1, 2)
+    assert (code, queues(two)) == (4, 2)
     assert "queue mine is exclusive" in out
 
 
@@ -97,7 +97,7 @@ def test_messages_are_only_deleted_where_that_is_allowed(
     two.messages = {"q2": 7}
     apply = two.arguments("apply", f'owns = ["q2"]\n{QUEUES.format(1)}', "-o", output)
     code, out, errors = ran(*apply, "--yes", "--allow-delete")
-    assert (code, queues(two)) == (1, 2)
+    assert (code, queues(two)) == (4, 2)
     assert "queue q2 is to be deleted, and has 7 messages" in out + errors
     assert "--allow-loss" in out + errors
     assert ran(*apply, "--yes", "--allow-delete", "--allow-loss")[0] == 0
@@ -115,7 +115,7 @@ def test_a_checksum_is_that_of_the_plan_or_nothing_is_changed(
 ) -> None:
     wrong = wrong.format(checksum_of(ran, two, THREE))
     code, out, errors = ran(*two.arguments("apply", THREE, "--checksum", wrong, *yes))
-    assert (code, out, queues(two)) == (1, "", 2)
+    assert (code, out, queues(two)) == (4, "", 2)
     assert f"and not {wrong}: nothing was changed" in errors
 
 
@@ -124,7 +124,7 @@ def test_the_checksum_of_the_plan_takes_the_place_of_an_answer(ran: Ran, two: Mo
     assert ran(*two.arguments("apply", THREE, "--checksum", right))[0] == 0
     assert queues(two) == 3
     code, _, errors = ran(*two.arguments("apply", THREE, "--checksum", right))
-    assert code == 1, "there is nothing to do any more, which is another plan"
+    assert code == 4, "there is nothing to do any more, which is another plan"
     assert "the file or the broker is another one since" in errors
 
 
@@ -132,7 +132,7 @@ def test_a_stored_plan_takes_the_place_of_an_answer(ran: Ran, two: ModelledComma
     stored = str(tmp_path / "plan.json")
     assert ran(*two.arguments("plan", THREE, "--plan-out", stored))[0] == 1
     code, _, errors = ran(*two.arguments("apply", TWO, "--plan", stored))
-    assert (code, "nothing was changed" in errors) == (1, True)
+    assert (code, "nothing was changed" in errors) == (4, True)
     assert ran(*two.arguments("apply", THREE, "--plan", stored))[0] == 0
     assert queues(two) == 3
 
@@ -154,7 +154,7 @@ def test_who_types_the_file_cannot_be_asked(ran: Ran, two: ModelledCommands) -> 
     assert two.opened == 0
 
 
-@pytest.mark.parametrize(("typed", "code", "after"), [("y", 0, 3), ("n", 1, 2), ("", 1, 2)])
+@pytest.mark.parametrize(("typed", "code", "after"), [("y", 0, 3), ("n", 4, 2), ("", 4, 2)])
 def test_somebody_at_a_terminal_sees_the_plan_and_is_asked(
     ran: Ran, two: ModelledCommands, typed: str, code: int, after: int
 ) -> None:
@@ -171,7 +171,7 @@ def test_an_answer_that_was_no_for_programs(ran: Ran, two: ModelledCommands) -> 
     two.terminal("n\n")
     code, out, _ = ran(*two.arguments("apply", THREE, "-o", "json"))
     document = json.loads(out)
-    assert (code, document["state"], document["says"]) == (1, "refused", "the answer was no")
+    assert (code, document["state"], document["says"]) == (4, "refused", "the answer was no")
     assert "create queue" in two.said, "the plan is not on stdout, and still shown"
 
 
@@ -184,7 +184,7 @@ def test_where_there_is_nothing_to_do_nobody_is_asked(ran: Ran, two: ModelledCom
     assert (document["state"], document["planned"]) == ("unchanged", 0)
 
 
-@pytest.mark.parametrize(("typed", "code", "left"), [("y", 0, {}), ("n", 1, {"events.park": 3})])
+@pytest.mark.parametrize(("typed", "code", "left"), [("y", 0, {}), ("n", 4, {"events.park": 3})])
 def test_parked_messages_are_asked_about_where_nothing_else_is_to_be_done(
     ran: Ran, parked: ModelledCommands, typed: str, code: int, left: dict[str, int]
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_long_list_is_cut_and_counted() -> None:
 def test_programs_read_the_document_of_the_design() -> None:
     assert report([GHOST, AUDIT]).as_json() == {
         "format": "rabbit-chx/check",
+        "format_version": 1,
         "findings": [
             {
                 "kind": "ghost-bucket", "exchange": "orders", "destination": "q9", "share": 0.25,

@@ -60,15 +60,23 @@ def test_the_exit_code_of_a_plan_says_whether_all_is_well(
     code, out, _ = ran(*modelled.arguments("plan", SLOTS))
     assert (code, "none: what is there is as the file says" in out) == (0, True)
     code, out, _ = ran(*modelled.arguments("plan", f'cluster = "rabbit@prod"\n{SLOTS}'))
-    assert (code, "for the cluster rabbit@prod, and this is rabbit@model" in out) == (1, True)
+    assert (code, "for the cluster rabbit@prod, and this is rabbit@model" in out) == (4, True)
     modelled.messages = {"events.park": 3}
     code, out, _ = ran(*modelled.arguments("plan", SLOTS))
     assert code == 1
     assert "Apply it with: rabbit-chx topology apply" in out
     code, out, _ = ran(*modelled.arguments("plan", SLOTS, "-o", "json"))
-    assert (code, json.loads(out)["changes"]) == (1, [])
+    document = json.loads(out)
+    assert (code, document["changes"]) == (1, [])
+    assert document["broker"] == {
+        "cluster": "rabbit@model",
+        "release": {"version": "4.3.6", "store": "khepri", "store_known": True},
+        "vhost": "/",
+    }
+    assert Path(document["file"]).suffix == ".toml"
     modelled.messages = {}
     assert ran(*modelled.arguments("plan", f'{SLOTS}[[queues]]\nname = "q3"\n'))[0] == 1
+    assert ran(*modelled.arguments("plan", f'owns = ["q*"]\n{SLOTS.replace("2}", "1}")}'))[0] == 4
 
 
 def test_what_was_done_as_json() -> None:

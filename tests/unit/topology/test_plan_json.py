@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from slot_files import live_of, slotted
 
-from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.topology import ExchangeDefinition, QueueDefinition, RingMember, Topology, plan
 
 
@@ -25,8 +25,16 @@ def test_the_format() -> None:
 
     document = json.loads(planned.to_json())
 
-    assert list(document) == ["format", "changes", "rings", "refusals", "checksum"]
-    assert document["format"] == "rabbit-chx/plan"
+    assert list(document) == [
+        "format",
+        "format_version",
+        "changes",
+        "rings",
+        "refusals",
+        "checksum",
+        "unmanaged",
+    ]
+    assert (document["format"], document["format_version"]) == ("rabbit-chx/plan", 1)
     assert document["changes"][0] == {
         "action": "bind",
         "kind": "binding",
@@ -38,11 +46,22 @@ def test_the_format() -> None:
         ],
     }
     (ring,) = document["rings"]
-    assert list(ring) == ["exchange", "moved", "moved_at_worst", "proposals"]
+    assert list(ring) == ["exchange", "moved", "moved_at_worst", "proposals", "before", "after", "matrix"]
     assert (ring["exchange"], ring["moved"]) == ("h", planned.rings["h"].moved)
     assert [one["strategy"] for one in ring["proposals"]][:2] == ["as-written", "least-moving-order"]
     assert list(ring["proposals"][0]) == ["strategy", "moved", "moved_at_worst", "ring"]
     assert ring["proposals"][0]["ring"] == [{"queue": "b", "weight": "1"}, {"queue": "a", "weight": "1"}]
+    assert HashRing.from_json(json.dumps(ring["before"])) == HashRing.from_buckets(["a"])
+    assert HashRing.from_json(json.dumps(ring["after"])) == planned.rings["h"].after
+    half = planned.rings["h"].moved
+    assert ring["matrix"] == {
+        "moved": half,
+        "least": half,
+        "cells": [
+            {"from": "a", "to": "b", "amount": half},
+            {"from": "a", "to": "a", "amount": 1 - half},
+        ],
+    }
     (refusal,) = document["refusals"]
     assert list(refusal) == ["says", "allow_with"]
     assert refusal["allow_with"].startswith("--allow-moved ")
@@ -89,10 +108,24 @@ def test_each_slot_that_changes_hands_has_its_old_and_its_new_queue() -> None:
 
     (ring,) = json.loads(plan(slotted(8, lists), bare).to_json())["rings"]
 
-    assert list(ring) == ["exchange", "moved", "moved_at_worst", "proposals", "handed_over"]
+    assert SlotTable.from_json(json.dumps(ring["before"])).queue_of(ExchangeRef("events.slot.01")) is None
+    assert SlotTable.from_json(json.dumps(ring["after"])).shares().keys() == {"events.1", "events.2"}
+    assert {"exchange": "events.park"} in [cell["from"] for cell in ring["matrix"]["cells"]]
     assert ring["handed_over"] == [
         {"slot": "events.slot.01", "old": None, "new": "events.1"},
         {"slot": "events.slot.03", "old": "events.1", "new": "events.2"},
     ]
     (same,) = json.loads(plan(slotted(8, lists), live_of(slotted(8, lists))).to_json())["rings"]
     assert same["handed_over"] == []
+
+
+def test_what_is_left_as_it_is_and_a_ring_that_hashes_something_else() -> None:
+    ring = (RingMember("a"), RingMember("b"))
+    queues = tuple(map(QueueDefinition, "abc"))
+    live = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=ring),), queues)
+    wanted = Topology((replace(live.exchanges[0], arguments={"hash-header": "tenant"}),), queues[:2])
+
+    document = json.loads(plan(wanted, live.with_rings({"h": HashRing.from_buckets(["a", "b"])})).to_json())
+
+    assert document["unmanaged"] == [{"kind": "queue", "name": "c"}]
+    assert (document["rings"][0]["moved"], document["rings"][0]["matrix"]) == (1.0, None)
