@@ -82,7 +82,11 @@ class RingPlan:
         return self._proposals
 
     def is_counted_by(self, matrix: MovementMatrix) -> bool:
-        """Whether the keys that move are those of the matrix, and not those of an exchange that hashes something else."""
+        """Return whether the keys that move are those of a matrix; they are not where the exchange hashes something else afterwards.
+
+        Args:
+            matrix: the `matrix` of this plan.
+        """
         return abs(matrix.moved - self.moved) < _SAME
 
     def matrix(self) -> MovementMatrix:
