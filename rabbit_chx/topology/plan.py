@@ -89,7 +89,14 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text, of the format ``rabbit-chx/plan``. The same plan has the same text."""
-        return plan_as_json(self)
+        return plan_as_json(
+            self.changes,
+            self.rings,
+            self.refusals,
+            self.unmanaged,
+            parked=self.parked,
+            checksum=self.checksum,
+        )
 
 
 def plan(wanted: Topology, live: Topology) -> Plan:

@@ -40,14 +40,13 @@ from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.routing import ExchangeRef, slot_json
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import kind_of, name_of
-from rabbit_chx.topology.diff import binding_identity, by_name
+from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing, Place
     from rabbit_chx.topology.changes import PlannedChange, TopologyObject
     from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import RingMember
-    from rabbit_chx.topology.plan import Plan
+    from rabbit_chx.topology.objects import BindingDefinition, RingMember
     from rabbit_chx.topology.proposals import RingProposal
     from rabbit_chx.topology.refusals import PlanRefusal
     from rabbit_chx.topology.ring_plan import RingPlan
@@ -62,19 +61,27 @@ _DONE = {
 }  # fmt: skip
 
 
-def plan_as_json(plan: Plan) -> str:
-    """Return the JSON text of a plan, on one line."""
+def plan_as_json(
+    changes: Iterable[PlannedChange],
+    rings: Mapping[str, RingPlan],
+    refusals: Iterable[PlanRefusal],
+    unmanaged: Iterable[NamedObject | BindingDefinition],
+    *,
+    parked: Mapping[str, int],
+    checksum: str,
+) -> str:
+    """Return the JSON text of the parts of a plan, on one line."""
     document: dict[str, Any] = {
         "format": _FORMAT,
         "format_version": _FORMAT_VERSION,
-        "changes": list(map(change_entry, plan.changes)),
-        "rings": list(map(_ring, plan.rings.values())),
-        "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in plan.refusals],
-        "checksum": plan.checksum,
-        "unmanaged": [{"kind": kind_of(left), "name": name_of(left)} for left in plan.unmanaged],
+        "changes": list(map(change_entry, changes)),
+        "rings": list(map(_ring, rings.values())),
+        "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in refusals],
+        "checksum": checksum,
+        "unmanaged": [{"kind": kind_of(left), "name": name_of(left)} for left in unmanaged],
     }
-    if plan.parked:
-        document["parked"] = [{"queue": queue, "messages": count} for queue, count in plan.parked.items()]
+    if parked:
+        document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
     return json.dumps(document, ensure_ascii=False)
 
 
