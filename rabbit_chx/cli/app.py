@@ -115,6 +115,7 @@ _RING = LazyGroup(
     epilog="Example: rabbit-chx ring show orders --ring-via 'docker exec rabbitmq'",
     table={
         "show": ("The buckets of each destination.", "ring:show"),
+        "list": ("Each x-consistent-hash exchange, and what is wrong with it.", "ring:list_rings"),
         "check": ("Does each key of an exchange come to a queue?", "check:check_ring"),
         "repair": (
             "Restore the order of a ring; a dry run unless --apply is given.",

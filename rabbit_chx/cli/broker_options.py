@@ -78,6 +78,24 @@ class LiveBroker:
         address = None if self.management_url is None else self._management_address(self.management_url)
         return Broker(self.url, address, self.ring_source)
 
+    def in_vhost(self, name: str) -> LiveBroker:
+        """Return the same broker in another vhost.
+
+        Args:
+            name: the name of the vhost.
+        """
+        url = urlsplit(self.url)._replace(path="/" + quote(name, safe="")).geturl()
+        return replace(self, url=url, settings=replace(self.settings, vhost=name))
+
+    def vhosts(self) -> list[str]:
+        """Return the names of all vhosts that the user may see.
+
+        Raises:
+            InputError: there is no management URL.
+        """
+        listed = self.management("AMQP does not list vhosts").request("GET", "vhosts")
+        return sorted(vhost["name"] for vhost in listed)
+
     def need_rings(self) -> None:
         """Raise an error unless rings can be read.
 
@@ -160,10 +178,9 @@ class BrokerOptions:
                 f"in {DEFAULT_FILE}"
             )
         settings = ConnectionSettings.from_uri(url)
-        if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            url = urlsplit(url)._replace(path="/" + quote(self.vhost, safe="")).geturl()
-            settings = replace(settings, vhost=self.vhost)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
+        if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
+            return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)
         return LiveBroker(url, settings, management_url, source)
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
-from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, options
+from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import file_name, read_topology
-from rabbit_chx.cli.report import document, entries
-from rabbit_chx.errors import RabbitChxError
+from rabbit_chx.cli.report import document, entry
+from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import check
 from rabbit_chx.topology.check import CHECK_KINDS
 
 if TYPE_CHECKING:
+    from rabbit_chx.analysis import Finding
     from rabbit_chx.topology import Topology, TopologyCheck
 
 _MOST_SHOWN = 50
@@ -29,105 +31,141 @@ _OUTPUT_HELP = "The form of the result; prometheus is for the textfile collector
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a check found, or that it did not come to its end.
+    """What a check of one vhost or of several found, or that it did not come to its end.
 
     Attributes:
         address: the broker's host and port.
-        vhost: the vhost.
-        exchange: the exchange that was asked for; None for all.
+        checks: the check of each vhost; None where it did not come to its end: then there are metrics only, and the error is
+            on stderr.
+        exchanges: the exchanges that were asked for; none for all.
         time_s: when the check ended, in seconds since 1970.
-        check: the check; None where it did not come to its end: then there are metrics only, and the error is on stderr.
         file: the topology file; None where there is none.
+        all_vhosts: whether each finding says its vhost.
     """
 
     address: str
-    vhost: str
-    exchange: str | None
+    checks: Mapping[str, TopologyCheck | None]
+    exchanges: tuple[str, ...]
     time_s: float
-    check: TopologyCheck | None
     file: str | None = None
+    all_vhosts: bool = False
+
+    @property
+    def ended(self) -> dict[str, TopologyCheck]:
+        """The checks that came to their end."""
+        return {vhost: check for vhost, check in self.checks.items() if check is not None}
+
+    @property
+    def findings(self) -> list[tuple[str, Finding]]:
+        """All findings, each with its vhost."""
+        return [(vhost, finding) for vhost, check in self.ended.items() for finding in check.findings]
 
     def blocks(self) -> Iterator[Block]:
         """Return what was checked, and each finding with its cure."""
-        if self.check is None:
+        if not self.ended:
             return
-        findings = self.check.findings
-        rings = plural(len(self.check.exchanges), "ring")
+        findings = self.findings
+        rings = plural(sum(len(check.exchanges) for check in self.ended.values()), "ring")
         against = "its own bindings and queues" if self.file is None else file_name(self.file)
         yield Facts(
             [
                 ("broker", self.address),
-                ("vhost", self.vhost),
+                ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{rings} against {against}"),
-                ("findings", "none: it is sound" if self.check.sound else f"{len(findings):,}"),
+                ("findings", f"{len(findings):,}" if findings else "none: it is sound"),
             ]
         )
-        for (exchange, cure), alike in groupby(
-            findings[:_MOST_SHOWN], key=lambda finding: (finding.exchange, finding.cure)
+        for (vhost, exchange, cure), alike in groupby(
+            findings[:_MOST_SHOWN], key=lambda found: (found[0], found[1].exchange, found[1].cure)
         ):
-            about = [] if exchange is None else [("exchange", exchange)]
-            yield Facts([*about, *((finding.kind, finding.says) for finding in alike), ("cure", cure)])
+            about = [("vhost", vhost)] if self.all_vhosts else []
+            if exchange is not None:
+                about.append(("exchange", exchange))
+            yield Facts([*about, *((finding.kind, finding.says) for _, finding in alike), ("cure", cure)])
         if rest := findings[_MOST_SHOWN:]:
-            counts = Counter(finding.kind for finding in rest)
+            counts = Counter(finding.kind for _, finding in rest)
             kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
             yield Line(f"and {len(rest):,} more ({kinds}): --output json shows them all")
 
     def as_json(self) -> dict[str, Any]:
         """Return the document ``rabbit-chx/check``; nothing where the check did not come to its end."""
-        if self.check is None:
+        if not self.ended:
             return {}
         fields = ("kind", "exchange", "destination", "share", "says", "cure")
-        return document("check", findings=entries(self.check.findings, *fields))
+        findings = [
+            ({"vhost": vhost} if self.all_vhosts else {}) | entry(finding, *fields)
+            for vhost, finding in self.findings
+        ]
+        return document("check", findings=findings)
 
     def metrics(self) -> Iterator[Gauge]:
         """Yield the metrics. There is a value for each exchange and kind, 0 too, so that an alert sees it fall."""
-        if self.check is not None:
-            yield from self._found(self.check)
-        labels = self._labels(self.exchange)
+        if self.ended:
+            yield from self._found()
+        checks = [
+            (self._labels(vhost, exchange), check)
+            for vhost, check in self.checks.items()
+            for exchange in self.exchanges or [None]
+        ]
         yield Gauge(
             "rabbit_chx_check_success",
             "Whether the last check came to its end, 1 or 0. It says nothing of what the check found.",
-            [(labels, int(self.check is not None))],
+            [(labels, int(check is not None)) for labels, check in checks],
         )
         yield Gauge(
             "rabbit_chx_check_timestamp_seconds",
             "When the last check ended, in seconds since 1970.",
-            [(labels, round(self.time_s, 3))],
+            [(labels, round(self.time_s, 3)) for labels, _ in checks],
         )
 
-    def _found(self, check: TopologyCheck) -> Iterator[Gauge]:
-        counts = Counter((finding.exchange, finding.kind) for finding in check.findings)
-        named = {finding.exchange for finding in check.findings} - {None, *check.exchanges}
-        exchanges = [*check.exchanges, *sorted(map(str, named)), None]
+    def _found(self) -> Iterator[Gauge]:
         yield Gauge(
             "rabbit_chx_check_findings",
             "How many findings of a kind the last check has, by exchange; without an exchange: of other objects.",
             [
-                ({**self._labels(exchange), "kind": kind}, counts[exchange, kind])
-                for exchange in exchanges
-                for kind in CHECK_KINDS
+                ({**self._labels(vhost, exchange), "kind": kind}, count)
+                for vhost, check in self.ended.items()
+                for exchange, kind, count in _counts(check)
             ],
         )
         yield Gauge(
             "rabbit_chx_unroutable_share_ratio",
             "The exact share of an exchange's keys that end in no queue, 0 to 1.",
-            [(self._labels(name), share) for name, share in check.unroutable.items()],
+            self._of_exchanges(lambda check: check.unroutable),
         )
         yield Gauge(
             "rabbit_chx_parked_messages",
             "How many messages wait because a slot of the exchange had no queue.",
-            [(self._labels(name), count) for name, count in check.parked.items()],
+            self._of_exchanges(lambda check: check.parked),
         )
         if self.file is not None:
             yield Gauge(
                 "rabbit_chx_misplaced_share_ratio",
                 "The exact share of an exchange's keys that have another destination than the topology says, 0 to 1.",
-                [(self._labels(name), share) for name, share in check.misplaced.items()],
+                self._of_exchanges(lambda check: check.misplaced),
             )
 
-    def _labels(self, exchange: str | None) -> dict[str, str]:
+    def _of_exchanges(
+        self, amounts: Callable[[TopologyCheck], Mapping[str, float]]
+    ) -> list[tuple[dict[str, str], float]]:
+        return [
+            (self._labels(vhost, exchange), amount)
+            for vhost, check in self.ended.items()
+            for exchange, amount in amounts(check).items()
+        ]
+
+    def _labels(self, vhost: str, exchange: str | None) -> dict[str, str]:
         """Return the labels of a metric. Prometheus takes an empty label as one that is not there."""
-        return {"broker": self.address, "vhost": self.vhost, "exchange": exchange or ""}
+        return {"broker": self.address, "vhost": vhost, "exchange": exchange or ""}
+
+
+def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
+    """Yield how many findings there are by exchange and kind, of what was not found too."""
+    counts = Counter((finding.exchange, finding.kind) for finding in check.findings)
+    named = {finding.exchange for finding in check.findings} - {None, *check.exchanges}
+    for exchange in (*check.exchanges, *sorted(map(str, named)), None):
+        for kind in CHECK_KINDS:
+            yield exchange, kind, counts[exchange, kind]
 
 
 @command(
@@ -146,15 +184,14 @@ def check_topology(
     The order of a ring is in its buckets, which --ring-via reads. Without --ring-via the command refuses a file with
     hash exchanges, since it would prove nothing. The exit code is 0 where all is sound, and 1 where it is not.
     """
-    live = broker.live()
 
-    def checked() -> TopologyCheck:
+    def checked(live: LiveBroker) -> TopologyCheck:
         wanted = read_topology(file, live.settings.vhost).topology
         if any(exchange.type == "x-consistent-hash" for exchange in wanted.exchanges):
             live.need_rings()
         return check(_topology(live), wanted, file=file)
 
-    return _outcome(live, output, checked, file=file)
+    return _outcome(broker.live(), output, checked, file=file)
 
 
 @command(
@@ -164,23 +201,37 @@ def check_topology(
     output_help=_OUTPUT_HELP,
 )
 def check_ring(
-    *, exchange: str = argument(), broker: BrokerOptions = options(BrokerOptions), output: str
+    *,
+    exchanges: tuple[str, ...] = argument(nargs=-1, metavar="[EXCHANGE]..."),
+    every: bool = option("--all", is_flag=True, help="Check every x-consistent-hash exchange of the vhost."),
+    all_vhosts: bool = option(
+        is_flag=True, help="The same in every vhost that the user may see; each finding says its vhost."
+    ),
+    broker: BrokerOptions = options(BrokerOptions),
+    output: str,
 ) -> Outcome:
-    """Compare the ring of EXCHANGE with its bindings and its queues.
+    """Compare the ring of each EXCHANGE with its bindings and its queues; with --all those of all.
 
-    It finds holes, ghost buckets, bindings without buckets, second bindings, queues that go by themselves, and the exact
-    share of keys that end in no queue. Each finding has its cure. Nothing is changed. The order of the ring is compared
-    with nothing: that is what `topology check` does.
+    It finds holes, ghost buckets, bindings without buckets, second bindings, queues that go by themselves or lose messages,
+    members that are unlike the others, and the exact share of keys that end in no queue. Each finding has its cure. Nothing
+    is changed. The order of the ring is compared with nothing: that is what `topology check` does.
 
-    The exit code is 0 where the ring is sound, and 1 where it is not.
+    The exit code is 0 where all rings are sound, and 1 where one is not.
     """
-    live = broker.live()
+    if not exchanges and not (every or all_vhosts):
+        raise InputError(
+            "there is nothing to check: give an EXCHANGE, or --all for every x-consistent-hash exchange"
+        )
+    if exchanges and (every or all_vhosts):
+        raise InputError(
+            f"--{'all' if every else 'all-vhosts'} checks all exchanges: leave it out, or {exchanges[0]}"
+        )
 
-    def checked() -> TopologyCheck:
+    def checked(live: LiveBroker) -> TopologyCheck:
         live.need_rings()
-        return check(_topology(live), exchange=exchange)
+        return check(_topology(live), exchange=exchanges or None)
 
-    return _outcome(live, output, checked, exchange=exchange)
+    return _outcome(broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts)
 
 
 def _topology(live: LiveBroker) -> Topology:
@@ -191,23 +242,37 @@ def _topology(live: LiveBroker) -> Topology:
 def _outcome(
     live: LiveBroker,
     output: str,
-    checked: Callable[[], TopologyCheck],
+    checked: Callable[[LiveBroker], TopologyCheck],
     *,
-    exchange: str | None = None,
+    exchanges: tuple[str, ...] = (),
     file: str | None = None,
+    all_vhosts: bool = False,
 ) -> Outcome:
-    settings = live.settings
-    address = f"{settings.host}:{settings.port}"
-    try:
-        check = checked()
-    except RabbitChxError as error:
-        if output != "prometheus":
-            raise
-        failure = error  # Python unbinds `error` at the end of this block
+    """Return the checks of a vhost or of all. With metrics an error is one of them, and ends the command after them."""
+    errors: list[RabbitChxError] = []
 
-        def fail() -> NoReturn:
-            raise failure
+    @contextmanager
+    def noting_errors() -> Iterator[None]:
+        try:
+            yield
+        except RabbitChxError as error:
+            if output != "prometheus":
+                raise
+            errors.append(error)
 
-        return Outcome(CheckReport(address, settings.vhost, exchange, time.time(), None), finish=fail)
-    report = CheckReport(address, settings.vhost, exchange, time.time(), check, file)
-    return Outcome(report, DONE if check.sound else DIFFERENCE)
+    vhosts = [live.settings.vhost]
+    if all_vhosts:
+        with noting_errors():
+            vhosts = live.vhosts()
+    checks: dict[str, TopologyCheck | None] = dict.fromkeys(vhosts)
+    for vhost in vhosts if not errors else ():
+        with noting_errors():
+            checks[vhost] = checked(live.in_vhost(vhost))
+
+    def fail() -> NoReturn:
+        raise errors[0]
+
+    address = f"{live.settings.host}:{live.settings.port}"
+    report = CheckReport(address, checks, exchanges, time.time(), file, all_vhosts)
+    code = DIFFERENCE if report.findings else DONE
+    return Outcome(report, code, finish=fail if errors else None)

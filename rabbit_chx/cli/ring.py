@@ -1,4 +1,4 @@
-"""``rabbit-chx ring show``: the ring of a live exchange."""
+"""``rabbit-chx ring show`` and ``ring list``: the ring of a live exchange, and the exchanges that have one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from rabbit_chx.analysis.wording import percent
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.broker_options import BrokerOptions, TraceOptions
-from rabbit_chx.cli.command import Outcome, argument, command, options
-from rabbit_chx.cli.report import bucket_ranges, exchange_facts, numbers, place_text, texts
+from rabbit_chx.cli.command import Outcome, argument, command, option, options
+from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, place_text, texts
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import MismatchError
-from rabbit_chx.rendering import Block, Facts, Table
+from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
 from rabbit_chx.routing import KeyMap, SlotTable, queue_behind, ring_beneath
+from rabbit_chx.topology import Topology, check
+from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
+from rabbit_chx.topology.rings import live_ring_of
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import HashRing
+    from rabbit_chx.routing.ring_state import Provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +121,107 @@ def show(
     for finding in findings:
         say(f"exchange {exchange!r}: {finding.says}")
     return Outcome(RingReport(exchange, vhost, key_map or ring, arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRing:
+    """An x-consistent-hash exchange of a list.
+
+    Attributes:
+        vhost: its vhost.
+        exchange: its name.
+        members: how many queues share its keys; an exchange in the ring that is no slot counts as one of them.
+        buckets: how many buckets its ring has.
+        slots: how many of its destinations are slots.
+        provenance: how the ring is known.
+        findings: the kinds of what a check finds; None where the ring was not read, so that it cannot be checked.
+    """
+
+    vhost: str
+    exchange: str
+    members: int
+    buckets: int
+    slots: int
+    provenance: Provenance
+    findings: tuple[str, ...] | None
+
+    @property
+    def verdict(self) -> str:
+        """What the check finds, in words."""
+        if self.findings is None:
+            return "not checked"
+        return ", ".join(dict.fromkeys(self.findings)) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class RingList:
+    """The x-consistent-hash exchanges of a vhost, or of all vhosts."""
+
+    vhosts: tuple[str, ...]
+    rings: tuple[ListedRing, ...]
+    all_vhosts: bool
+
+    def blocks(self) -> Iterator[Block]:
+        """Return a row for each exchange."""
+        if not self.rings:
+            yield Line(f"there is no x-consistent-hash exchange in {', '.join(map(repr, self.vhosts))}")
+            return
+        vhost = texts("vhost") if self.all_vhosts else []
+        yield Table(
+            [*vhost, *texts("exchange"), *numbers("members", "buckets", "slots"), *texts("ring", "findings")],
+            [
+                (
+                    *([ring.vhost] if self.all_vhosts else []),
+                    *(ring.exchange, ring.members, ring.buckets, ring.slots or ""),
+                    *(ring.provenance, ring.verdict),
+                )
+                for ring in self.rings
+            ],
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON document of this command."""
+        fields = ("vhost", "exchange", "members", "buckets", "slots", "provenance", "findings")
+        return document("rings", exchanges=entries(self.rings, *fields))
+
+
+@command(
+    example="rabbit-chx ring list --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'"
+)
+def list_rings(
+    *,
+    all_vhosts: bool = option(is_flag=True, help="Those of every vhost that the user may see."),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """List every x-consistent-hash exchange with its members, buckets and slots, and the kinds of what `ring check` finds.
+
+    --management-url lists them. --ring-via reads the rings. Without it the rings are assumed, and nothing is checked.
+    The exit code is 0, whatever is found.
+    """
+    live = broker.live()
+    vhosts = live.vhosts() if all_vhosts else [live.settings.vhost]
+    rings: list[ListedRing] = []
+    for vhost in vhosts:
+        with live.in_vhost(vhost).broker() as opened, sign_of_life("reading the broker"):
+            rings += _listed_rings(vhost, opened.topology(), is_read=live.ring_source is not None)
+    return Outcome(RingList(tuple(vhosts), tuple(rings), all_vhosts))
+
+
+def _listed_rings(vhost: str, topology: Topology, *, is_read: bool) -> Iterator[ListedRing]:
+    findings = check(topology).findings if is_read else ()
+    for exchange in topology.exchanges:
+        if exchange.type != HASH_EXCHANGE:
+            continue
+        ring = live_ring_of(topology, exchange, exchange.name).ring
+        slots = live_slots(exchange.name, ring, topology.exchanges, topology.bindings).queues
+        members = {queue for queues in slots.values() for queue in queues} | {*ring.destinations} - {*slots}
+        kinds = tuple(finding.kind for finding in findings if finding.exchange == exchange.name)
+        yield ListedRing(
+            vhost,
+            exchange.name,
+            len(members),
+            len(ring.buckets),
+            len(slots),
+            ring.provenance,
+            kinds if is_read else None,
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ from rabbit_chx.topology.diff import (
     owned_binding,
 )
 from rabbit_chx.topology.objects import (
+    BROKERS_EXCHANGES,
     HASH_EXCHANGE,
     BindingDefinition,
     ExchangeDefinition,
@@ -98,7 +99,11 @@ class TopologyCheck:
 
 
 def check(
-    live: Topology, wanted: Topology | None = None, *, exchange: str | None = None, file: str | None = None
+    live: Topology,
+    wanted: Topology | None = None,
+    *,
+    exchange: str | Sequence[str] | None = None,
+    file: str | None = None,
 ) -> TopologyCheck:
     """Return what is wrong with what is on a broker.
 
@@ -108,7 +113,7 @@ def check(
         live: what is there, with the rings that were read.
         wanted: what should be there: its hash exchanges are checked, and all of its objects. None: what is there is
             checked by itself, with all hash exchanges.
-        exchange: check only this hash exchange; None for all.
+        exchange: check only this hash exchange, or these; None for all.
         file: the name of the topology's file, which the cures then name.
 
     Raises:
@@ -120,9 +125,11 @@ def check(
     plain = None if wanted is None else expanded_by(wanted, layouts)
     reach, transient = Reach(live), transient_destinations(live)
     findings = [] if wanted is None else list(_cluster(wanted, live))
-    names = (
-        [live_hash_exchange(live, exchange).name] if exchange is not None else _hash_exchanges(live, wanted)
-    )
+    if exchange is None:
+        names = _hash_exchanges(live, wanted)
+    else:
+        given = [exchange] if isinstance(exchange, str) else exchange
+        names = [live_hash_exchange(live, name).name for name in dict.fromkeys(given)]
     unroutable: dict[str, float] = {}
     misplaced: dict[str, float] = {}
     parked: dict[str, int] = {}
@@ -169,16 +176,16 @@ def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
         MismatchError: it is of another type.
     """
     exchange = live.exchange(name)
-    if exchange is None:
+    if exchange is not None and exchange.type == HASH_EXCHANGE:
+        return exchange
+    type_ = BROKERS_EXCHANGES.get(name) if exchange is None else exchange.type
+    if type_ is None:
         raise NotFoundError(
             f"there is no exchange {name!r}: check its name and the vhost of the URL", exchange=name
         )
-    if exchange.type != HASH_EXCHANGE:
-        raise MismatchError(
-            f"exchange {name!r} is of type {exchange.type}, not {HASH_EXCHANGE}: give another one",
-            exchange=name,
-        )
-    return exchange
+    raise MismatchError(
+        f"exchange {name!r} is of type {type_}, not {HASH_EXCHANGE}: give another one", exchange=name
+    )
 
 
 def _hash_exchanges(live: Topology, wanted: Topology | None) -> list[str]:

@@ -45,6 +45,17 @@ HASH_EXCHANGE = "x-consistent-hash"
 QUEUE_TYPE = "x-queue-type"
 QUEUE_TYPES = ("classic", "quorum", "stream")
 
+#: The exchanges that each broker has, with their types. No topology lists them.
+BROKERS_EXCHANGES = {
+    "": "direct",
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    "amq.topic": "topic",
+    "amq.rabbitmq.log": "topic",
+    "amq.rabbitmq.trace": "topic",
+}
 OBJECT_LISTS = ("exchanges", "queues", "bindings", "policies")
 _INT_32 = 1 << 31
 _MAX_SLOTS = 16_384

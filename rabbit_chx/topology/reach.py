@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashedOn, HashRing, Place
-from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition
+from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition
 from rabbit_chx.topology.policies import policy_matches, setting_of
 from rabbit_chx.topology.problems import similar
 
@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
 _ALTERNATE = "alternate-exchange"
 _BROKERS_OWN = "amq."
-_TYPE_OF_OWN = {
-    "amq.fanout": "fanout",
-    "amq.direct": "direct",
-    "amq.headers": "headers",
-    "amq.match": "headers",
-}
 _MADE_BY_BROKER = "amq.gen-"
 #: The arguments of an exchange or a queue, and the keys of a policy, that name an exchange.
 _ONWARDS = ("alternate-exchange", "x-dead-letter-exchange", "dead-letter-exchange")
@@ -127,7 +121,7 @@ class Reach:
         if exchange is None and place.name.startswith(
             _BROKERS_OWN
         ):  # no list shows the broker's own exchanges
-            exchange = ExchangeDefinition(place.name, _TYPE_OF_OWN.get(place.name, "topic"))
+            exchange = ExchangeDefinition(place.name, BROKERS_EXCHANGES.get(place.name, "topic"))
         if exchange is None or place.name in seen:  # a broker visits no exchange twice
             return True
         return self._nowhere_after(exchange, hashed, seen)
@@ -205,15 +199,14 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
     Messages go on over rings, bindings, alternate exchanges and dead-letter exchanges.
 
     Raises:
-        InputError: there is no exchange of such a name.
+        InputError: there is no exchange of such a name, or it is one of each broker's own, and nothing is bound to it.
     """
     exchanges = {exchange.name: exchange for exchange in topology.exchanges}
+    sources = {binding.source for binding in topology.bindings}
     found: dict[Destination, None] = {}
     for name in names:
-        if name not in exchanges and not name.startswith("amq."):
-            meant = similar(name, exchanges)
-            hint = "correct the name" if meant is None else f"did you mean {meant}?"
-            raise InputError(f"there is no exchange {name}: {hint}")
+        if name not in exchanges and name not in sources:
+            raise InputError(_not_listed(name, exchanges))
         found[ExchangeRef(name)] = None
     onwards = _links(topology)
     waiting = list(found)
@@ -233,6 +226,17 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
         ),
         rings={name: ring for name, ring in topology.rings.items() if name in reached},
     )
+
+
+def _not_listed(name: str, exchanges: Iterable[str]) -> str:
+    """Return in words that a topology has no such exchange, and what to do."""
+    if (type_ := BROKERS_EXCHANGES.get(name)) is not None:
+        return (
+            f"exchange {name!r} is a {type_} exchange that each broker has, so no file declares it, and nothing is bound to "
+            "it here: give another one"
+        )
+    meant = similar(name, exchanges)
+    return f"there is no exchange {name}: {'correct the name' if meant is None else f'did you mean {meant}?'}"
 
 
 def _links(topology: Topology) -> dict[Destination, list[Destination]]:

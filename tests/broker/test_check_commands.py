@@ -26,6 +26,7 @@ def test_what_is_as_the_file_says_is_sound(
 ) -> None:
     assert answer("topology", "check", orders_file, *orders.live, *orders.via) == {
         "format": "rabbit-chx/check",
+        "format_version": 1,
         "findings": [],
     }
     assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
@@ -105,6 +106,40 @@ def test_queues_that_go_by_themselves(orders: Shop, answer: Callable[..., Any], 
     assert document["findings"][0]["share"] > 0
 
 
+def test_an_operator_policy_that_makes_a_queue_drop_messages(
+    orders: Shop, answer: Callable[..., Any]
+) -> None:
+    policy = {"pattern": "^orders\\.1$", "definition": {"max-length": 2}, "apply-to": "queues"}
+    orders.management.request("PUT", "operator-policies", orders.settings.vhost, "caps", body=policy)
+    document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
+    assert finding_kinds(document) == [("dropping-destination", "orders.1")]
+    assert "at most 2 messages by the operator policy caps" in document["findings"][0]["says"]
+
+
+def test_all_exchanges_are_checked_and_listed(orders: Shop, answer: Callable[..., Any]) -> None:
+    orders.channel.exchange_declare("empty", CHX, durable=True)
+    document = answer("ring", "check", "--all", *orders.live, *orders.via, code=1)
+    assert {finding["exchange"] for finding in document["findings"]} == {"empty"}
+    listed = answer("ring", "list", *orders.live, *orders.via)["exchanges"]
+    found = {ring["exchange"]: (ring["members"], ring["buckets"], ring["findings"]) for ring in listed}
+    assert found == {"orders": (3, 4, []), "empty": (0, 0, ["unroutable-share", "hole"])}
+    assumed = answer("ring", "list", *orders.live)["exchanges"]
+    assert {(ring["provenance"], ring["findings"]) for ring in assumed} == {("assumed", None)}
+
+
+def test_an_exchange_that_does_not_hash_is_named_as_what_it_is(
+    orders: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["ring", "check"], ["ring", "repair"], ["ring", "show"]):
+        assert main([*command, "amq.direct", *orders.live, *orders.via]) == 77
+        assert "is of type direct, not x-consistent-hash: give another one" in capsys.readouterr().err
+    assert main(["topology", "export", "--exchange", "amq.direct", *orders.live, *orders.via]) == 77
+    assert "is a direct exchange that each broker has" in capsys.readouterr().err
+    orders.channel.queue_bind("orders.1", "amq.direct", "first")
+    assert main(["topology", "export", "--exchange", "amq.direct", *orders.live, *orders.via]) == 0
+    assert 'source = "amq.direct"' in capsys.readouterr().out
+
+
 def test_a_member_that_leads_to_no_queue(orders: Shop, answer: Callable[..., Any]) -> None:
     orders.channel.exchange_declare("slot", ExchangeType("fanout"), durable=True)
     orders.channel.exchange_bind("slot", "orders", "4")
@@ -146,9 +181,14 @@ def test_on_3_8_an_exchange_of_which_all_messages_are_unroutable(
             for name in ("empty", "holes", "rest")
         }
         lost = {name: share_lost(shop, name, 300) for name in found}
+        shop.management.request("PUT", "vhosts", "other")
+        everywhere = answer("ring", "list", "--all-vhosts", *shop.live, *shop.via)["exchanges"]
+        (finding, *_) = answer("ring", "check", "--all-vhosts", *shop.live, *shop.via, code=1)["findings"]
         assert main(["ring", "check", "empty", *shop.live, *shop.via, "--output", "prometheus"]) == 1
         metrics = parsed_exposition(capsys.readouterr().out)
     assert lost == {"empty": 1.0, "holes": 1.0, "rest": 1.0}
+    assert {(ring["vhost"], ring["exchange"]) for ring in everywhere} == {("/", name) for name in found}
+    assert (finding["vhost"], finding["exchange"]) == ("/", "empty")
     for document in found.values():
         assert (finding_kinds(document)[0], document["findings"][0]["share"]) == (
             ("unroutable-share", None),

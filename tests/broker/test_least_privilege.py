@@ -204,7 +204,9 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("keys", "--exchange", "orders", "orders.1", "--count", "1"),
         command("simulate", "--exchange", "orders"),
     ],
-    "`ring show`, `ring check`, `ring repair`": [
+    "`ring list`, `ring show`, `ring check`, `ring repair`": [
+        command("ring", "list"),
+        command("ring", "list", "--all-vhosts"),
         command("ring", "show", "orders"),
         command("ring", "check", "orders"),
         command("ring", "repair", "orders"),

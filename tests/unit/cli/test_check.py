@@ -15,7 +15,7 @@ from rabbit_chx.topology import TopologyCheck
 from rabbit_chx.topology.check import CHECK_KINDS
 
 NAME = 'or"ders\\\n'
-ABOUT = ("rabbit:5672", "/", None, 1_700_000_000.1234)
+TIME_S = 1_700_000_000.1234
 GHOST = Finding("ghost-bucket", "q9 has 1 bucket", "cure it", exchange="orders", destination="q9", share=0.25)
 SHARE = Finding("unroutable-share", "25% of all keys", "cure it", exchange="orders", share=0.25)
 QUEUE = Finding("missing", "queue q1 is not there", "apply it", destination="q1")
@@ -25,18 +25,18 @@ AUDIT = Finding("unexpected", "a binding", "apply it", exchange="audit", destina
 def report(findings: Sequence[Finding] = (), file: str | None = "f.toml") -> CheckReport:
     names = ("orders", NAME)
     check = TopologyCheck(tuple(findings), names, {"orders": 0.25, NAME: 0.0}, {"orders": 0.5, NAME: 0.0})
-    return CheckReport(*ABOUT, check, file)
+    return CheckReport("rabbit:5672", {"/": check}, (), TIME_S, file)
 
 
-def metrics(one: CheckReport) -> dict[str, Family]:
+def metrics(report: CheckReport) -> dict[str, Family]:
     stream = io.StringIO()
-    PrometheusOutput(stream).show(one)
+    PrometheusOutput(stream).show(report)
     return parsed_exposition(stream.getvalue())
 
 
-def text(one: CheckReport) -> str:
+def text(report: CheckReport) -> str:
     stream = io.StringIO()
-    ConsoleOutput(stream, 200).show(one)
+    ConsoleOutput(stream, 200).show(report)
     return stream.getvalue()
 
 
@@ -93,12 +93,12 @@ def test_there_is_a_metric_for_each_exchange_and_kind_of_zero_too() -> None:
     assert found["rabbit_chx_misplaced_share_ratio"].value(exchange="orders") == 0.5
     assert found["rabbit_chx_check_success"].value(broker="rabbit:5672", vhost="/") == 1
     assert found["rabbit_chx_check_timestamp_seconds"].value() == 1_700_000_000.123
-    assert {one.type for one in found.values()} == {"gauge"}
+    assert {family.type for family in found.values()} == {"gauge"}
     assert "rabbit_chx_misplaced_share_ratio" not in metrics(report(file=None))
 
 
 def test_a_check_that_failed_says_so() -> None:
-    found = metrics(CheckReport(*ABOUT, None))
+    found = metrics(CheckReport("rabbit:5672", {"/": None}, (), TIME_S))
     assert set(found) == {"rabbit_chx_check_success", "rabbit_chx_check_timestamp_seconds"}
     assert found["rabbit_chx_check_success"].value() == 0
 
@@ -107,3 +107,35 @@ def test_a_sound_check_has_every_kind_at_zero() -> None:
     counts = metrics(report())["rabbit_chx_check_findings"]
     assert set(counts.values.values()) == {0.0}
     assert {dict(labels)["kind"] for labels in counts.values} == set(CHECK_KINDS)
+
+
+def of_vhosts(*exchanges: str) -> CheckReport:
+    """Return a check of two vhosts, and of one that could not be read."""
+    checks = {
+        vhost: TopologyCheck(findings, ("orders",), {"orders": 0.25})
+        for vhost, findings in (("/", (GHOST,)), ("shop", (SHARE, AUDIT)))
+    }
+    return CheckReport("rabbit:5672", {**checks, "closed": None}, exchanges, TIME_S, all_vhosts=True)
+
+
+def test_of_several_vhosts_each_finding_says_its_own() -> None:
+    findings = of_vhosts().as_json()["findings"]
+    assert [(finding["vhost"], finding["exchange"]) for finding in findings] == [
+        ("/", "orders"), ("shop", "orders"), ("shop", "audit"),
+    ]  # fmt: skip
+    assert list(findings[0]) == ["vhost", "kind", "exchange", "destination", "share", "says", "cure"]
+    shown = text(of_vhosts())
+    assert "vhosts    /, shop, closed\nchecked   2 rings against its own" in shown
+    assert "vhost             shop\nexchange          orders\nunroutable-share  25% of all keys" in shown
+
+
+def test_the_metrics_of_several_vhosts_have_their_names() -> None:
+    found = metrics(of_vhosts())
+    counts = found["rabbit_chx_check_findings"]
+    assert counts.value(vhost="/", exchange="orders", kind="ghost-bucket") == 1
+    assert counts.value(vhost="shop", exchange="orders", kind="ghost-bucket") == 0
+    assert counts.value(vhost="shop", exchange="audit", kind="unexpected") == 1
+    success = found["rabbit_chx_check_success"]
+    assert [success.value(vhost=vhost) for vhost in ("/", "shop", "closed")] == [1, 1, 0]
+    named = metrics(of_vhosts("orders", "audit"))["rabbit_chx_check_success"]
+    assert [named.value(vhost="closed", exchange=exchange) for exchange in ("orders", "audit")] == [0, 0]

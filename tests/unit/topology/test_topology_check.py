@@ -229,6 +229,20 @@ def test_one_exchange_by_name() -> None:
     plain = Topology.from_toml(FILE + '[[exchanges]]\nname = "x"\n')
     with pytest.raises(MismatchError, match="type direct"):
         check(plain, exchange="x")
+    for name, type_ in (("amq.direct", "direct"), ("amq.topic", "topic"), ("", "direct")):
+        with pytest.raises(
+            MismatchError, match=f"exchange '{name}' is of type {type_}, not x-consistent-hash"
+        ):
+            check(there, exchange=name)
+    with pytest.raises(NotFoundError, match=r"there is no exchange 'amq\.other'"):
+        check(there, exchange="amq.other")
+
+
+def test_several_exchanges_by_name() -> None:
+    other = FILE.replace('"orders"', '"other"').partition("[[queues]]")[0]
+    there = live(text=FILE + other)
+    assert check(there, exchange=["other", "orders", "other"]).exchanges == ("other", "orders")
+    assert check(there).exchanges == ("orders", "other")
 
 
 def test_a_second_binding() -> None:

@@ -1,0 +1,77 @@
+"""The list of hash exchanges: what each row says."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+from rabbit_chx.cli.ring import RingList, _listed_rings
+from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.routing import HashRing, Release
+from rabbit_chx.topology import Topology
+from rabbit_chx.topology.slots import expanded
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q1", weight = 3 }, { queue = "q2" }, { exchange = "audit" }]
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "q{1..2}" }]
+[[exchanges]]
+name = "audit"
+type = "fanout"
+[[queues]]
+name = "q{1..2}"
+"""
+
+
+def there() -> Topology:
+    topology = expanded(Topology.from_toml(FILE), Topology())
+    rings = {
+        exchange.name: HashRing.from_buckets(
+            [member.destination for member in exchange.ring for _ in range(int(member.key))], Release("4.3.6")
+        )
+        for exchange in topology.exchanges
+        if exchange.ring is not None
+    }
+    return replace(topology, release=Release("4.3.6")).with_rings(rings)
+
+
+def shown(rings: RingList) -> str:
+    stream = io.StringIO()
+    ConsoleOutput(stream, 200).show(rings)
+    return stream.getvalue()
+
+
+def test_each_exchange_has_its_members_buckets_slots_and_findings() -> None:
+    rings = RingList(("/",), tuple(_listed_rings("/", there(), is_read=True)), all_vhosts=False)
+    assert [line.split() for line in shown(rings).splitlines()[2:]] == [
+        ["events", "2", "8", "8", "read", "none"],
+        ["orders", "3", "5", "read", "unroutable-share"],
+    ]
+    assert rings.as_json()["exchanges"][1] == {
+        "vhost": "/",
+        "exchange": "orders",
+        "members": 3,
+        "buckets": 5,
+        "slots": 0,
+        "provenance": "read",
+        "findings": ["unroutable-share"],
+    }
+
+
+def test_a_ring_that_was_not_read_is_not_checked() -> None:
+    assumed = replace(there(), rings={})
+    rings = RingList(("/",), tuple(_listed_rings("/", assumed, is_read=False)), all_vhosts=True)
+    assert [line.split(maxsplit=6)[:1] + line.split()[-3:] for line in shown(rings).splitlines()[2:]] == [
+        ["/", "assumed", "not", "checked"],
+        ["/", "assumed", "not", "checked"],
+    ]
+    assert {ring["findings"] for ring in rings.as_json()["exchanges"]} == {None}
+    assert shown(RingList(("/", "shop"), (), all_vhosts=True)) == (
+        "there is no x-consistent-hash exchange in '/', 'shop'\n"
+    )
