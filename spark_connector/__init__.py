@@ -7,7 +7,7 @@
     spark_connector.register(spark)
     df.write.format("rabbitmq").options(url="amqp://...", exchange="orders").mode("append").save()
 
-Spark finds the format without `register` if the packages are installed for its Python.
+Spark finds the format without `register` if the packages are installed for the Python that ``PYSPARK_PYTHON`` names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def register(spark: SparkSession) -> None:
         spark: the session, classic or Connect.
 
     Raises:
-        MissingExtraError: PySpark is not installed, or is older than 4.0.
+        MissingExtraError: PySpark is not installed, or is older than 4.0; or the Python of Spark's workers is another one on this
+            machine, and lacks the connector.
     """
     try:
         from spark_connector.datasource import data_source
@@ -58,8 +59,10 @@ def register(spark: SparkSession) -> None:
 
     from pyspark.errors import AnalysisException
 
+    from spark_connector.worker_python import check_worker_python
     from spark_connector.writing.preflight import speculation_of
 
+    check_worker_python(spark)
     try:
         spark.dataSource.register(data_source(speculation=speculation_of(spark)))
     except AnalysisException as cause:  # PySpark 4.0 refuses it if it has found the format by itself

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import RabbitChxError
+from spark_connector.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,14 +65,14 @@ def _loader() -> Callable[[str, str, bytes], Any]:
         import sys
 
         try:
-            make = getattr(importlib.import_module(module), name)
+            # Spark has pickled these arguments around this already.
+            return getattr(importlib.import_module(module), name)(*pickle.loads(arguments))  # noqa: S301
         except ImportError as cause:
             del arguments  # tracebacks may show local variables
             raise ImportError(
                 f"the Python of this Spark executor, {sys.executable}, cannot load rabbit-chx ({cause}): "
                 "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
             ) from None
-        return make(*pickle.loads(arguments))  # noqa: S301  # Spark has pickled it around this already
 
     return load
 
@@ -90,7 +91,9 @@ def for_each_partition(df: DataFrame, function: Callable[..., Any], *arguments: 
 
     Raises:
         RabbitChxError: Spark reports a partition twice, or leaves one out.
+        MissingExtraError: the Python of Spark's workers lacks our packages.
     """
+    check_worker_python(df.sparkSession)
     collected = df.mapInArrow(OnExecutor(_summary, function, *arguments), _SUMMARY).collect()
     rows = sorted(collected, key=lambda row: row.partition)
     if [row.partition for row in rows] != list(range(len(rows))):

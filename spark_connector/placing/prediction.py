@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import KeyMap, check_key_map, key_map_from_json
 from spark_connector.executor_functions import OnExecutor
+from spark_connector.worker_python import check_worker_python
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,7 +72,11 @@ def vectorized(function: Callable[..., Any], return_type: str, *arguments: objec
             Arrow array.
         return_type: the Spark type of the column that it returns.
         arguments: its first arguments; they can be pickled.
+
+    Raises:
+        MissingExtraError: the Python of Spark's workers lacks our packages.
     """
+    check_worker_python(import_module("pyspark.sql").SparkSession.getActiveSession())
     functions: Any = import_module("pyspark.sql.functions")
     arrow = hasattr(functions, "arrow_udf")  # since PySpark 4.1
     shipped = (

@@ -41,9 +41,11 @@ spark = (
     .config("spark.task.maxFailures", "1")
     .getOrCreate()
 )
-if register == "register":
-    import spark_connector
+if register != "find":
+    import spark_connector.worker_python
 
+    if register == "unchecked":  # as where the driver cannot know the Python of the workers
+        spark_connector.worker_python.check_worker_python = lambda spark: None
     spark_connector.register(spark)
 df = spark.range(100).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
 try:
@@ -103,9 +105,67 @@ def test_found_in_the_wheel(vhost_url: str, consumed: Consumed, tmp_path: Path) 
     assert len(consumed()) == 100
 
 
+NOT_ACTIVATED = """
+from pyspark.sql import SparkSession
+import spark_connector
+from rabbit_chx import HashRing
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF").getOrCreate()
+rows = spark.range(1).selectExpr("'k' AS key", "'v' AS value")
+options = {"url": "amqp://127.0.0.1:1", "exchange": "x", "preflight": "false"}
+ring = HashRing.from_bindings([("q1", 1)])
+for call in (
+    lambda: rows.write.format("rabbitmq").options(**options).mode("append").save(),
+    lambda: spark_connector.register(spark),
+    lambda: spark_connector.publish(rows, options),
+    lambda: spark_connector.dry_run(rows, options),
+    lambda: rows.select(spark_connector.queue_for("key", ring)),
+):
+    try:
+        call()
+    except Exception as cause:
+        print(f"{type(cause).__name__}: {cause}".replace("\\n", " "))
+    else:
+        print("nothing")
+spark.stop()
+"""
+
+
+def test_a_job_of_a_virtual_environment_that_is_not_activated(other_python: Path, tmp_path: Path) -> None:
+    """Its workers are the `python3` of `PATH`: what looks at them says so, and the page quotes what Spark says by itself."""
+    path = tmp_path / "bin"
+    path.mkdir()
+    (path / "python3").symlink_to(other_python)
+    job = tmp_path / "job.py"
+    job.write_text(NOT_ACTIVATED)
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
+    environment.pop("PYTHONPATH", None)
+    environment["PATH"] = f"{path}{os.pathsep}{environment['PATH']}"
+    done = subprocess.run(
+        [sys.executable, job],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    by_spark, *by_us = done.stdout.splitlines()
+    not_found = "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: rabbitmq."
+    assert not_found in by_spark
+    assert not_found in (ROOT / "docs" / "spark.md").read_text()
+    lacks = (
+        f"MissingExtraError: Spark's workers run {path / 'python3'}, which lacks spark_connector, rabbit_chx"
+    )
+    remedy = f": start the job with `export PYSPARK_PYTHON={sys.executable}`, or set "
+    assert len(by_us) == 4
+    assert all(line.startswith(lacks) and remedy in line for line in by_us), by_us
+
+
 @OTHER_PYTHON
 def test_a_planner_without_our_packages(vhost_url: str, other_python: Path, tmp_path: Path) -> None:
-    said = run_job(Path(sys.executable), tmp_path, "local[1]", vhost_url, "register", executors=other_python)
+    said = run_job(Path(sys.executable), tmp_path, "local[1]", vhost_url, "unchecked", executors=other_python)
     assert f"the Python that plans for Spark, {other_python}, cannot load rabbit-chx" in said
     assert "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it" in said
 

@@ -126,7 +126,7 @@ def test_columns_and_numbers_that_cannot_be(spark: SparkSession) -> None:
         InputError, match=r"column 'k' is missing: name .* with key= \(columns are: 'key', 'value'\)"
     ):
         place(df, RING, key="k")
-    with pytest.raises(InputError, match="column 'n' is int, not string or binary: use n"):
+    with pytest.raises(InputError, match="column 'n' is int, not string or binary: use `cast"):
         place(df.selectExpr("1 AS n"), RING, key="N")
     with pytest.raises(InputError, match="by is 'key': 'queue' is the only choice"):
         place(df, RING, "key")  # type: ignore[arg-type]

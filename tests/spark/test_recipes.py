@@ -70,39 +70,40 @@ def rows(spark: SparkSession) -> DataFrame:
     return spark.range(0, 3, 1, 1).selectExpr("concat('key ', id) AS key", "concat('body ', id) AS value")
 
 
+def union(frames: list[DataFrame]) -> DataFrame:
+    """All rows in one partition, so that one task writes them."""
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames).coalesce(1)
+
+
 def test_a_column_of_another_type(spark: SparkSession, options, consumed) -> None:
-    """All repaired rows of a column are written at once; where the column is neither, the key says which row it is."""
+    """All repaired rows are written at once: key and value say which one it is, but for the column itself."""
     assert {column for column, _, _ in WRONG_TYPES} == {column.name for column in COLUMNS}
     options["allowExchangeColumn"] = True
-    expected = {}
-    repaired: dict[str, list[DataFrame]] = {}
+    repaired: list[DataFrame] = []
+    expected = []
     for column, sql, values in WRONG_TYPES:
-        case = f"{column} {sql}"[:200]
-        others = {"key": "case", "value": "case", column: sql}
-        failing = spark.createDataFrame([(case,)], "case string").selectExpr(
-            *(f"{sql} AS {name}" for name, sql in others.items())
-        )
+        columns = {"key": "'k'", "value": "'v'", column: sql}
+        failing = spark.sql("SELECT " + ", ".join(f"{sql} AS {name}" for name, sql in columns.items()))
         with pytest.raises(InputError, match=rf"column '{column}' is .*, not .*: use `") as caught:
             publish(failing, options)
         recipes = RECIPE.findall(str(caught.value))
         assert len(recipes) == len(values), caught.value
-        for number, (recipe, value) in enumerate(zip(recipes, values, strict=True)):
-            name = f"{case} {number}"
-            frame = failing.withColumn(column, F.expr(recipe))
-            for identity in {"key", "value"} - {column}:
-                frame = frame.withColumn(identity, F.lit(name))
-            repaired.setdefault(column, []).append(frame)
-            expected[name] = column, value
-    for frames in repaired.values():
-        publish(reduce(DataFrame.unionByName, frames).coalesce(1), options)
+        for recipe, value in zip(recipes, values, strict=True):
+            name = F.lit(f"case {len(repaired)}")
+            others = {other: name for other in ("key", "value") if other != column}
+            repaired.append(failing.withColumns({column: F.expr(recipe), **others}))
+            expected.append((column, sql, recipe, value))
+    publish(union(repaired), options)
 
-    found = {}
+    written = list(expected)
     for message in consumed():
-        identity = message.body.decode() if message.body.decode() in expected else message.key
-        column, _ = expected[identity]
+        number = next(
+            int(text[5:]) for text in (message.key, message.body.decode()) if text.startswith("case ")
+        )
+        column, sql, recipe, _ = expected[number]
         parts = {"value": message.body, "key": message.key, "exchange": "x"}
-        found[identity] = column, parts.get(column, getattr(message.properties, column, None))
-    assert found == expected
+        written[number] = column, sql, recipe, parts.get(column, getattr(message.properties, column, None))
+    assert written == expected
 
 
 def test_columns_that_are_too_many_or_missing(rows: DataFrame, options, channel, consumed) -> None:
@@ -158,14 +159,29 @@ BAD_ROWS: list[tuple[str, str, str, str | None, object]] = [
 
 
 def test_a_row_that_amqp_cannot_carry(rows: DataFrame, options, consumed) -> None:
-    for column, bad, remedy, sql, expected in BAD_ROWS:
-        failing = rows.where("value = 'body 1'").withColumn(column, F.expr(bad))
-        with pytest.raises(RowError, match=re.escape(remedy)) as caught:
-            publish(failing, options)
-        for repair in [sql] if sql else RECIPE.findall(str(caught.value)):
-            publish(failing.withColumn(column, F.expr(repair)), options)
-            (message,) = consumed()
-            assert expected == (message.key if column == "key" else getattr(message.properties, column))
+    row = rows.where("value = 'body 1'")
+    failing = [row.withColumn(column, F.expr(bad)) for column, bad, *_ in BAD_ROWS]
+    with pytest.raises(
+        RowError, match=r"row 0: column 'key' is null: filter such rows, or fill them with coalesce$"
+    ):
+        publish(union(failing), options)
+    report = publish(union(failing), {**options, "badRows": "skip"})
+    assert report.skipped == len(report.samples) == len(BAD_ROWS)
+    repaired: list[DataFrame] = []
+    expected = []
+    for frame, (column, _, remedy, sql, value), sample in zip(failing, BAD_ROWS, report.samples, strict=True):
+        assert remedy in sample.reason
+        (repair,) = [sql] if sql else RECIPE.findall(sample.reason)
+        number = str(len(repaired))
+        repaired.append(frame.withColumns({column: F.expr(repair), "value": F.lit(number)}))
+        expected.append(value)
+    publish(union(repaired), options)
+    written = {
+        int(message.body): message.key if column == "key" else getattr(message.properties, column)
+        for message in consumed()
+        for column in [BAD_ROWS[int(message.body)][0]]
+    }
+    assert written == dict(enumerate(expected))
 
 
 def test_bad_rows_that_are_filtered_or_left_out(rows: DataFrame, options, consumed) -> None:
