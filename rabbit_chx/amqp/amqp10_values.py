@@ -147,26 +147,26 @@ def id_for(name: str, value: Any) -> Amqp10Value | None:  # noqa: ANN401
     Raises:
         InputError: the value is neither str, bytes, UUID nor an unsigned int of 64 bits.
     """
-    given = Amqp10Value("ulong", value) if is_whole(value) else value_for(value)
-    if given.type == "null":
+    id_ = Amqp10Value("ulong", value) if is_whole(value) else value_for(value)
+    if id_.type == "null":
         return None
-    if given.type not in _ID_TYPES:
-        raise InputError(f"the {name} is a {given.type}: AMQP 1.0 has {', '.join(_ID_TYPES)} there")
-    return given
+    if id_.type not in _ID_TYPES:
+        raise InputError(f"the {name} is a {id_.type}: AMQP 1.0 has {', '.join(_ID_TYPES)} there")
+    return id_
 
 
-def named_values(given: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
+def named_values(headers: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
     """Return application properties or annotations, given as a mapping or as pairs of name and value.
 
     Args:
-        given: a mapping, or pairs of name and value.
+        headers: a mapping, or pairs of name and value.
 
     Raises:
         InputError: a name or a value cannot be sent, or `given` is neither a mapping nor pairs.
     """
     return tuple(
         (bytes_of(name, "the name of an application property or annotation"), value_for(value))
-        for name, value in pairs_of(given)
+        for name, value in pairs_of(headers)
     )
 
 

@@ -138,7 +138,7 @@ def _with_fields_inside(field: AmqpField, client: Client) -> AmqpField:
     if field.type == "array":
         return _array(field.value, client)
     if field.type == "table":
-        return AmqpField("table", [(name, _field(item, client)) for name, item in field.value])
+        return AmqpField("table", [(name, _field(value, client)) for name, value in field.value])
     return field
 
 
@@ -184,12 +184,12 @@ def _decimal(value: Decimal, client: Client) -> AmqpField:
 
 
 def _array(value: Iterable[Any], client: Client) -> AmqpField:
-    return AmqpField("array", [_field(item, client) for item in value])
+    return AmqpField("array", [_field(element, client) for element in value])
 
 
 def _table(value: dict[Any, Any], client: Client) -> AmqpField:
     pairs = _named_by_client(list(value.items()), client)
-    return AmqpField("table", [(name, _field(item, client)) for name, item in pairs])
+    return AmqpField("table", [(name, _field(content, client)) for name, content in pairs])
 
 
 def _datetime(value: datetime, client: Client) -> AmqpField:
@@ -212,11 +212,11 @@ def _seconds(seconds: int, value: object, client: Client) -> AmqpField:
 def _named_by_client(pairs: list[tuple[Any, Any]], client: Client) -> list[tuple[bytes, Any]]:
     """Return the pairs of a dict in the order, and with the names, that a client sends."""
     if client == "pika":
-        return [(short_string(name, "the name in a table"), item) for name, item in pairs]
+        return [(short_string(name, "the name in a table"), value) for name, value in pairs]
     for name, _ in pairs:
         if not isinstance(name, str):
             raise _refusal(name, client, "a name in a table is a str")
-    return [(_cut_by_pamqp(name), item) for name, item in sorted(pairs, key=lambda pair: pair[0])]
+    return [(_cut_by_pamqp(name), value) for name, value in sorted(pairs, key=lambda pair: pair[0])]
 
 
 def _cut_by_pamqp(name: str) -> bytes:

@@ -108,7 +108,7 @@ class AmqpField:
         if self.type == "array":
             return (self.type, *map(_typed, self.value))
         if self.type == "table":
-            return (self.type, *((name, _typed(item)) for name, item in self.value))
+            return (self.type, *((name, _typed(value)) for name, value in self.value))
         return (self.type, _typed(self.value))
 
 
@@ -117,19 +117,19 @@ def too_deep() -> InputError:
     return InputError("the value is nested too deep, or holds itself: give one of at most 100 levels")
 
 
-def _typed(item: Any) -> tuple[type, Any]:  # noqa: ANN401
+def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401
     """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and
     1.50.
     """
-    if isinstance(item, dict):
-        return type(item), tuple((_typed(name), _typed(value)) for name, value in item.items())
-    if isinstance(item, (list, tuple)):
-        return type(item), tuple(map(_typed, item))
-    if isinstance(item, Decimal):
-        return type(item), item.as_tuple()
-    if isinstance(item, float):
-        return type(item), item.hex()
-    return type(item), bytes(item) if isinstance(item, bytearray) else item
+    if isinstance(value, dict):
+        return type(value), tuple((_typed(name), _typed(content)) for name, content in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(_typed, value))
+    if isinstance(value, Decimal):
+        return type(value), value.as_tuple()
+    if isinstance(value, float):
+        return type(value), value.hex()
+    return type(value), bytes(value) if isinstance(value, bytearray) else value
 
 
 def _value_of(type_: str, value: Any) -> Any:  # noqa: ANN401
@@ -208,7 +208,9 @@ def _array(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
 
 
 def _table(value: Any) -> tuple[tuple[bytes, Any], ...]:  # noqa: ANN401
-    return tuple((short_string(name, "the name in a table"), _item(item)) for name, item in pairs_of(value))
+    return tuple(
+        (short_string(name, "the name in a table"), _item(content)) for name, content in pairs_of(value)
+    )
 
 
 def _item(value: Any) -> Any:  # noqa: ANN401
@@ -240,7 +242,7 @@ def pairs_of(table: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[tuple
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InputError(f"{pair!r:.60} is no pair of name and value: give a dict, or pairs")
-    return [(name, item) for name, item in pairs]
+    return [(name, value) for name, value in pairs]
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

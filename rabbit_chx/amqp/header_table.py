@@ -148,12 +148,12 @@ def _pairs(data: bytes) -> HeaderTable:
 
 
 def _items(data: bytes) -> list[AmqpField]:
-    items: list[AmqpField] = []
+    fields: list[AmqpField] = []
     position = 0
     while position < len(data):
         field, position = _parse_field(data, position)
-        items.append(field)
-    return items
+        fields.append(field)
+    return fields
 
 
 def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:

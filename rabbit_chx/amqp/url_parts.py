@@ -109,10 +109,10 @@ def decoded(what: str, text: str) -> str:
     Raises:
         UriProblem: it is not UTF-8.
     """
-    found = _utf8(unquote_to_bytes(text))
-    if found is None:
+    decoded_text = _utf8(unquote_to_bytes(text))
+    if decoded_text is None:
         fail(f"the {what} is not UTF-8 after percent-decoding")
-    return found
+    return decoded_text
 
 
 def _utf8(raw: bytes) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.management import Management
@@ -79,12 +79,17 @@ class BrokerBase:
         connection = self._connection
         if connection is None or self._management is None:
             return
-        ours, theirs = connection.cluster_name, overview.get("cluster_name")
-        if ours is None or not isinstance(theirs, str):  # nodes of one cluster may have several versions
-            ours, theirs = f"RabbitMQ {connection.server_version}", f"RabbitMQ {overview['rabbitmq_version']}"
-        if ours != theirs:
+        connected, managed = connection.cluster_name, overview.get("cluster_name")
+        if connected is None or not isinstance(
+            managed, str
+        ):  # nodes of one cluster may have several versions
+            connected, managed = (
+                f"RabbitMQ {connection.server_version}",
+                f"RabbitMQ {overview['rabbitmq_version']}",
+            )
+        if connected != managed:
             raise MismatchError(
-                f"{self._access.where} is {ours}, and {self._management.masked_url} is {theirs}: give the URLs of one broker "
+                f"{self._access.where} is {connected}, and {self._management.masked_url} is {managed}: give the URLs of one broker "
                 "(or connect again, if its cluster was renamed)"
             )
 
@@ -134,13 +139,12 @@ def ignore_progress(_done: int, _total: int) -> None:
     """Take the progress of an application and do nothing."""
 
 
-def _as_ring_source(given: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here
-    if isinstance(given, str | list | tuple):
-        return DiagnosticsRing(given)
-    if given is None or hasattr(given, "read"):
-        source: RingSource | None = given
-        return source
+def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here
+    if isinstance(source, str | list | tuple):
+        return DiagnosticsRing(source)
+    if source is None or hasattr(source, "read"):
+        return cast("RingSource | None", source)
     raise InputError(
-        f"ring_source is of type {type(given).__name__}: give a command prefix, such as 'docker exec NAME', "
+        f"ring_source is of type {type(source).__name__}: give a command prefix, such as 'docker exec NAME', "
         "or an object with a method read(vhost, exchange)"
     )

@@ -125,12 +125,12 @@ def tracing(management: Management, vhost: str) -> Iterator[bool]:
         BrokerRefusedError: the tracer is still on at the end, or the vhost's metadata changed.
         UnreachableError: nothing answers at the address.
     """
-    found = management.request("GET", "vhosts", vhost)
-    if found.get("tracing"):
+    listed = management.request("GET", "vhosts", vhost)
+    if listed.get("tracing"):
         yield True
         return
     # A PUT without them resets the description and the tags (from 3.10.8 on) and the default queue type (4.3.6).
-    metadata: dict[str, Any] = found.get("metadata") or {}
+    metadata: dict[str, Any] = listed.get("metadata") or {}
     try:
         management.request("PUT", "vhosts", vhost, body={**metadata, "tracing": True})
         yield False
@@ -142,8 +142,8 @@ def _switch_off(management: Management, vhost: str, metadata: dict[str, Any]) ->
     for left in (_OFF_TRIES - n for n in range(1, _OFF_TRIES + 1)):
         try:
             management.request("PUT", "vhosts", vhost, body={**metadata, "tracing": False})
-            found = management.request("GET", "vhosts", vhost)
-            if not found.get("tracing"):
+            listed = management.request("GET", "vhosts", vhost)
+            if not listed.get("tracing"):
                 break
             problem = "the broker still has it on"
         except UnreachableError as error:
@@ -153,10 +153,10 @@ def _switch_off(management: Management, vhost: str, metadata: dict[str, Any]) ->
                 f"tracing of vhost {vhost!r} may still be on ({problem}): run rabbitmqctl trace_off --vhost {vhost!r}"
             )
         time.sleep(_OFF_PAUSE_S)
-    if (found.get("metadata") or {}) != metadata:
+    if (listed.get("metadata") or {}) != metadata:
         raise BrokerRefusedError(
             f"tracing of vhost {vhost!r} is off again, but its metadata was {metadata!r} and is now "
-            f"{found.get('metadata')!r}: restore it with rabbitmqctl update_vhost_metadata"
+            f"{listed.get('metadata')!r}: restore it with rabbitmqctl update_vhost_metadata"
         )
 
 
@@ -221,12 +221,12 @@ def trace_messages(
         RingSourceError: a message on ``amq.rabbitmq.trace`` is not one of the tracer.
         UnreachableError: nothing answers at the address.
     """
-    found: list[TracedMessage] = []
+    traced: list[TracedMessage] = []
 
     def receive(_channel: object, _method: object, properties: Any, _body: bytes) -> None:  # noqa: ANN401
         message = TracedMessage.from_trace(properties.raw)
-        if message.exchange == exchange and len(found) < messages:
-            found.append(message)
+        if message.exchange == exchange and len(traced) < messages:
+            traced.append(message)
 
     connection = PikaConnection(settings)
     try:
@@ -237,12 +237,12 @@ def trace_messages(
             channel.basic_consume(queue, receive, auto_ack=True)
             with tracing(management, vhost):
                 deadline = time.monotonic() + seconds
-                while len(found) < messages and (left := deadline - time.monotonic()) > 0:
+                while len(traced) < messages and (left := deadline - time.monotonic()) > 0:
                     connection.process(min(left, _LOOK_EVERY_S))
-                    seen(len(found))
+                    seen(len(traced))
     finally:
         connection.close()
-    return found
+    return traced
 
 
 def _binding_key(exchange: str) -> str:

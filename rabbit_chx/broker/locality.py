@@ -78,10 +78,10 @@ def _nodes_behind(
                 addresses[name] = _address(target)
         if unreachable is not None and not addresses:
             raise unreachable
-        found = _nodes_of(addresses, management, timeout_s)
+        node_of = _nodes_of(addresses, management, timeout_s)
     nodes: dict[str, str] = {}
     for name, address in addresses.items():
-        nodes.setdefault(found[name], address)
+        nodes.setdefault(node_of[name], address)
     return nodes
 
 
@@ -98,8 +98,8 @@ def _nodes_of(names: Mapping[str, str], management: Management, timeout_s: float
     deadline = time.monotonic() + timeout_s
     while True:
         listed = management.answer(asked)
-        found = {connection.get("user_provided_name"): connection.get("node") for connection in listed}
-        if missing := [address for name, address in names.items() if not found.get(name)]:
+        node_of = {connection.get("user_provided_name"): connection.get("node") for connection in listed}
+        if missing := [address for name, address in names.items() if not node_of.get(name)]:
             if time.monotonic() > deadline:
                 raise BrokerTimeoutError(
                     f"{management.masked_url} does not list the connection to {missing[0]} within {timeout_s:g} s: check that it is "
@@ -107,4 +107,4 @@ def _nodes_of(names: Mapping[str, str], management: Management, timeout_s: float
                 )
             time.sleep(_LOOK_EVERY_S)
         else:
-            return {name: found[name] for name in names}
+            return {name: node_of[name] for name in names}

@@ -82,9 +82,9 @@ def _read(text: str) -> tuple[ManagementUrl | None, str]:
 
 
 def _tls(parts: UrlParts) -> TlsSettings | None:
-    given = dict(given_parameters(parts.query, TLS_PARAMETERS))
+    parameters = dict(given_parameters(parts.query, TLS_PARAMETERS))
     if parts.scheme == "https":
-        return tls_settings(given)
-    for name in given:
+        return tls_settings(parameters)
+    for name in parameters:
         fail(f"{name} is for TLS: write https:// instead of http://, or leave it out")
     return None

@@ -43,9 +43,9 @@ class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple take
 
     def __new__(cls, buckets: Iterable[Destination | None] = (), next_bucket: int | None = None) -> Self:
         """Make the tuple of the buckets, with the number of the next one."""
-        made = super().__new__(cls, buckets)
-        made.next_bucket = next_bucket
-        return made
+        ring = super().__new__(cls, buckets)
+        ring.next_bucket = next_bucket
+        return ring
 
 
 def eval_expression(vhost: str, exchange: str) -> str:
@@ -103,7 +103,7 @@ def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[st
         RingSourceError: the text is not such output, or has the ring of another exchange.
     """
     plain = "".join(text.split())
-    found: dict[str, Buckets] = {}
+    rings: dict[str, Buckets] = {}
     start = len(_RINGS)
     if plain.startswith(_RINGS) and plain.endswith("]}"):
         for exchange in exchanges:
@@ -111,11 +111,11 @@ def read_eval_of_all(text: str, vhost: str, exchanges: Sequence[str]) -> dict[st
             if term is None:
                 break
             if not _ABSENT.match(plain, start):
-                found[exchange] = read_eval(term[0], vhost, exchange)
+                rings[exchange] = read_eval(term[0], vhost, exchange)
             start = term.end() + 1
         else:
             if start == len(plain) - 1:
-                return found
+                return rings
     raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
 
 
@@ -150,11 +150,11 @@ def read_eval_of_exchange(text: str, vhost: str, exchange: str) -> tuple[Buckets
         NotFoundError: there was no x-consistent-hash exchange of that name.
         RingSourceError: the text is not such output, or is of another exchange.
     """
-    found = _EXCHANGE.fullmatch("".join(text.split()))
-    if found is None:
+    match = _EXCHANGE.fullmatch("".join(text.split()))
+    if match is None:
         return read_eval(text, vhost, exchange), {}
-    pairs = re.findall(rf"\{{({_NAME}),({_NAME})\}}", found[1])
-    return read_eval(found[2], vhost, exchange), {_name(name): _name(value) for name, value in pairs}
+    pairs = re.findall(rf"\{{({_NAME}),({_NAME})\}}", match[1])
+    return read_eval(match[2], vhost, exchange), {_name(name): _name(value) for name, value in pairs}
 
 
 def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
@@ -174,14 +174,14 @@ def read_eval(text: str, vhost: str, exchange: str) -> Buckets:
     ring = _TERM.fullmatch("".join(text.split()))
     if ring is None:
         raise RingSourceError(f"{_UNREAD}this is not what the eval expression prints: {text!r:.80}")
-    found: dict[int, Destination] = {}
+    buckets: dict[int, Destination] = {}
     for bucket, kind, number in re.findall(_ENTRY, ring["entries"]):
         name = _name(number)
-        found[int(bucket)] = name if kind == "queue" else ExchangeRef(name)
+        buckets[int(bucket)] = name if kind == "queue" else ExchangeRef(name)
     if ring["next"] is None:
-        return _in_order(found)
+        return _in_order(buckets)
     _check_it_is_of(vhost, exchange, _name(ring["vhost"]), _name(ring["exchange"]))
-    return _in_order(found, int(ring["next"]))
+    return _in_order(buckets, int(ring["next"]))
 
 
 def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
@@ -241,15 +241,15 @@ def _read_lines(lines: list[str], vhost: str, exchange: str) -> Buckets:
             raise RingSourceError(
                 f"this is the ring of another exchange than {exchange!r} in vhost {vhost!r}: {banner:.600}"
             )
-    found: dict[int, Destination] = {}
+    buckets: dict[int, Destination] = {}
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
             raise RingSourceError(
                 f"{_UNREAD}this is not a line of consistent_hash_exchange_ring_state: {line!r:.200}"
             )
-        found[int(match[1])] = match[2]
-    return _in_order(found)
+        buckets[int(match[1])] = match[2]
+    return _in_order(buckets)
 
 
 def _check_it_is_of(vhost: str, exchange: str, named_vhost: str | None, named: str | None) -> None:
@@ -269,13 +269,13 @@ def _name(number: str) -> str:
     raise RingSourceError(f"{_UNREAD}the name {raw!r} is not UTF-8: rename it")
 
 
-def _in_order(found: dict[int, Any], next_bucket: int | None = None) -> Buckets:
-    size = max(found, default=-1) + 1
+def _in_order(buckets: dict[int, Any], next_bucket: int | None = None) -> Buckets:
+    size = max(buckets, default=-1) + 1
     if next_bucket is not None and next_bucket < size:
         next_bucket = (
             None  # a release that counts wrong: a bind would overwrite buckets, which no ring here can say
         )
-    return Buckets((found.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
+    return Buckets((buckets.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
 
 
 def _fail_not_found(vhost: str, exchange: str) -> NoReturn:

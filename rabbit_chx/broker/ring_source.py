@@ -86,11 +86,11 @@ def rings_by(
     """
     if isinstance(source, DiagnosticsRing) and len(exchanges) > 1:
         return dict(source.read_all(vhost, exchanges))
-    found = {}
+    rings = {}
     for exchange in exchanges:
         with contextlib.suppress(NotFoundError):
-            found[exchange] = source.read(vhost, exchange)
-    return found
+            rings[exchange] = source.read(vhost, exchange)
+    return rings
 
 
 class DiagnosticsRing:
@@ -155,13 +155,13 @@ class DiagnosticsRing:
         Raises:
             RingSourceError: a command cannot be run or fails, or its output is no list of rings.
         """
-        found: dict[str, Buckets] = {}
+        rings: dict[str, Buckets] = {}
         for start in range(0, len(exchanges), _RINGS_AT_ONCE):
             some = exchanges[start : start + _RINGS_AT_ONCE]
-            found |= self._evaluated(
+            rings |= self._evaluated(
                 eval_of_all(vhost, some), partial(read_eval_of_all, vhost=vhost, exchanges=some)
             )
-        return found
+        return rings
 
     def _evaluated(self, expression: str, read: Callable[[str], _Said]) -> _Said:
         """Return what the broker's answer to an Erlang expression says.

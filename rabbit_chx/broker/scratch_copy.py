@@ -130,10 +130,10 @@ def route_on_copy(
     Raises:
         BrokerTimeoutError: no message came for 30 s, and some are missing.
     """
-    found: dict[int, CopiedRun] = {}
+    arrived: dict[int, CopiedRun] = {}
 
     def receive(run: CopiedRun) -> Callable[..., None]:
-        return lambda _channel, _method, _properties, body: found.__setitem__(int.from_bytes(body), run)
+        return lambda _channel, _method, _properties, body: arrived.__setitem__(int.from_bytes(body), run)
 
     with connection.channel() as channel:
         for run in runs:
@@ -142,22 +142,22 @@ def route_on_copy(
             channel.basic_publish(_EXCHANGE, message.routing_key, number.to_bytes(4), message.properties)
             if number % _BETWEEN_LOOKS == 0:
                 connection.process(0)
-                seen(len(found))
-        _wait(connection, found, len(messages), seen)
-    return [found[number] for number in range(len(messages))]
+                seen(len(arrived))
+        _wait(connection, arrived, len(messages), seen)
+    return [arrived[number] for number in range(len(messages))]
 
 
 def _wait(
-    connection: PikaConnection, found: Mapping[int, Any], wanted: int, seen: Callable[[int], None]
+    connection: PikaConnection, arrived: Mapping[int, Any], wanted: int, seen: Callable[[int], None]
 ) -> None:
-    before, deadline = len(found), time.monotonic() + _PATIENCE_S
-    while len(found) < wanted:
+    before, deadline = len(arrived), time.monotonic() + _PATIENCE_S
+    while len(arrived) < wanted:
         connection.process(0.2)
-        seen(len(found))
-        if len(found) > before:
-            before, deadline = len(found), time.monotonic() + _PATIENCE_S
+        seen(len(arrived))
+        if len(arrived) > before:
+            before, deadline = len(arrived), time.monotonic() + _PATIENCE_S
         elif time.monotonic() > deadline:
             raise BrokerTimeoutError(
-                f"of {wanted:,} messages {len(found):,} came, and none for {_PATIENCE_S:g} s: look at the broker's "
+                f"of {wanted:,} messages {len(arrived):,} came, and none for {_PATIENCE_S:g} s: look at the broker's "
                 "log and alarms"
             )

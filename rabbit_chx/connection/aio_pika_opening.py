@@ -52,18 +52,18 @@ async def aio_pika_opened(settings: ConnectionSettings, *, default_heartbeat_s: 
     arguments = aio_pika_arguments(settings)
     if settings.heartbeat_s is None:
         arguments["heartbeat"] = default_heartbeat_s
-    made: list[aio_pika.Connection] = []
+    attempts: list[aio_pika.Connection] = []
 
     def kept(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # what aio-pika hands on
-        made.append(aio_pika.Connection(*args, **named))
-        return made[-1]
+        attempts.append(aio_pika.Connection(*args, **named))
+        return attempts[-1]
 
     try:
         async with asyncio.timeout(settings.connection_timeout_s):
             return await aio_pika.connect(**arguments, connection_class=kept)
     except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
         error = _opening_error(settings, cause)
-    for connection in made:  # else the garbage collector tries, where no loop runs any more
+    for connection in attempts:  # else the garbage collector tries, where no loop runs any more
         await connection.close()
     raise error
 

@@ -55,8 +55,8 @@ def _refuse_what_it_ignores(settings: ConnectionSettings) -> None:
         and settings.tls.check_server_name
         and settings.tls.server_name not in {None, settings.host},
     }
-    for setting, given in ignored.items():
-        if given:
+    for setting, value in ignored.items():
+        if value:
             raise InputError(
                 f"{settings.masked_url}: aio-pika cannot follow {setting}: leave it out of the URL"
             )

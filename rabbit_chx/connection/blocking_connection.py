@@ -349,12 +349,12 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
 
 def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any, ...]]:
     """Resolve the host name. The resolver has no timeout, so it runs in a thread, which may outlive the wait."""
-    found: list[tuple[Any, ...]] = []
+    addresses: list[tuple[Any, ...]] = []
     problems: list[Exception] = []
 
     def resolve() -> None:
         try:
-            found.extend(socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM))
+            addresses.extend(socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as cause:
             problems.append(cause)
 
@@ -363,9 +363,9 @@ def _addresses(settings: ConnectionSettings, deadline: float) -> list[tuple[Any,
     resolver.join(max(deadline - time.monotonic(), 0.001))
     if problems:
         raise unreachable(settings, problems[0])
-    if not found:
+    if not addresses:
         raise unreachable(settings, socket.gaierror("the resolver has not answered in time"))
-    return found
+    return addresses
 
 
 def _wrap(

@@ -156,13 +156,13 @@ class Session:
                 return at
             if buffer.startswith(b"AMQP", at) and len(buffer) - at >= 8:
                 raise ValueError(f"it speaks another protocol version, {buffer[at + 4 : at + 8].hex('.')}")
-            found = next_frame(buffer, at, self.link.frame_max)
-            if found is None:
+            frame = next_frame(buffer, at, self.link.frame_max)
+            if frame is None:
                 return at
-            if found.type == METHOD_FRAME:
-                self._on_method(found.payload, buffer[at : found.end])
+            if frame.type == METHOD_FRAME:
+                self._on_method(frame.payload, buffer[at : frame.end])
             # Heartbeats need no answer; headers and bodies here belong to returned messages.
-            at = found.end
+            at = frame.end
 
     def _consume_confirms(self, buffer: bytes, at: int) -> int:
         """Handle the run of acks and nacks that begins at `at`, and return where it ends."""

@@ -128,8 +128,8 @@ def _hash(term: Term) -> int:
     hash_ = 0
     pending: list[Any] = [term]
     while pending:
-        item = pending.pop()
-        match item:
+        part = pending.pop()
+        match part:
             case _ListRest(items, start):
                 hash_ = _list_rest(items, start, hash_, pending)
             case _PairDone(frame):
@@ -138,14 +138,14 @@ def _hash(term: Term) -> int:
             case _MapDone(frame):
                 hash_ = _step(frame.joined, 0, HCONST_19, frame.before)
             case list():
-                pending.append(_ListRest(item, 0))
+                pending.append(_ListRest(part, 0))
             case tuple():
-                hash_ = _step(len(item), 0, HCONST_9, hash_)
-                pending.extend(reversed(item))
+                hash_ = _step(len(part), 0, HCONST_9, hash_)
+                pending.extend(reversed(part))
             case dict() | ErlangMap():
-                hash_ = _open_map(item, hash_, pending)
+                hash_ = _open_map(part, hash_, pending)
             case _:
-                hash_ = _leaf(item, hash_)
+                hash_ = _leaf(part, hash_)
     return hash_
 
 

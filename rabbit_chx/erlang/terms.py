@@ -76,11 +76,10 @@ class ErlangMap:
         Raises:
             InputError: an item is not a pair, or a key occurs twice.
         """
-        items = tuple(tuple(pair) for pair in pairs)
-        for item in items:
-            if len(item) != 2:
-                raise InputError(f"a map is made of (key, value) pairs, not {item!r}")
-        object.__setattr__(self, "pairs", items)
+        object.__setattr__(self, "pairs", tuple(tuple(pair) for pair in pairs))
+        for pair in self.pairs:
+            if len(pair) != 2:
+                raise InputError(f"a map is made of (key, value) pairs, not {pair!r}")
         refuse_same_key_twice(self)
 
 

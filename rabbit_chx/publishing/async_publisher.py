@@ -211,8 +211,8 @@ class AsyncPublisher(PublisherBase):
 
     async def _ring_now(self) -> object:
         assert self._read_ring is not None  # noqa: S101  # its callers know
-        found = await asyncio.to_thread(self._read_ring)  # it may take a second
-        return await found if inspect.isawaitable(found) else found
+        ring = await asyncio.to_thread(self._read_ring)  # it may take a second
+        return await ring if inspect.isawaitable(ring) else ring
 
     async def close(self) -> None:
         """Close the connection. Rows that were not flushed may or may not have arrived."""

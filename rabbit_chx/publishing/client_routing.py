@@ -39,8 +39,8 @@ class ClientRouting:
             exchange does not hash the routing key.
     """
 
-    def __init__(self, exchange: str, given: object) -> None:
-        self.ring = _checked(exchange, given)
+    def __init__(self, exchange: str, ring: object) -> None:
+        self.ring = _checked(exchange, ring)
         self._exchange = exchange
         self._names = [short_string(str(queue), "the queue name") for queue in self.ring.destinations]
         self._sent = [0] * len(self._names)
@@ -53,11 +53,11 @@ class ClientRouting:
         self._sent = (np.bincount(indices, minlength=len(self._names)) + self._sent).tolist()
         return list(map(self._names.__getitem__, indices.tolist()))
 
-    def compare(self, given: object) -> str | None:
+    def compare(self, ring: object) -> str | None:
         """Compare with the ring as it is now, and count from here.
 
         Args:
-            given: the ring, or the exchange, read again.
+            ring: the ring, or the exchange, read again.
 
         Returns:
             What has changed, and which rows may have gone to a queue that has their keys no more; None where nothing has.
@@ -66,7 +66,7 @@ class ClientRouting:
             InputError: rows could not be routed by the ring as it is now.
         """
         sent, self._sent = self._sent, [0] * len(self._names)
-        now = _checked(self._exchange, given)
+        now = _checked(self._exchange, ring)
         if now.buckets == self.ring.buckets:
             return None
         rows = dict(zip(self.ring.destinations, sent, strict=True))
@@ -122,43 +122,43 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
                 )
 
 
-def _checked(exchange: str, given: object) -> HashRing:
+def _checked(exchange: str, ring: object) -> HashRing:
     """Return the ring by which rows can be routed.
 
     Raises:
         InputError: they cannot.
     """
     where = f"exchange {exchange!r}: routing='client'"
-    if isinstance(given, ConsistentHashExchange):
-        if given.hashed_on.kind != "routing-key":
+    if isinstance(ring, ConsistentHashExchange):
+        if ring.hashed_on.kind != "routing-key":
             raise InputError(
-                f"{where} hashes the routing key, and this exchange hashes {given.hashed_on}: publish to the exchange",
+                f"{where} hashes the routing key, and this exchange hashes {ring.hashed_on}: publish to the exchange",
                 exchange=exchange,
             )
-        given = given.ring if given.slots is None else given.slots
-    if isinstance(given, SlotTable):
+        ring = ring.ring if ring.slots is None else ring.slots
+    if isinstance(ring, SlotTable):
         raise InputError(
             f"{where} is not for slots, which change hands while the ring stays: publish to the exchange",
             exchange=exchange,
         )
-    if not isinstance(given, HashRing):
+    if not isinstance(ring, HashRing):
         raise InputError(
             f"{where} needs ring=, a HashRing that was read, such as Broker(url, ring_source='docker exec NAME').ring({exchange!r}), "
-            f"or a function that reads it; {given!r:.60} is none",
+            f"or a function that reads it; {ring!r:.60} is none",
             exchange=exchange,
         )
-    if given.provenance != "read":
+    if ring.provenance != "read":
         raise InputError(
-            f"{where} needs a ring that was read from the broker, and this one is {given.provenance}: give Broker a "
+            f"{where} needs a ring that was read from the broker, and this one is {ring.provenance}: give Broker a "
             "ring_source, which reads the true one",
             exchange=exchange,
         )
-    if not given.destinations:
+    if not ring.destinations:
         raise EmptyRingError(f"{where}: the ring has no buckets: bind queues first", exchange=exchange)
-    for bucket, place in enumerate(given.buckets):
+    for bucket, place in enumerate(ring.buckets):
         if not isinstance(place, str):
             what = "has no destination" if place is None else f"belongs to {place}, not to a queue"
             raise InputError(
                 f"{where}: bucket {bucket} of the ring {what}: publish to the exchange", exchange=exchange
             )
-    return given
+    return ring

@@ -174,15 +174,15 @@ def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...
     Raises:
         InputError: `bindings` is not iterable, or an item is not a tuple of that size.
     """
-    given = listed(bindings, wanted)
-    for binding in given:
+    tuples = listed(bindings, wanted)
+    for binding in tuples:
         if (
             not isinstance(binding, Sequence)
             or isinstance(binding, (str, bytes, bytearray))
             or len(binding) != size
         ):
             raise InputError(f"{binding!r:.60} is no binding: give {wanted}")
-    return given
+    return tuples
 
 
 def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int | str], ...]:

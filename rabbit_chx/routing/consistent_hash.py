@@ -171,10 +171,10 @@ class ConsistentHashExchange(HashExchange):
         )
         if not self.ring.bucket_count:
             return self.ring.indices(())  # raises EmptyRingError
-        found = self.ring.indices_of_seeds(
+        indices = self.ring.indices_of_seeds(
             seeds.of_values(values, fill_null=fill_null, missing_nulls=missing_nulls)
         )
-        return found if self.slots is None else self.slots.indices_behind(found)
+        return indices if self.slots is None else self.slots.indices_behind(indices)
 
     def destinations_for(self, values: Iterable[Any], **how: Unpack[ColumnOptions]) -> NDArray[np.object_]:
         """Return the destination of each message, as an array of objects, None for a hole; else as `indices`.

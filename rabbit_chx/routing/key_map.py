@@ -16,16 +16,16 @@ from rabbit_chx.routing.slot_table import SlotTable
 KeyMap: TypeAlias = HashRing | SlotTable
 
 
-def check_key_map(*given: object) -> None:
+def check_key_map(*key_maps: object) -> None:
     """Raise an error unless each argument is a ring or a table of slots.
 
     Args:
-        given: the arguments to check.
+        *key_maps: the arguments to check.
 
     Raises:
         InputError: an argument is neither.
     """
-    for key_map in given:
+    for key_map in key_maps:
         if not isinstance(key_map, KeyMap):
             raise InputError(f"{key_map!r:.60} is no ring: give a HashRing or a SlotTable")
 

@@ -110,7 +110,7 @@ class Message091:
         Raises:
             ChannelClosedError: the header is missing, and that release crashes.
         """
-        values = [field for given, field in self.headers if given == name]
+        values = [field for header, field in self.headers if header == name]
         if values and self.release.follows(FIRST_HEADER_COUNTS):
             return field_term(values[0], self.release)
         if values and self.release.follows(LAST_HEADER_COUNTS):
@@ -161,9 +161,9 @@ def _typed(field: AmqpField) -> tuple[Term, ...]:
 def _value(field: AmqpField) -> Any:  # noqa: ANN401
     """Return a field's value as the server's parser makes it, rabbit_binary_parser.erl, ``parse_table/1``."""
     if field.type == "array":
-        return [_typed(item) for item in field.value]
+        return [_typed(element) for element in field.value]
     if field.type == "table":
-        return [(name, *_typed(item)) for name, item in field.value]
+        return [(name, *_typed(element)) for name, element in field.value]
     return field.value
 
 
@@ -246,10 +246,10 @@ def property_seconds(value: object, client: Client) -> int | None:
 
 def _property(properties: object, name: str) -> Any:  # noqa: ANN401
     if isinstance(properties, Mapping):
-        for given in properties:
-            if given not in PROPERTY_FLAGS:
+        for property_ in properties:
+            if property_ not in PROPERTY_FLAGS:
                 raise InputError(
-                    f"AMQP has no property {given!r:.60}: give one of {', '.join(HASH_PROPERTIES)}"
+                    f"AMQP has no property {property_!r:.60}: give one of {', '.join(HASH_PROPERTIES)}"
                 )
         return properties.get(name)
     if properties is not None and not hasattr(properties, "message_id"):
@@ -274,14 +274,14 @@ def _with_routes(table: HeaderTable, cc: Iterable[str | bytes], bcc: Iterable[st
         keys = [short_string(route, f"a routing key of {name}") for route in routes]
         if not keys:
             continue
-        if any(given == name.encode() for given, _ in table):
+        if any(header == name.encode() for header, _ in table):
             raise InputError(f"{name} is given twice, by {name.lower()}= and as a header: give it once")
         table = (*table, (name.encode(), AmqpField("array", [AmqpField("longstr", key) for key in keys])))
     return table
 
 
 def _routes(table: HeaderTable, name: bytes) -> list[bytes]:
-    field = next((field for given, field in table if given == name), None)
+    field = next((field for header, field in table if header == name), None)
     if field is None:
         return []
     if field.type != "array":
@@ -289,11 +289,11 @@ def _routes(table: HeaderTable, name: bytes) -> list[bytes]:
             f"the header {name.decode()} is a {field.type}: the broker takes an array alone, and closes the channel",
             reply_code=406,
         )
-    return [item.value for item in field.value if item.type == "longstr"]
+    return [route.value for route in field.value if route.type == "longstr"]
 
 
 def _without_first(table: HeaderTable, name: bytes) -> HeaderTable:
-    for position, (given, _) in enumerate(table):
-        if given == name:
+    for position, (header, _) in enumerate(table):
+        if header == name:
             return (*table[:position], *table[position + 1 :])
     return table

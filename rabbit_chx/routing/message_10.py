@@ -79,14 +79,14 @@ class Message10:
         if bcc:
             raise InputError("AMQP 1.0 has no BCC: give the routing keys as cc, which stands for x-cc")
         more = [bytes_of(route, "a routing key of x-cc") for route in cc]
-        given = _properties(properties)
+        parts = _properties(properties)
         return cls(
             (key, *more) if release.follows(AMQP10_CC_COUNTS) else (key,),
             named_values({} if headers is None else headers),
-            _annotations(given.get("message_annotations")),
-            id_for("message_id", given.get("message_id")),
-            id_for("correlation_id", given.get("correlation_id")),
-            _creation_time_of(given.get("creation_time")),
+            _annotations(parts.get("message_annotations")),
+            id_for("message_id", parts.get("message_id")),
+            id_for("correlation_id", parts.get("correlation_id")),
+            _creation_time_of(parts.get("creation_time")),
         )
 
     def header_term(self, name: bytes) -> HashedTerm:
@@ -95,11 +95,11 @@ class Message10:
         Of two annotations with the same name the last counts, of two properties the first. Annotations that
         are a boolean or null are ignored; such properties are not.
         """
-        for given, value in reversed(self.annotations):
-            if given == name and value.is_simple and value.type not in ("boolean", "null"):
+        for header, value in reversed(self.annotations):
+            if header == name and value.is_simple and value.type not in ("boolean", "null"):
                 return _value_term(value)
-        for given, value in self.application_properties:
-            if given == name:
+        for header, value in self.application_properties:
+            if header == name:
                 return _value_term(value)
         return HashedTerm(None, MISSING_HEADER_IS_UNDEFINED)
 
@@ -181,8 +181,8 @@ def _creation_time_of(value: object) -> int | None:
     return int(value)
 
 
-def _annotations(given: object) -> tuple[tuple[bytes, Amqp10Value], ...]:
-    annotations = named_values(cast("Headers", {} if given is None else given))
+def _annotations(value: object) -> tuple[tuple[bytes, Amqp10Value], ...]:
+    annotations = named_values(cast("Headers", {} if value is None else value))
     for name, _ in annotations:
         if name == b"x-cc":
             raise InputError("x-cc is among the message_annotations: give its routing keys as cc")

@@ -62,14 +62,14 @@ def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket
     Raises:
         InputError: an item is not a destination, or the next bucket would take the place of another.
     """
-    given = listed(buckets, "one destination for each bucket")
-    for destination, _ in groupby(given):
+    places = listed(buckets, "one destination for each bucket")
+    for destination, _ in groupby(places):
         if destination is not None:
             check_destination(destination)
     if next_bucket is not None:
-        if not len(given) <= next_bucket <= MAX_BUCKETS:
+        if not len(places) <= next_bucket <= MAX_BUCKETS:
             raise InputError(
-                f"the next bucket of a ring of {len(given)} buckets is {next_bucket}: give {len(given)} or more"
+                f"the next bucket of a ring of {len(places)} buckets is {next_bucket}: give {len(places)} or more"
             )
-        given += (None,) * (next_bucket - len(given))
-    return RingState(given, NEWEST if release is None else release, "read", None, next_bucket is not None)
+        places += (None,) * (next_bucket - len(places))
+    return RingState(places, NEWEST if release is None else release, "read", None, next_bucket is not None)

@@ -42,8 +42,8 @@ class ShardName:
         Args:
             queue: the name of the queue.
         """
-        found = _NAME.fullmatch(queue)
-        return None if found is None else cls(found[1], found[2], int(found[3]))
+        match = _NAME.fullmatch(queue)
+        return None if match is None else cls(match[1], match[2], int(match[3]))
 
 
 def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tuple[str, ...]:

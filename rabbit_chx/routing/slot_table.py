@@ -79,9 +79,9 @@ class SlotTable:
     def __post_init__(self) -> None:
         check_ring(self.ring)
         owners = SlotOwners(self.owners)
-        there = frozenset(self.ring.destinations)
+        destinations = frozenset(self.ring.destinations)
         for slot in owners:
-            if slot not in there:
+            if slot not in destinations:
                 raise InputError(
                     f"{slot} is no destination of the ring: bind it to the exchange, or leave it out"
                 )
@@ -172,16 +172,16 @@ class SlotTable:
             indices: the indices; -1 is a hole.
         """
         numbers: dict[Place, int] = {queue: n for n, queue in enumerate(self.destinations)}
-        found: NDArray[np.int32] = _numbers_of_places(self, {**numbers, None: -1})[indices]
-        return found
+        queues: NDArray[np.int32] = _numbers_of_places(self, {**numbers, None: -1})[indices]
+        return queues
 
     def shares(self) -> dict[Place, float]:
         """Return each queue's exact share of the 2^21 seeds; what has no queue under None."""
-        found: dict[Place, float] = dict.fromkeys(self.destinations, 0.0)
+        shares: dict[Place, float] = dict.fromkeys(self.destinations, 0.0)
         for place, share in self.ring.shares().items():
             queue = self.queue_of(place)
-            found[queue] = found.get(queue, 0.0) + share  # exact: a share is a whole number of 2^-21
-        return found
+            shares[queue] = shares.get(queue, 0.0) + share  # exact: a share is a whole number of 2^-21
+        return shares
 
     def share_moved(self, other: SlotTable | HashRing) -> float:
         """Return the exact share of the 2^21 seeds whose queue differs in the other table or ring.
@@ -253,8 +253,8 @@ class SlotTable:
 
 def _queues_of_seeds(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:
     """Return the number of the queue of each seed."""
-    found: NDArray[np.int32] = _numbers_of_places(table, numbers)[table.ring.indices_of_all_seeds()]
-    return found
+    queues: NDArray[np.int32] = _numbers_of_places(table, numbers)[table.ring.indices_of_all_seeds()]
+    return queues
 
 
 def _numbers_of_places(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:

@@ -152,24 +152,24 @@ class OrderChecker:
         if sent is not None:
             _check_sent(sent)
         with self._lock:
-            found = self._found.copy()
+            faults = self._found.copy()
             for key in sorted({*self._keys, *(sent or ())}):
                 history = self._keys.get(key) or _KeyHistory(self._first)
                 if skipped := history.broken_off_by(None):
-                    found.add("stale", key, history.last, _stale(skipped))
+                    faults.add("stale", key, history.last, _stale(skipped))
                 end = history.highest + 1 if sent is None else self._first + sent.get(key, 0)
-                found.add_many("lost", key, history.missing(end), "it never came")
-                found.add_many("unexpected", key, history.beyond(end), "nobody sent it")
+                faults.add_many("lost", key, history.missing(end), "it never came")
+                faults.add_many("unexpected", key, history.beyond(end), "nobody sent it")
             return OrderReport(
                 messages=self._messages,
                 keys=len(self._keys),
-                out_of_order=found.counts["out of order"],
-                stale=found.counts["stale"],
-                lost=found.counts["lost"],
+                out_of_order=faults.counts["out of order"],
+                stale=faults.counts["stale"],
+                lost=faults.counts["lost"],
                 repeated=self._repeated,
                 redelivered=self._redelivered,
-                unexpected=found.counts["unexpected"],
-                faults=tuple(found.samples),
+                unexpected=faults.counts["unexpected"],
+                faults=tuple(faults.samples),
             )
 
 

@@ -486,9 +486,9 @@ def _other_places(
     for number, (message, place) in enumerate(zip(messages, predicted, strict=True)):
         if isinstance(place, Refused):
             continue
-        found = trial.places.get(number, ...)
-        if found is ... or found != place:
-            yield ProofMismatch(trial.release, message.key, _in_words(place), _in_words(found))
+        seen = trial.places.get(number, ...)
+        if seen is ... or seen != place:
+            yield ProofMismatch(trial.release, message.key, _in_words(place), _in_words(seen))
 
 
 def _in_words(place: object) -> str:

@@ -58,25 +58,25 @@ def indices_of_seeds(seeds: UInt32s, index_of_bucket: array[int], buckets: int) 
         buckets: the bucket count that routing uses.
     """
     index = _as_int32(index_of_bucket)
-    found = np.empty(len(seeds), np.int32)
+    indices = np.empty(len(seeds), np.int32)
     for start in range(0, len(seeds), CHUNK_KEYS):
         part = seeds[start : start + CHUNK_KEYS] & _SEED_MASK
-        found[start : start + CHUNK_KEYS] = index[buckets_of_seeds(part, buckets)]
-    return found
+        indices[start : start + CHUNK_KEYS] = index[buckets_of_seeds(part, buckets)]
+    return indices
 
 
-def destinations_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> NDArray[np.object_]:
+def destinations_at(indices: NDArray[np.int32], destinations: Sequence[Destination]) -> NDArray[np.object_]:
     """Return the destination at each index; None for -1."""
     names = np.empty(len(destinations) + 1, np.object_)  # the last place, which -1 is too, stays None
     names[:-1] = destinations
-    return names[found]
+    return names[indices]
 
 
-def counts_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> dict[Place, int]:
+def counts_at(indices: NDArray[np.int32], destinations: Sequence[Destination]) -> dict[Place, int]:
     """Return how often each destination's index is there; -1 under None, if it is there."""
     counted = np.zeros(len(destinations) + 1, np.int64)
-    for start in range(0, len(found), CHUNK_KEYS):
-        counted += np.bincount(found[start : start + CHUNK_KEYS] + 1, minlength=len(counted))
+    for start in range(0, len(indices), CHUNK_KEYS):
+        counted += np.bincount(indices[start : start + CHUNK_KEYS] + 1, minlength=len(counted))
     holes, *counts = counted.tolist()
     result: dict[Place, int] = dict(zip(destinations, counts, strict=True))
     return result | {None: holes} if holes else result
@@ -84,9 +84,9 @@ def counts_at(found: NDArray[np.int32], destinations: Sequence[Destination]) -> 
 
 def all_buckets(buckets: int) -> NDArray[np.unsignedinteger[Any]]:
     """Return the bucket of each of the 2^21 seeds, read-only."""
-    found = buckets_of_seeds(np.arange(SEEDS, dtype=np.uint32), buckets)
-    found.flags.writeable = False
-    return found
+    cells = buckets_of_seeds(np.arange(SEEDS, dtype=np.uint32), buckets)
+    cells.flags.writeable = False
+    return cells
 
 
 def shares(
@@ -103,8 +103,8 @@ def shares(
     counts = np.bincount(all_buckets(buckets), minlength=buckets)
     seeds = np.zeros(len(destinations) + 1, np.int64)
     np.add.at(seeds, index[:buckets], counts)  # the index of a hole, -1, is the last place
-    *found, holes = (count / SEEDS for count in seeds.tolist())
-    result: dict[Place, float] = dict(zip(destinations, found, strict=True))
+    *counted, holes = (count / SEEDS for count in seeds.tolist())
+    result: dict[Place, float] = dict(zip(destinations, counted, strict=True))
     return result | {None: holes} if holes else result
 
 
@@ -128,8 +128,8 @@ def indices_of_all_seeds(index_of_bucket: array[int]) -> NDArray[np.int32]:
     buckets = len(index_of_bucket) - index_of_bucket.count(-1)
     if not buckets:
         return np.full(SEEDS, -1, np.int32)
-    found: NDArray[np.int32] = _as_int32(index_of_bucket)[all_buckets(buckets)]
-    return found
+    indices: NDArray[np.int32] = _as_int32(index_of_bucket)[all_buckets(buckets)]
+    return indices
 
 
 def _as_int32(numbers: array[int]) -> NDArray[np.int32]:
@@ -140,15 +140,15 @@ def buckets_of_seeds(seeds: UInt32s, buckets: int) -> NDArray[np.unsignedinteger
     """Return the bucket of each seed, from the table; seeds that it has not met yet are walked first."""
     table = open_table(buckets)
     cells = np.frombuffer(table.cells, f"u{table.cells.itemsize}")
-    found = cells[seeds]
-    missing = found == table.unfilled
+    held = cells[seeds]
+    missing = held == table.unfilled
     if missing.any():
         fresh = seeds[missing]  # repeats cost less than finding them: at most one chunk meets them unfilled
         for start in range(0, len(fresh), _CHUNK_SEEDS):
             part = fresh[start : start + _CHUNK_SEEDS]
             cells[part] = _walk(part, buckets)
-        found = cells[seeds]
-    return found
+        held = cells[seeds]
+    return held
 
 
 def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
