@@ -66,9 +66,9 @@ def wanted(count: int, weight: int | None) -> Topology:
 def applied(broker: RunningBroker, count: int, weight: int | None = None) -> float:
     """Return the seconds of `Broker.apply`, all checks included."""
     with Broker(broker.url, broker.management_url, broker.ring_via) as live:
-        made = plan(wanted(count, weight), live.topology())
+        plan_ = plan(wanted(count, weight), live.topology())
         started = time.perf_counter()
-        live.apply(made)
+        live.apply(plan_)
         return time.perf_counter() - started
 
 
@@ -77,9 +77,9 @@ def applied_async(broker: RunningBroker, count: int) -> float:
 
     async def run() -> float:
         async with AsyncBroker(broker.url, broker.management_url, broker.ring_via) as live:
-            made = plan(wanted(count, None), await live.topology())
+            plan_ = plan(wanted(count, None), await live.topology())
             started = time.perf_counter()
-            await live.apply(made)
+            await live.apply(plan_)
             return time.perf_counter() - started
 
     return asyncio.run(run())
@@ -96,7 +96,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--queues", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=5)
-    given = options.parse_args()
+    arguments = options.parse_args()
     ways = {
         "bare pipelined declarations": pipelined,
         "one declaration after the other": one_by_one,
@@ -105,19 +105,21 @@ def main() -> None:
     }
     with find_broker() as broker:
         seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             for name, way in ways.items():
-                seconds[name].append(measured(broker, way, given.queues))
+                seconds[name].append(measured(broker, way, arguments.queues))
         limit = statistics.median(seconds["bare pipelined declarations"])
-        print(f"{given.queues:,} new queues, RabbitMQ {broker.version}, medians of {given.rounds} rounds")
+        print(
+            f"{arguments.queues:,} new queues, RabbitMQ {broker.version}, medians of {arguments.rounds} rounds"
+        )
         for name, times in seconds.items():
             median = statistics.median(times)
             print(
-                f"  {name:32} {median:6.2f} s   {given.queues / median:7,.0f} queues/s   {limit / median:5.2f} of the limit"
+                f"  {name:32} {median:6.2f} s   {arguments.queues / median:7,.0f} queues/s   {limit / median:5.2f} of the limit"
             )
         ring = [
-            measured(broker, lambda fresh, count: applied(fresh, count, 10), given.queues)
-            for _ in range(min(given.rounds, 3))
+            measured(broker, lambda fresh, count: applied(fresh, count, 10), arguments.queues)
+            for _ in range(min(arguments.rounds, 3))
         ]
         print(f"  a ring of them, weight 10 each   {statistics.median(ring):6.2f} s, ring read afterwards")
 

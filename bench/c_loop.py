@@ -38,15 +38,15 @@ def compiled_route(ring: HashRing) -> Callable[[Any], NDArray[np.int32]] | None:
 
     def call(keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
         _, offsets, data = keys.buffers()
-        found = np.empty(len(keys), np.int32)
+        indices = np.empty(len(keys), np.int32)
         route(
             offsets.address,
             data.address,
             len(keys),
             table.ctypes.data,
             destinations.ctypes.data,
-            found.ctypes.data,
+            indices.ctypes.data,
         )
-        return found
+        return indices
 
     return call

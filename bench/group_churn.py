@@ -196,26 +196,26 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=1500.0)
     parser.add_argument("--queues", type=int, default=64)
     parser.add_argument("--url")
-    given = parser.parse_args()
-    if given.url:
-        return run(given.url, given)
+    arguments = parser.parse_args()
+    if arguments.url:
+        return run(arguments.url, arguments)
     with find_broker() as broker:
-        return run(broker.url, given)
+        return run(broker.url, arguments)
 
 
-def run(url: str, given: argparse.Namespace) -> int:
+def run(url: str, arguments: argparse.Namespace) -> int:
     """Run both churns on one broker, and return the exit code."""
     is_well = True
     for kills in (False, True):
         with tempfile.TemporaryDirectory() as folder:
-            churn = Churn(url, given.queues, Path(folder))
+            churn = Churn(url, arguments.queues, Path(folder))
             churn.declare()
             churn.join()
             churn.join()
-            load = threading.Thread(target=churn.publish, args=(given.rate,))
+            load = threading.Thread(target=churn.publish, args=(arguments.rate,))
             load.start()
             try:
-                churn.churn(given.seconds, kills=kills)
+                churn.churn(arguments.seconds, kills=kills)
             finally:
                 churn.end()
                 load.join()

@@ -122,21 +122,21 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round of fewer messages, for a first look")
-    given = parser.parse_args()
-    rounds, messages = (1, 8_000) if given.quick else (given.rounds, given.messages)
-    queues = [f"rate.{number}" for number in range(given.queues)]
-    found: dict[str, list[tuple[float, float]]] = {way: [] for way in _WAYS}
+    arguments = parser.parse_args()
+    rounds, messages = (1, 8_000) if arguments.quick else (arguments.rounds, arguments.messages)
+    queues = [f"rate.{number}" for number in range(arguments.queues)]
+    runs: dict[str, list[tuple[float, float]]] = {way: [] for way in _WAYS}
     with find_broker() as broker:
         for _ in range(rounds):
             for way, run in _WAYS.items():
                 fill(broker.url, queues, messages)
-                found[way].append(asyncio.run(run(broker.url, queues, messages)))  # type: ignore[arg-type]
-    rates = {way: statistics.median(rate for rate, _ in figures) for way, figures in found.items()}
-    costs = {way: statistics.median(cpu for _, cpu in figures) for way, figures in found.items()}
+                runs[way].append(asyncio.run(run(broker.url, queues, messages)))  # type: ignore[arg-type]
+    rates = {way: statistics.median(rate for rate, _ in figures) for way, figures in runs.items()}
+    costs = {way: statistics.median(cpu for _, cpu in figures) for way, figures in runs.items()}
     plain = list(_WAYS)[1]
     print(f"{messages:,} messages in {len(queues)} queues, medians of {rounds}")
     for way in _WAYS:
-        low, high = min(found[way])[0], max(found[way])[0]
+        low, high = min(runs[way])[0], max(runs[way])[0]
         print(
             f"{way}: {rates[way]:,.0f} messages/s ({low:,.0f} to {high:,.0f}), {rates[way] / rates[plain]:.2f} times the rate, "
             f"{costs[way]:.0f} us of CPU for each, {costs[way] / costs[plain]:.2f} times"

@@ -69,9 +69,9 @@ def main() -> None:
     keys = [rng.randbytes(12) for _ in range(UNSEEN_KEYS)]
     scalar, crc = per_call_us(ring.destination_for, keys), per_call_us(zlib.crc32, keys)
     print(f"destination_for an unseen 12-byte key: {scalar:.2f} us (zlib.crc32, in C: {crc:.2f} us)")
-    bare, ours = import_ms("pass"), import_ms("import rabbit_chx")
+    bare, package = import_ms("pass"), import_ms("import rabbit_chx")
     mirror = import_ms("from rabbit_chx import HashRing")
-    print(f"a bare interpreter {bare:.1f} ms, with import rabbit_chx +{ours - bare:.1f} ms,", end=" ")
+    print(f"a bare interpreter {bare:.1f} ms, with import rabbit_chx +{package - bare:.1f} ms,", end=" ")
     print(f"with HashRing +{mirror - bare:.1f} ms")
 
 

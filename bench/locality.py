@@ -67,10 +67,10 @@ def all_cpu_s(cluster: RunningCluster) -> float:
         return sum(pool.map(cpu_s, cluster.nodes))
 
 
-def elsewhere(cluster: RunningCluster, found: Mapping[str, str]) -> dict[str, str]:
+def elsewhere(cluster: RunningCluster, addresses_of: Mapping[str, str]) -> dict[str, str]:
     """Return the address of the node after that of the leader, by queue."""
     addresses = [url.rpartition("@")[2].partition("/")[0] for url in cluster.urls]
-    return {queue: addresses[(addresses.index(address) + 1) % 3] for queue, address in found.items()}
+    return {queue: addresses[(addresses.index(address) + 1) % 3] for queue, address in addresses_of.items()}
 
 
 def measured(cluster: RunningCluster, placed: DataFrame, options: Mapping[str, str], rows: int) -> Run:
@@ -85,15 +85,15 @@ def measured(cluster: RunningCluster, placed: DataFrame, options: Mapping[str, s
         publish(placed, options)
         seconds = time.perf_counter() - began
         after = all_cpu_s(cluster)
-        there = -1
+        arrived = -1
         for _ in range(300):  # the count of a quorum queue follows a little later
-            there = sum(
+            arrived = sum(
                 channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES
             )
-            if there == rows:
+            if arrived == rows:
                 return Run(rows / seconds, (after - before) / rows * 1e6)
             time.sleep(0.1)
-    raise SystemExit(f"{there} messages are in the queues instead of {rows}")
+    raise SystemExit(f"{arrived} messages are in the queues instead of {rows}")
 
 
 def compare(kind: str, rows: int, rounds: int, cores: int) -> None:
@@ -139,17 +139,17 @@ def compare(kind: str, rows: int, rounds: int, cores: int) -> None:
         "of the list's",
     )
     table = []
-    for name, found in runs.items():
-        rates = [run.rate for run in found]
+    for name, measured_runs in runs.items():
+        rates = [run.rate for run in measured_runs]
         table.append(
             (
                 name,
                 round(statistics.median(rates)),
                 round(min(rates)),
                 round(max(rates)),
-                f"{statistics.median(one.rate / other.rate for one, other in zip(found, first, strict=True)):.2f}",
-                f"{statistics.median(run.cpu_us for run in found):.1f}",
-                f"{statistics.median(one.cpu_us / other.cpu_us for one, other in zip(found, first, strict=True)):.2f}",
+                f"{statistics.median(one.rate / other.rate for one, other in zip(measured_runs, first, strict=True)):.2f}",
+                f"{statistics.median(run.cpu_us for run in measured_runs):.1f}",
+                f"{statistics.median(one.cpu_us / other.cpu_us for one, other in zip(measured_runs, first, strict=True)):.2f}",
             )
         )
     print(render_table([TableColumn("connected to", numeric=False), *map(TableColumn, columns)], table))
@@ -163,10 +163,10 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--cores", type=int, default=3)
     options.add_argument("--quick", action="store_true", help="fewer rows and rounds, for a look")
-    given = options.parse_args()
-    rows, rounds = (45_000, 1) if given.quick else (given.rows, given.rounds)
-    for kind in given.type:
-        compare(kind, rows, rounds, given.cores)
+    arguments = options.parse_args()
+    rows, rounds = (45_000, 1) if arguments.quick else (arguments.rows, arguments.rounds)
+    for kind in arguments.type:
+        compare(kind, rows, rounds, arguments.cores)
 
 
 if __name__ == "__main__":

@@ -32,9 +32,9 @@ def named(prefix: str, count: int, weight: int = 1) -> Members:
     return [(f"{prefix}.{number}", weight) for number in range(count)]
 
 
-def in_turns(one: Members, other: Members) -> Members:
+def in_turns(first: Members, second: Members) -> Members:
     """Return the members of both, by turns."""
-    return [member for pair in zip(one, other, strict=True) for member in pair]
+    return [member for pair in zip(first, second, strict=True) for member in pair]
 
 
 def changes(count: int) -> dict[str, tuple[Members, Members]]:
@@ -72,7 +72,7 @@ def changes(count: int) -> dict[str, tuple[Members, Members]]:
         "shuffled, weights 1 to 9": (mixed, rng.sample(mixed, count)),
         "one in ten has another name": (
             queues,
-            [others[number] if number % 10 == 0 else one for number, one in enumerate(queues)],
+            [others[number] if number % 10 == 0 else member for number, member in enumerate(queues)],
         ),
         "all have other names": (queues, others),
     }
@@ -81,7 +81,9 @@ def changes(count: int) -> dict[str, tuple[Members, Members]]:
 def topology(members: Iterable[tuple[str, int]]) -> Topology:
     """Return a topology of queues and a ring of them."""
     ring = tuple(RingMember(name, str(weight)) for name, weight in members)
-    queues = tuple(QueueDefinition(one.destination) for one in ring if isinstance(one.destination, str))
+    queues = tuple(
+        QueueDefinition(member.destination) for member in ring if isinstance(member.destination, str)
+    )
     return Topology((ExchangeDefinition(EXCHANGE, "x-consistent-hash", ring=ring),), queues)
 
 
@@ -90,21 +92,21 @@ def ring_of(members: Members) -> HashRing:
     return HashRing.from_buckets([name for name, weight in members for _ in range(weight)], RELEASE)
 
 
-def measured(there: Members, members: Members) -> tuple[float, float, float, int]:
+def measured(members_before: Members, members: Members) -> tuple[float, float, float, int]:
     """Return the seconds of the limit, of `plan` and of `to_json` after it, and the number of steps."""
-    before, after = ring_of(there), ring_of(members)
-    live, wanted = topology(there).with_rings({EXCHANGE: before}), topology(members)
+    before, after = ring_of(members_before), ring_of(members)
+    live, wanted = topology(members_before).with_rings({EXCHANGE: before}), topology(members)
     seed_tables.opened.clear()
     started = time.process_time()
     before.share_moved(after)
     limit = time.process_time() - started
     seed_tables.opened.clear()
     started = time.process_time()
-    made = plan(wanted, live)
+    made_plan = plan(wanted, live)
     planned = time.process_time()
-    made.to_json()
+    made_plan.to_json()
     written = time.process_time()
-    return limit, planned - started, written - planned, len(made.rings[EXCHANGE].steps)
+    return limit, planned - started, written - planned, len(made_plan.rings[EXCHANGE].steps)
 
 
 def main() -> None:
@@ -113,19 +115,19 @@ def main() -> None:
     options.add_argument("--queues", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--quick", action="store_true", help="one round")
-    given = options.parse_args()
-    rounds = 1 if given.quick else given.rounds
-    kinds = changes(given.queues)
+    arguments = options.parse_args()
+    rounds = 1 if arguments.quick else arguments.rounds
+    kinds = changes(arguments.queues)
     figures: dict[str, list[tuple[float, float, float, int]]] = {name: [] for name in kinds}
     measured(*kinds["shuffled"])  # load everything that is loaded only once
     for _ in range(rounds):
         for name, change in kinds.items():
             figures[name].append(measured(*change))
-    print(f"{given.queues:,} queues in one ring, medians of {rounds} rounds")
+    print(f"{arguments.queues:,} queues in one ring, medians of {rounds} rounds")
     print("| change | steps | plan, s | min to max | of the limit | to_json, s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for name, found in figures.items():
-        limits, plans, texts, (steps, *_) = zip(*found, strict=True)
+    for name, measurements in figures.items():
+        limits, plans, texts, (steps, *_) = zip(*measurements, strict=True)
         limit, planned, written = (statistics.median(seconds) for seconds in (limits, plans, texts))
         span = f"{min(plans):.2f} to {max(plans):.2f}"
         print(f"| {name} | {steps:,} | {planned:.2f} | {span} | {planned / limit:.1f} | {written:.2f} |")

@@ -37,9 +37,9 @@ def measured(way: Callable[[Work], Cost], work: Work, channel: BlockingChannel) 
     time.sleep(1)  # the broker is still busy with the run before
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         cost = process.submit(way, work).result()
-    there = sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
-    if there != work.messages:
-        raise SystemExit(f"{there} messages are in the queues instead of {work.messages}")
+    arrived = sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
+    if arrived != work.messages:
+        raise SystemExit(f"{arrived} messages are in the queues instead of {work.messages}")
     return cost
 
 

@@ -37,8 +37,8 @@ def transport_only() -> Callable[[str], pyspark.sql.Column]:
         return pa.repeat(pa.scalar("orders.5", pa.string()), len(keys))
 
     functions: Any = import_module("pyspark.sql.functions")
-    made: Callable[[str], pyspark.sql.Column] = functions.arrow_udf(kernel, "string")
-    return made
+    function: Callable[[str], pyspark.sql.Column] = functions.arrow_udf(kernel, "string")
+    return function
 
 
 def main() -> None:

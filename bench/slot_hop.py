@@ -73,9 +73,9 @@ def measured(broker: RunningBroker, exchange: str, messages: int, channel: Block
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         cost = process.submit(ours, Work(broker.url, exchange, messages, 100)).result()
     after = cpu_s(broker)
-    there = sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
-    if there != messages:
-        raise SystemExit(f"{there} messages are in the queues instead of {messages}")
+    arrived = sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
+    if arrived != messages:
+        raise SystemExit(f"{arrived} messages are in the queues instead of {messages}")
     return Run(cost.rate, (after - before) / messages * 1e6)
 
 
@@ -91,12 +91,17 @@ def compare(series: str, slots: int, messages: int, rounds: int) -> None:
             channel = connection.channel()
             measured(broker, "plain", messages // 4, channel)  # what is slow only once
             for _ in range(rounds):
-                for name, one in kinds.items():
-                    runs[name].append(measured(broker, one.name, messages, channel))
+                for name, kind in kinds.items():
+                    runs[name].append(measured(broker, kind.name, messages, channel))
         version = broker.version
     plain = next(iter(kinds))
-    rates = {name: statistics.median(run.rate for run in found) for name, found in runs.items()}
-    cpu = {name: statistics.median(run.broker_cpu for run in found) for name, found in runs.items()}
+    rates = {
+        name: statistics.median(run.rate for run in measured_runs) for name, measured_runs in runs.items()
+    }
+    cpu = {
+        name: statistics.median(run.broker_cpu for run in measured_runs)
+        for name, measured_runs in runs.items()
+    }
     columns = (
         "messages/s",
         "min",
@@ -115,13 +120,13 @@ def compare(series: str, slots: int, messages: int, rounds: int) -> None:
                 (
                     name,
                     round(rates[name]),
-                    round(min(run.rate for run in found)),
-                    round(max(run.rate for run in found)),
+                    round(min(run.rate for run in measured_runs)),
+                    round(max(run.rate for run in measured_runs)),
                     f"{rates[name] / rates[plain]:.2f}",
                     f"{cpu[name]:.1f}",
                     f"{cpu[name] / cpu[plain]:.2f}",
                 )
-                for name, found in runs.items()
+                for name, measured_runs in runs.items()
             ],
         )
     )
@@ -135,10 +140,10 @@ def main() -> None:
     options.add_argument("--messages", type=int, default=100_000)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--quick", action="store_true", help="fewer messages and rounds, for a look")
-    given = options.parse_args()
-    messages, rounds = (20_000, 1) if given.quick else (given.messages, given.rounds)
-    for series in given.series:
-        compare(series, given.slots, messages, rounds)
+    arguments = options.parse_args()
+    messages, rounds = (20_000, 1) if arguments.quick else (arguments.messages, arguments.rounds)
+    for series in arguments.series:
+        compare(series, arguments.slots, messages, rounds)
 
 
 if __name__ == "__main__":

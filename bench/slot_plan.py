@@ -71,40 +71,42 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--series", nargs="*", default=["4.3"], help="the brokers to apply it to")
     options.add_argument("--quick", action="store_true", help="one round")
-    given = options.parse_args()
-    rounds = 1 if given.quick else given.rounds
-    kinds = changes(given.queues)
+    arguments = options.parse_args()
+    rounds = 1 if arguments.quick else arguments.rounds
+    kinds = changes(arguments.queues)
     now = kinds["nothing changes"]
-    live = live_with(given.slots, now)
+    live = live_with(arguments.slots, now)
     table = SlotTable(live.rings[EXCHANGE], {}).reassigned(now)
     times: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in kinds}
     moves = {name: len(table.moved_slots(table.reassigned(weights))) for name, weights in kinds.items()}
     for _ in range(rounds):
         for name, weights in kinds.items():
-            after, wanted = table.reassigned(weights), topology(given.slots, weights)
-            made = plan(wanted, live)
+            after, wanted = table.reassigned(weights), topology(arguments.slots, weights)
+            made_plan = plan(wanted, live)
             times[name].append(
                 (
                     seconds(partial(table.reassigned, weights)),
                     seconds(partial(table.share_moved, after)),
                     seconds(partial(plan, wanted, live)),
-                    seconds(made.to_json),
+                    seconds(made_plan.to_json),
                 )
             )
     print(
-        f"{given.slots:,} slots, {given.queues:,} queues, medians of {rounds} rounds, load {os.getloadavg()[0]:.1f}\n"
+        f"{arguments.slots:,} slots, {arguments.queues:,} queues, medians of {rounds} rounds, load {os.getloadavg()[0]:.1f}\n"
     )
     print(
         "| change | slots that change hands | `reassigned`, ms | `plan`, s | of one exact count | `to_json`, s |"
     )
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    for name, found in times.items():
-        assigned, limit, planned, written = (statistics.median(one) for one in zip(*found, strict=True))
+    for name, measurements in times.items():
+        assigned, limit, planned, written = (
+            statistics.median(one) for one in zip(*measurements, strict=True)
+        )
         print(
             f"| {name} | {moves[name]:,} | {assigned * 1e3:.1f} | {planned:.2f} | {planned / limit:.1f} | {written:.2f} |"
         )
     print_proposals(table, rounds)
-    print_applications(given.slots, kinds, given.series)
+    print_applications(arguments.slots, kinds, arguments.series)
 
 
 def print_proposals(table: SlotTable, rounds: int) -> None:
@@ -119,17 +121,20 @@ def print_proposals(table: SlotTable, rounds: int) -> None:
     print("| --- | ---: | ---: | ---: |")
     for target in (1.2, 1.5, 2.0, 3.0):
         taken = [seconds(partial(balance, table, load, target=target)) for _ in range(rounds)]
-        made = balance(table, load, target=target)
+        proposal = balance(table, load, target=target)
         print(
-            f"| {target} | {len(made.moves) or made.state} | {made.at_least} | {statistics.median(taken):.2f} |"
+            f"| {target} | {len(proposal.moves) or proposal.state} | {proposal.at_least} | {statistics.median(taken):.2f} |"
         )
 
 
 def print_applications(slots: int, kinds: dict[str, dict[str, int]], series: list[str]) -> None:
     """Apply each change to a broker, and take it back."""
     now = topology(slots, kinds["nothing changes"])
-    for one in series:
-        with docker_broker(one) as broker, Broker(broker.url, broker.management_url, broker.ring_via) as live:
+    for release in series:
+        with (
+            docker_broker(release) as broker,
+            Broker(broker.url, broker.management_url, broker.ring_via) as live,
+        ):
             print(
                 f"\n| RabbitMQ {broker.version} | slots that change hands | read, s | `plan`, s | `apply`, s |"
             )
@@ -144,13 +149,13 @@ def print_applications(slots: int, kinds: dict[str, dict[str, int]], series: lis
 def print_application(live: Broker, name: str, wanted: Topology) -> None:
     """Apply a topology, and print how long it takes."""
     started = time.perf_counter()
-    there = live.topology()
+    live_now = live.topology()
     read = time.perf_counter()
-    made = plan(wanted, there)
+    made_plan = plan(wanted, live_now)
     planned = time.perf_counter()
-    live.apply(made, allow_moved=1.0, allow_delete=True)
+    live.apply(made_plan, allow_moved=1.0, allow_delete=True)
     applied = time.perf_counter()
-    hands = made.rings[EXCHANGE].hands
+    hands = made_plan.rings[EXCHANGE].hands
     moved = 0 if hands is None else len(hands.handed_over)
     print(f"| {name} | {moved:,} | {read - started:.1f} | {planned - read:.1f} | {applied - planned:.1f} |")
 

@@ -55,18 +55,21 @@ def main() -> None:
         frame = prepared(spark, count)
         write(frame, place.url, "auto")  # start the Python workers
         for _ in range(rounds):
-            for message_id, found in rates.items():
-                found.append(measured(partial(write, frame, place.url, message_id), channel, count))
+            for message_id, measured_rates in rates.items():
+                measured_rates.append(measured(partial(write, frame, place.url, message_id), channel, count))
         spark.stop()
         print(f"\n{place.origin}; {PARTITIONS} tasks, {count:,} rows of 100 bytes, {rounds} rounds")
     none = statistics.median(rates["none"])
     table = [
         (
             name,
-            *(round(rate) for rate in (statistics.median(found), min(found), max(found))),
-            f"{none / statistics.median(found):.2f}",
+            *(
+                round(rate)
+                for rate in (statistics.median(measured_rates), min(measured_rates), max(measured_rates))
+            ),
+            f"{none / statistics.median(measured_rates):.2f}",
         )
-        for name, found in rates.items()
+        for name, measured_rates in rates.items()
     ]
     headings = ("rows/s (median)", "min", "max", "times as long")
     print(render_table((TableColumn("messageId", numeric=False), *map(TableColumn, headings)), table))

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 def workers() -> dict[int, int]:
     """Return the resident bytes of each Python worker that this Spark has started, by process id."""
-    found: dict[int, tuple[int, int, bytes]] = {}
+    processes: dict[int, tuple[int, int, bytes]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -31,12 +31,14 @@ def workers() -> dict[int, int]:
                 continue  # the process has ended
             fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
             resident = int(fields.get("VmRSS", "0 kB").split()[0]) << 10
-            found[int(entry.name)] = (int(fields["PPid"]), resident, command)
-    ours = {os.getpid()}
-    for pid in sorted(found):  # children have higher ids than their parents
-        if found[pid][0] in ours:
-            ours.add(pid)
-    return {pid: found[pid][1] for pid in ours & found.keys() if b"pyspark.daemon" in found[pid][2]}
+            processes[int(entry.name)] = (int(fields["PPid"]), resident, command)
+    own = {os.getpid()}
+    for pid in sorted(processes):  # children have higher ids than their parents
+        if processes[pid][0] in own:
+            own.add(pid)
+    return {
+        pid: processes[pid][1] for pid in own & processes.keys() if b"pyspark.daemon" in processes[pid][2]
+    }
 
 
 class Watch(threading.Thread):

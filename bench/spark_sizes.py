@@ -51,9 +51,9 @@ def main() -> None:
         ours(prepared(spark, 10_000, max(PARTITIONS)), place.url)  # start the Python workers
         for count, body_bytes, partitions in shapes:
             shape = (max(64, count // 10) if quick else count, body_bytes, partitions)
-            mine, limit = rates(spark, channel, place.url, shape, rounds)
-            row = (partitions, body_bytes, shape[0], round(mine), f"{mine * body_bytes / MIB:.1f}")
-            table.append((*row, round(limit), f"{mine / limit:.2f}"))
+            rate, limit = rates(spark, channel, place.url, shape, rounds)
+            row = (partitions, body_bytes, shape[0], round(rate), f"{rate * body_bytes / MIB:.1f}")
+            table.append((*row, round(limit), f"{rate / limit:.2f}"))
             print(*table[-1], flush=True)
         spark.stop()
         print(f"\n{place.origin}; local[{max(PARTITIONS)}], {rounds} rounds, medians")

@@ -96,9 +96,9 @@ def measured(write: Callable[[], None], channel: BlockingChannel, count: int) ->
     started = time.perf_counter()
     write()
     seconds = time.perf_counter() - started
-    there = sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
-    if there != count:
-        raise SystemExit(f"{there} messages are in the queues instead of {count}")
+    arrived = sum(channel.queue_declare(queue, passive=True).method.message_count or 0 for queue in QUEUES)
+    if arrived != count:
+        raise SystemExit(f"{arrived} messages are in the queues instead of {count}")
     return count / seconds
 
 

@@ -52,9 +52,9 @@ def run(broker: RunningBroker, spark: SparkSession, csv: Path, limit: int | None
             report = json.loads(path.read_text())
             print(f"batch {report['batch_id']}: {report['confirmed']:,} of {report['rows']:,} rows confirmed")
     with connect(broker.url) as connection:
-        found = count_ready(connection.channel())
-    print(f"{found:,} messages in the queues")
-    return found
+        ready = count_ready(connection.channel())
+    print(f"{ready:,} messages in the queues")
+    return ready
 
 
 if __name__ == "__main__":

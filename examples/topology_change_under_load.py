@@ -154,11 +154,11 @@ def account(load: Load, moments: list[Moment]) -> int:
 # -- the change
 
 
-def show_plan(file: Path, made: Plan) -> None:
+def show_plan(file: Path, changes: Plan) -> None:
     """Print what a plan does, and how many keys it moves."""
-    ring = made.rings[EXCHANGE]
-    print(f"\n{file.name}: {len(made.changes)} changes")
-    for change in made.changes:
+    ring = changes.rings[EXCHANGE]
+    print(f"\n{file.name}: {len(changes.changes)} changes")
+    for change in changes.changes:
         print(f"  {change}")
     print(f"  {ring.moved:.1%} of the keys move in the end, {ring.moved_at_worst:.1%} at the worst moment;")
     print(f"  {ring.lost_at_worst:.1%} have no queue at the worst moment")
@@ -169,7 +169,7 @@ def show_account(load: Load, report: PublishReport, change: RingPlan) -> bool:
     moments = moments_of(change)
     unexplained = account(load, moments)
     columns = [TableColumn("the ring", numeric=False), TableColumn("queued"), TableColumn("returned")]
-    print(render_table(columns, [(one.says, one.routed, one.returned) for one in moments]))
+    print(render_table(columns, [(moment.says, moment.routed, moment.returned) for moment in moments]))
     print(f"sent {load.sent:,} = confirmed {report.confirmed:,} + returned {report.returned:,}")
     print(f"consumed {load.consumed:,}; {unexplained} in a queue that no ring of the plan explains")
 
@@ -179,7 +179,7 @@ def show_account(load: Load, report: PublishReport, change: RingPlan) -> bool:
     print(
         f"moved: {moved / len(since):.1%} of the {len(since):,} messages afterwards; forecast {change.moved:.1%}"
     )
-    returned = sum(one.returned for one in moments)
+    returned = sum(moment.returned for moment in moments)
     complete = load.sent == report.confirmed + report.returned and load.consumed == report.confirmed
     return complete and unexplained == 0 and returned == report.returned
 
@@ -196,8 +196,8 @@ async def changed_under_load(broker: RunningBroker, file: Path, rate: int, secon
     before, wanted = read_file(BEFORE), read_file(file)
     async with AsyncBroker(broker.url, broker.management_url, ring_source=broker.ring_via) as live:
         await live.apply(plan(before, await live.topology()))
-        made = plan(wanted, await live.topology())
-        show_plan(file, made)
+        change = plan(wanted, await live.topology())
+        show_plan(file, change)
         async with (
             AsyncPublisher(broker.url, EXCHANGE, on_unroutable="report") as publisher,
             await aio_pika.connect(broker.url) as connection,
@@ -207,14 +207,14 @@ async def changed_under_load(broker: RunningBroker, file: Path, rate: int, secon
                 await load.consume(queue.name)
             publishing = asyncio.create_task(load.publish())
             await asyncio.sleep(seconds)
-            await live.apply(made)
+            await live.apply(change)
             for queue in {*wanted.queues} - {*before.queues}:
                 await load.consume(queue.name)
             await asyncio.sleep(seconds)
             load.ending.set()
             report = await publishing
             await load.consume_the_rest(report.confirmed)
-    return show_account(load, report, made.rings[EXCHANGE])
+    return show_account(load, report, change.rings[EXCHANGE])
 
 
 def main() -> int:
@@ -222,13 +222,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rate", type=int, default=3_000, help="messages per second (3000)")
     parser.add_argument("--seconds", type=float, default=1, help="how long to publish before and after (1)")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     accounted = []
     try:
         with find_broker() as broker:
             for file in (AFTER, WITHOUT_GAP):
                 with temporary_vhost(broker) as vhost:
-                    accounted.append(asyncio.run(changed_under_load(vhost, file, given.rate, given.seconds)))
+                    accounted.append(
+                        asyncio.run(changed_under_load(vhost, file, arguments.rate, arguments.seconds))
+                    )
     except RabbitChxError as cause:
         print(cause, file=sys.stderr)
         return 1

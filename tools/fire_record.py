@@ -95,10 +95,10 @@ def replace_records(
     with path.open("a+", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
         file.seek(0)
-        by_place = {one.place: one for one in _parsed(file.read())}
+        by_place = {record.place: record for record in _parsed(file.read())}
         for place in gone:
             by_place.pop(place, None)
-        by_place |= {one.place: one for one in records}
+        by_place |= {record.place: record for record in records}
         file.seek(0)
         file.truncate()
         file.writelines(
@@ -106,10 +106,10 @@ def replace_records(
         )
 
 
-def _fields(one: FireRecord) -> dict[str, Any]:
+def _fields(record: FireRecord) -> dict[str, Any]:
     """Return the fields of a record; a publisher's has none of a group."""
-    group = () if one.of_group else ("refused", "queue_pause_s", "group_pause_s", "all_back_s")
-    return {name: value for name, value in asdict(one).items() if name not in group}
+    group = () if record.of_group else ("refused", "queue_pause_s", "group_pause_s", "all_back_s")
+    return {name: value for name, value in asdict(record).items() if name not in group}
 
 
 def _parsed(text: str) -> list[FireRecord]:

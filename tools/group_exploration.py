@@ -80,7 +80,7 @@ def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1,
         BrokenInvariantError: an invariant does not hold; the error tells the steps that lead there.
     """
     began = time.monotonic()
-    found = Explored(members, messages)
+    explored_ = Explored(members, messages)
     first = World(Queue(list(range(1, messages + 1))), [Member() for _ in range(members)])
     packed = pickle.dumps(first, protocol=5)
     seen: dict[tuple[Any, ...], tuple[tuple[Any, ...] | None, str]] = {state_key(first): (None, "begin")}
@@ -89,11 +89,11 @@ def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1,
         key, packed = frontier.popleft()
         choices = list(_choices(pickle.loads(packed), crashes, returns, cuts))  # noqa: S301  # our own bytes
         if not choices:
-            found.ends += 1
+            explored_.ends += 1
             _check_end(pickle.loads(packed), lambda key=key: _way(seen, key))  # noqa: S301
         for choice in choices:
             world: World = pickle.loads(packed)  # noqa: S301
-            found.steps += 1
+            explored_.steps += 1
             try:
                 _do(world, choice)
             except BrokenInvariantError as broken:
@@ -104,9 +104,9 @@ def explored(members: int, messages: int, *, crashes: int = 1, returns: int = 1,
             if after not in seen:
                 seen[after] = (key, str(choice))
                 frontier.append((after, pickle.dumps(world, protocol=5)))
-    found.states = len(seen)
-    found.seconds = time.monotonic() - began
-    return found
+    explored_.states = len(seen)
+    explored_.seconds = time.monotonic() - began
+    return explored_
 
 
 def _way(seen: dict[Any, tuple[Any, str]], key: Any) -> list[str]:  # noqa: ANN401
@@ -386,12 +386,12 @@ _SIZES = [
 
 def main() -> None:
     """Explore, and print how much there was."""
-    given = tuple(int(text) for text in sys.argv[1:6])
-    for members, messages, crashes, returns, cuts in [given] if len(given) == 5 else _SIZES:
-        found = explored(members, messages, crashes=crashes, returns=returns, cuts=cuts)
+    sizes = tuple(int(text) for text in sys.argv[1:6])
+    for members, messages, crashes, returns, cuts in [sizes] if len(sizes) == 5 else _SIZES:
+        result = explored(members, messages, crashes=crashes, returns=returns, cuts=cuts)
         print(
-            f"{members} members, {messages} messages, {crashes} deaths, {returns} steps back, {cuts} cuts: {found.states:,} states, "
-            f"{found.steps:,} steps, {found.ends:,} ends; all invariants hold ({found.seconds:.0f} s)",
+            f"{members} members, {messages} messages, {crashes} deaths, {returns} steps back, {cuts} cuts: {result.states:,} states, "
+            f"{result.steps:,} steps, {result.ends:,} ends; all invariants hold ({result.seconds:.0f} s)",
             flush=True,
         )
 

@@ -116,11 +116,11 @@ def state_key(world: World) -> tuple[Any, ...]:
 
 def _generations(world: World) -> set[int]:
     """Return the generations that somebody still knows; only their order counts."""
-    found = {world.fence, 0, -1}
+    known = {world.fence, 0, -1}
     for member in world.members:
         if member.seat is not None:
-            found.add(member.seat.line.generation or 0 if member.seat.line else 0)
-    return found
+            known.add(member.seat.line.generation or 0 if member.seat.line else 0)
+    return known
 
 
 def _member_key(member: Member, world: World, ranks: dict[int, int]) -> tuple[Any, ...]:

@@ -20,11 +20,11 @@ _RULE_OF_THREE = 3  # no event in n trials: with 95 % confidence its rate is bel
 def measured(records: Sequence[FireRecord] | None = None) -> str:
     """Return when, where and how much was measured, and what is lost."""
     records = _records() if records is None else records
-    groups = [one for one in records if one.of_group]
-    records = [one for one in records if not one.of_group]
-    confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
-    repeated, handed = sum(one.repeated for one in records), sum(one.rows for one in records)
-    gone = sum(one.gone for one in records)
+    groups = [record for record in records if record.of_group]
+    records = [record for record in records if not record.of_group]
+    confirmed, lost = sum(record.confirmed for record in records), sum(record.lost for record in records)
+    repeated, handed = sum(record.repeated for record in records), sum(record.rows for record in records)
+    gone = sum(record.gone for record in records)
     return (
         f"{_where(records)}\n\n"
         f"**{lost:,} of {confirmed:,} confirmed rows are lost, in {len(records):,} runs.** "
@@ -36,16 +36,19 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
 
 
 def _where(records: Sequence[FireRecord]) -> str:
-    days = sorted({one.date for one in records})
+    days = sorted({record.date for record in records})
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
-    machines = " and ".join(sorted({one.machine for one in records}))
-    releases = _listed(sorted({one.release for one in records}, key=_version, reverse=True))
+    machines = " and ".join(sorted({record.machine for record in records}))
+    releases = _listed(sorted({record.release for record in records}, key=_version, reverse=True))
     return f"Measured {when} on {machines}, RabbitMQ {releases} in containers on the same machine."
 
 
 def _measured_of_groups(records: Sequence[FireRecord]) -> str:
-    confirmed, lost = sum(one.confirmed for one in records), sum(one.lost for one in records)
-    repeated, late = sum(one.repeated for one in records), sum(one.out_of_order or 0 for one in records)
+    confirmed, lost = sum(record.confirmed for record in records), sum(record.lost for record in records)
+    repeated, late = (
+        sum(record.repeated for record in records),
+        sum(record.out_of_order or 0 for record in records),
+    )
     return (
         f"**A ConsumerGroup left {lost:,} of {confirmed:,} messages without being handled, in {len(records):,} runs.** {late:,} were "
         f"out of order. {repeated:,} were handled again, after a connection or a member was lost. {_where(records)}"
@@ -57,12 +60,12 @@ def promises(records: Sequence[FireRecord] | None = None) -> str:
     records = _records() if records is None else records
     paths_of: dict[tuple[str, str], list[str]] = {}
     first: dict[tuple[str, str], FireRecord] = {}
-    for one in records:
-        line = one.fault, one.promise
-        first.setdefault(line, one)
+    for record in records:
+        line = record.fault, record.promise
+        first.setdefault(line, record)
         paths = paths_of.setdefault(line, [])
-        if one.path not in paths:
-            paths.append(one.path)
+        if record.path not in paths:
+            paths.append(record.path)
     parts = []
     lines = sorted(
         first, key=lambda line: [_path_rank(path) for path in sorted(paths_of[line], key=_path_rank)]
@@ -77,8 +80,8 @@ def figures(records: Sequence[FireRecord] | None = None) -> str:
     """Return all figures, a table for each path."""
     records = _records() if records is None else records
     parts = []
-    for path in sorted({one.path for one in records}, key=_path_rank):
-        of_path = [one for one in records if one.path == path]
+    for path in sorted({record.path for record in records}, key=_path_rank):
+        of_path = [record for record in records if record.path == path]
         of_group = of_path[0].of_group
         columns, row = (_GROUP_COLUMNS, _group_figures) if of_group else (_COLUMNS, _publisher_figures)
         parts.append(f"### {path}\n\n" + table(columns, _figure_rows(of_path, row)))
@@ -117,43 +120,45 @@ _GROUP_COLUMNS = (
 def _figure_rows(
     records: Iterable[FireRecord], figures_of: Callable[[FireRecord], Sequence[str]]
 ) -> Iterable[Sequence[str]]:
-    for fault, members in groupby(records, key=lambda one: one.fault):
-        for number, one in enumerate(members):
-            yield fault if number == 0 else "", one.release, *figures_of(one)
+    for fault, members in groupby(records, key=lambda record: record.fault):
+        for number, record in enumerate(members):
+            yield fault if number == 0 else "", record.release, *figures_of(record)
 
 
-def _publisher_figures(one: FireRecord) -> Sequence[str]:
+def _publisher_figures(record: FireRecord) -> Sequence[str]:
     return (
-        f"{one.rows:,}",
-        f"{one.confirmed:,}",
-        f"{one.lost:,}",
-        f"{one.repeated:,}",
-        _or_none(one.out_of_order),
-        _or_none(one.wrong_queue),
-        _seconds(one.recover_s),
-        _end(one),
+        f"{record.rows:,}",
+        f"{record.confirmed:,}",
+        f"{record.lost:,}",
+        f"{record.repeated:,}",
+        _or_none(record.out_of_order),
+        _or_none(record.wrong_queue),
+        _seconds(record.recover_s),
+        _end(record),
     )
 
 
-def _group_figures(one: FireRecord) -> Sequence[str]:
+def _group_figures(record: FireRecord) -> Sequence[str]:
     return (
-        f"{one.confirmed:,}",
-        f"{one.lost:,}",
-        f"{one.repeated:,}",
-        _or_none(one.out_of_order),
-        _or_none(one.refused),
-        _seconds(one.queue_pause_s),
-        _seconds(one.group_pause_s),
-        _seconds(one.recover_s),
-        _seconds(one.all_back_s),
+        f"{record.confirmed:,}",
+        f"{record.lost:,}",
+        f"{record.repeated:,}",
+        _or_none(record.out_of_order),
+        _or_none(record.refused),
+        _seconds(record.queue_pause_s),
+        _seconds(record.group_pause_s),
+        _seconds(record.recover_s),
+        _seconds(record.all_back_s),
     )
 
 
-def _end(one: FireRecord) -> str:
+def _end(record: FireRecord) -> str:
     """Return how a run ended, and what the fault did to rows besides."""
-    gone = f"{one.gone:,} confirmed rows went with the queue" if one.gone else ""
-    moved = f"{one.moved:,} rows in another queue than before, as the ring has changed" if one.moved else ""
-    return "; ".join(part for part in (one.outcome, gone, moved) if part)
+    gone = f"{record.gone:,} confirmed rows went with the queue" if record.gone else ""
+    moved = (
+        f"{record.moved:,} rows in another queue than before, as the ring has changed" if record.moved else ""
+    )
+    return "; ".join(part for part in (record.outcome, gone, moved) if part)
 
 
 def _seconds(seconds: float | None) -> str:
@@ -181,11 +186,11 @@ def _records() -> list[FireRecord]:
     """Return all records, in the order of the paths and of the tests in their files."""
     return sorted(
         read_records(RESULTS),
-        key=lambda one: (
-            _path_rank(one.path),
-            _place(one.test),
-            one.fault,
-            [-part for part in _version(one.release)],
+        key=lambda record: (
+            _path_rank(record.path),
+            _place(record.test),
+            record.fault,
+            [-part for part in _version(record.release)],
         ),
     )
 

@@ -381,8 +381,8 @@ def main() -> None:
         level, *numbers = size.split()
         slots, messages, *rest = map(int, numbers)
         beside = dict(zip(("mover_deaths", "member_deaths", "leaves", "early"), rest, strict=True))
-        found = hand_overs_explored("parked" if level == "parked" else "in-order", slots, messages, **beside)
-        print(f"{level}: {slots} slots, {messages} messages, {beside}: {found}", flush=True)
+        result = hand_overs_explored("parked" if level == "parked" else "in-order", slots, messages, **beside)
+        print(f"{level}: {slots} slots, {messages} messages, {beside}: {result}", flush=True)
 
 
 if __name__ == "__main__":

@@ -165,11 +165,11 @@ def rosters_explored(members: int, queues: int, *, again: int = 0, alarms: int =
 
 def main() -> None:
     """Explore, and print how much there was."""
-    given = tuple(map(int, sys.argv[1:5]))
-    for members, queues, again, alarms in [given] if len(given) == 4 else [(3, 4, 0, 0), (2, 4, 1, 1)]:
-        found = rosters_explored(members, queues, again=again, alarms=alarms)
+    sizes = tuple(map(int, sys.argv[1:5]))
+    for members, queues, again, alarms in [sizes] if len(sizes) == 4 else [(3, 4, 0, 0), (2, 4, 1, 1)]:
+        result = rosters_explored(members, queues, again=again, alarms=alarms)
         print(
-            f"{members} members, {queues} queues, {again} further runs, {alarms} false alarms: {found}",
+            f"{members} members, {queues} queues, {again} further runs, {alarms} false alarms: {result}",
             flush=True,
         )
 

@@ -15,7 +15,7 @@ _RESULTS = Path(__file__).resolve().parents[1] / "docs" / "figures" / "soak.json
 
 def soak(measured: Mapping[str, Any] | None = None) -> str:
     """Return what was measured: a sentence, and a row for the processes of each role."""
-    found: Mapping[str, Any] = json.loads(_RESULTS.read_text()) if measured is None else measured
+    run: Mapping[str, Any] = json.loads(_RESULTS.read_text()) if measured is None else measured
     columns = (
         "processes",
         "number",
@@ -25,26 +25,26 @@ def soak(measured: Mapping[str, Any] | None = None) -> str:
         "open files each, mean",
         "files/h, steepest",
     )
-    rows: str = table(columns, _rows(found))
-    left = " and ".join(f"{count} {kind}" for kind, count in found["left"].items())
+    rows: str = table(columns, _rows(run))
+    left = " and ".join(f"{count} {kind}" for kind, count in run["left"].items())
     return (
-        f"{found['minutes']:g} minutes on {found['machine']}, RabbitMQ {found['release']} in a container on the same machine: "
-        f"{found['rows']:,} rows, {found['restarts']} times `kill -9` and a start. After each start rows were read "
-        f"again within {found['read_again_within_s']:g} s. {found['lost']:,} rows are lost, {found['repeated']:,} came twice. "
+        f"{run['minutes']:g} minutes on {run['machine']}, RabbitMQ {run['release']} in a container on the same machine: "
+        f"{run['rows']:,} rows, {run['restarts']} times `kill -9` and a start. After each start rows were read "
+        f"again within {run['read_again_within_s']:g} s. {run['lost']:,} rows are lost, {run['repeated']:,} came twice. "
         f"At the end {left} are left on the broker, and no process.\n\n" + rows
     )
 
 
-def _rows(found: Mapping[str, Any]) -> Iterator[Sequence[str]]:
-    for what, members in groupby(found["growth"], key=lambda one: one["what"]):
-        ones = list(members)
-        files = [one for one in ones if one["mean_files"] is not None]
+def _rows(run: Mapping[str, Any]) -> Iterator[Sequence[str]]:
+    for what, members in groupby(run["growth"], key=lambda process: process["what"]):
+        processes = list(members)
+        files = [process for process in processes if process["mean_files"] is not None]
         yield (
             what,
-            str(len(ones)) if files else "",
-            f"{sum(one['mean_mb'] for one in ones) / len(ones):.0f}",
-            f"{max(one['mb_per_hour'] for one in ones):+.1f}",
-            f"{found['most_mb_per_hour'][what]:g}",
-            f"{sum(one['mean_files'] for one in files) / len(files):.0f}" if files else "",
-            f"{max(one['files_per_hour'] for one in files):+.1f}" if files else "",
+            str(len(processes)) if files else "",
+            f"{sum(process['mean_mb'] for process in processes) / len(processes):.0f}",
+            f"{max(process['mb_per_hour'] for process in processes):+.1f}",
+            f"{run['most_mb_per_hour'][what]:g}",
+            f"{sum(process['mean_files'] for process in files) / len(files):.0f}" if files else "",
+            f"{max(process['files_per_hour'] for process in files):+.1f}" if files else "",
         )

@@ -53,9 +53,9 @@ def write(archive: Path) -> None:
     Args:
         archive: the file.
     """
-    made = archive.with_suffix(".new")
-    made.unlink(missing_ok=True)
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{SHORT_LIVED_JVM} -XX:ArchiveClassesAtExit={made} {_SILENT}"
+    new_archive = archive.with_suffix(".new")
+    new_archive.unlink(missing_ok=True)
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{SHORT_LIVED_JVM} -XX:ArchiveClassesAtExit={new_archive} {_SILENT}"
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
@@ -94,7 +94,7 @@ def write(archive: Path) -> None:
         jvm = gateway.proc
         jvm.stdin.close()
         jvm.wait(_ENDING_TIMEOUT_S)
-    made.replace(archive)
+    new_archive.replace(archive)
 
 
 if __name__ == "__main__":

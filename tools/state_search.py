@@ -65,7 +65,7 @@ def searched(first: Model) -> Found:
         BrokenModelError: an invariant does not hold; the error tells the steps that lead there.
     """
     began = time.monotonic()
-    found = Found(0, 0, {}, 0.0)
+    result = Found(0, 0, {}, 0.0)
     seen: dict[Hashable, tuple[Hashable | None, str]] = {first.key(): (None, "begin")}
     frontier = deque([(first.key(), pickle.dumps(first, protocol=5))])
     while frontier:
@@ -76,10 +76,10 @@ def searched(first: Model) -> Found:
             choices = list(model.choices())
             if not choices:
                 kind = model.check_end()
-                found.ends[kind] = found.ends.get(kind, 0) + 1
+                result.ends[kind] = result.ends.get(kind, 0) + 1
             for choice in choices:
                 world: Model = pickle.loads(packed)  # noqa: S301
-                found.steps += 1
+                result.steps += 1
                 world.do(choice)
                 after = world.key()
                 if after not in seen:
@@ -87,8 +87,8 @@ def searched(first: Model) -> Found:
                     frontier.append((after, pickle.dumps(world, protocol=5)))
         except BrokenModelError as broken:
             raise BrokenModelError("\n".join([str(broken), *_way(seen, key), str(choice)])) from None
-    found.states, found.seconds = len(seen), time.monotonic() - began
-    return found
+    result.states, result.seconds = len(seen), time.monotonic() - began
+    return result
 
 
 def _way(seen: dict[Hashable, tuple[Hashable | None, str]], key: Hashable | None) -> list[str]:

@@ -15,10 +15,10 @@ def test_each_order_is_where_we_predict(chx_vhost: RunningBroker) -> None:
         ring = HashRing.from_bindings(BINDINGS, release=broker.release)
     with Publisher(chx_vhost.url, exchange="orders") as publisher:
         publisher.publish_many(KEYS, [b"{}"] * len(KEYS))
-    found = []
+    arrived = []
     with pika.BlockingConnection(pika.URLParameters(chx_vhost.url)) as connection:
         channel = connection.channel()
         for queue, _ in BINDINGS:
             while (message := channel.basic_get(queue, auto_ack=True))[0]:
-                found.append((message[0].routing_key, queue))
-    assert sorted(found) == sorted((key, ring.destination_for(key)) for key in KEYS)
+                arrived.append((message[0].routing_key, queue))
+    assert sorted(arrived) == sorted((key, ring.destination_for(key)) for key in KEYS)
