@@ -138,7 +138,9 @@ class Churn:
     def finish(self) -> None:
         """Wait until all is handled, and let everybody leave."""
         end = time.monotonic() + _BOUND_S
-        while len({(one.queue, one.number) for one in self.handled()}) < self.sent * len(self.queues):
+        while len({(message.queue, message.number) for message in self.handled()}) < self.sent * len(
+            self.queues
+        ):
             if time.monotonic() > end:
                 break
             time.sleep(1)
@@ -149,35 +151,35 @@ class Churn:
 
     def handled(self) -> list[Handled]:
         """Return what was handled, in the order of its time."""
-        found = []
+        messages = []
         for file in self.folder.iterdir():
             for line in file.read_text().splitlines():
                 at, queue, number, name, generation = line.split("\t")
-                found.append(Handled(float(at), queue, int(number), name, int(generation)))
-        return sorted(found)
+                messages.append(Handled(float(at), queue, int(number), name, int(generation)))
+        return sorted(messages)
 
     def report(self) -> bool:
         """Print what happened, and return whether all is well."""
         by_queue: dict[str, list[Handled]] = defaultdict(list)
-        for one in self.handled():
-            by_queue[one.queue].append(one)
+        for message in self.handled():
+            by_queue[message.queue].append(message)
         lost = late = repeats = strange = 0
         gaps = []
         for queue in self.queues:
             row = by_queue[queue]
-            lost += self.sent - len({one.number for one in row})
+            lost += self.sent - len({message.number for message in row})
             gaps.append(max((b.at - a.at for a, b in pairwise(row)), default=0.0))
             late += sum(b.generation < a.generation for a, b in pairwise(row))
             seen: dict[int, str] = {}
             highest = -1
-            for one in row:
-                if one.number in seen:
+            for message in row:
+                if message.number in seen:
                     repeats += 1
-                    strange += seen[one.number] not in self.killed
+                    strange += seen[message.number] not in self.killed
                 else:
-                    late += one.number < highest
-                seen.setdefault(one.number, one.member)
-                highest = max(highest, one.number)
+                    late += message.number < highest
+                seen.setdefault(message.number, message.member)
+                highest = max(highest, message.number)
         total = self.sent * len(self.queues)
         what = ", ".join(f"{count} {kind}" for kind, count in self.counts.items())
         print(

@@ -147,9 +147,9 @@ def compare(kind: str, rows: int, rounds: int, cores: int) -> None:
                 round(statistics.median(rates)),
                 round(min(rates)),
                 round(max(rates)),
-                f"{statistics.median(one.rate / other.rate for one, other in zip(measured_runs, first, strict=True)):.2f}",
+                f"{statistics.median(run.rate / base.rate for run, base in zip(measured_runs, first, strict=True)):.2f}",
                 f"{statistics.median(run.cpu_us for run in measured_runs):.1f}",
-                f"{statistics.median(one.cpu_us / other.cpu_us for one, other in zip(measured_runs, first, strict=True)):.2f}",
+                f"{statistics.median(run.cpu_us / base.cpu_us for run, base in zip(measured_runs, first, strict=True)):.2f}",
             )
         )
     print(render_table([TableColumn("connected to", numeric=False), *map(TableColumn, columns)], table))

@@ -100,7 +100,7 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, measurements in times.items():
         assigned, limit, planned, written = (
-            statistics.median(one) for one in zip(*measurements, strict=True)
+            statistics.median(column) for column in zip(*measurements, strict=True)
         )
         print(
             f"| {name} | {moves[name]:,} | {assigned * 1e3:.1f} | {planned:.2f} | {planned / limit:.1f} | {written:.2f} |"

@@ -154,11 +154,11 @@ def account(load: Load, moments: list[Moment]) -> int:
 # -- the change
 
 
-def show_plan(file: Path, changes: Plan) -> None:
+def show_plan(file: Path, planned: Plan) -> None:
     """Print what a plan does, and how many keys it moves."""
-    ring = changes.rings[EXCHANGE]
-    print(f"\n{file.name}: {len(changes.changes)} changes")
-    for change in changes.changes:
+    ring = planned.rings[EXCHANGE]
+    print(f"\n{file.name}: {len(planned.changes)} changes")
+    for change in planned.changes:
         print(f"  {change}")
     print(f"  {ring.moved:.1%} of the keys move in the end, {ring.moved_at_worst:.1%} at the worst moment;")
     print(f"  {ring.lost_at_worst:.1%} have no queue at the worst moment")

@@ -37,8 +37,8 @@ def proxy(vhost_url: str) -> Iterator[Callable[..., Proxy]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for proxy_ in made:
+        proxy_.close()
 
 
 @pytest.fixture

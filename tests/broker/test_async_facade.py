@@ -184,7 +184,7 @@ def test_no_password_is_logged(vhost: RunningBroker, caplog: pytest.LogCaptureFi
     management.request("PUT", "users", f"{name}-u", body={"password": "c4nary", "tags": "management"})
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     management.request("PUT", "permissions", name, f"{name}-u", body=everything)
-    url, api = (with_login(one, f"{name}-u", "c4nary") for one in (vhost.url, vhost.management_url))
+    url, api = (with_login(url, f"{name}-u", "c4nary") for url in (vhost.url, vhost.management_url))
     wanted = Topology.from_toml(WANTED)
 
     async def work() -> str:

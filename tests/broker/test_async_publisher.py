@@ -275,7 +275,7 @@ def test_close_during_a_reconnect_leaves_no_connection(
         way.cut()
         with pytest.raises(PublishError, match="the connection is closed"):
             await publisher.publish_many(["k"], ["after"])
-        assert [one._closed for one in opened] == [True]
+        assert [connection._closed for connection in opened] == [True]
 
     asyncio.run(run())
     assert [m.body for m in consumed()] == [b"before"]
@@ -312,7 +312,7 @@ def test_an_address_that_swallows_packets_leaves_time_for_the_next(
 
     def two_addresses(host: str, *rest: Any, **options: Any) -> list[Any]:
         hosts = ("127.0.0.2", "127.0.0.1") if host == "two.test" else (host,)
-        return [found for one in hosts for found in resolve(one, *rest, **options)]
+        return [found for host in hosts for found in resolve(host, *rest, **options)]
 
     monkeypatch.setattr(socket, "getaddrinfo", two_addresses)
     url = f"{through(vhost_url, port).replace('127.0.0.1', 'two.test')}?connection_timeout=3000"
@@ -352,5 +352,5 @@ def test_progress_is_told_now_and_then(consumed: Consumed, vhost_url: str) -> No
     assert 1 <= len(told) <= 2 + 4 * (time.monotonic() - started), (
         "with the first batch, in between, and at the end"
     )
-    assert [one.rows for one in told] == sorted(one.rows for one in told)
+    assert [progress.rows for progress in told] == sorted(progress.rows for progress in told)
     assert report.confirmed == len(consumed()) == 30_000

@@ -66,7 +66,7 @@ def test_objects_and_members_against_the_file(
         ("different", None), ("missing", "orders.3"), ("unexpected", "orders.4"),
         ("missing", "orders.3"), ("unexpected", "orders.4"),
     ]  # fmt: skip
-    assert [one["exchange"] for one in document["findings"]] == ["orders"] * 3 + [None] * 2
+    assert [finding["exchange"] for finding in document["findings"]] == ["orders"] * 3 + [None] * 2
 
 
 def test_metrics_are_for_a_textfile_collector(

@@ -216,7 +216,7 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             # 3.10.8 makes the shards of the new node by itself. 4.0.5 and 4.3.6 do not.
             found = await broker.sharding("images")
             assert found.missing == shard_names("images", [node], 2)
-            assert [one.kind for one in found.findings] == ["missing"]
+            assert [finding.kind for finding in found.findings] == ["missing"]
             await sharded(broker, 3)
             await until(lambda: len(consumer.queues) == 9)
             await published(joining.url, 300, 300)
@@ -226,7 +226,7 @@ async def test_shards_follow_the_nodes_and_a_consumer_the_shards(cluster: Runnin
             await asyncio.to_thread(control, joining, "stop_app")
             await until(lambda: len(consumer.queues) == 6)
             found = await broker.sharding("images")
-            assert {one.kind: one.names for one in found.findings} == {
+            assert {finding.kind: finding.names for finding in found.findings} == {
                 "node-away": shard_names("images", [node], 3)
             }
             await asyncio.to_thread(control, joining, "start_app")

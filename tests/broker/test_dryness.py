@@ -37,7 +37,7 @@ NAMED = (
 def state(management: Management, vhost: str) -> dict[str, Any]:
     """Return all that is in the vhost: the definitions file, and what it leaves out."""
     lists = {
-        name: [{key: one.get(key) for key in NAMED} for one in management.request("GET", name, vhost)]
+        name: [{key: entry.get(key) for key in NAMED} for entry in management.request("GET", name, vhost)]
         for name in LISTS
     }
     return {**lists, "definitions": management.request("GET", "definitions", vhost)}

@@ -73,4 +73,4 @@ def test_a_message_where_no_ring_of_the_plan_has_it_is_not_explained() -> None:
     load = change.Load(publisher=None, channel=None, rate=1, sent=6)
     load.found = {0: "a", 1: "b", 3: "a", 5: "b"}  # 2 and 4 came back too late, and 3 is in a queue of before
     assert change.account(load, moments) == 3
-    assert [(one.routed, one.returned) for one in moments] == [(1, 0), (0, 0), (2, 0)]
+    assert [(moment.routed, moment.returned) for moment in moments] == [(1, 0), (0, 0), (2, 0)]

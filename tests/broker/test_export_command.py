@@ -75,8 +75,8 @@ def test_the_export_of_everything_has_an_empty_plan(topologies: Topologies) -> N
     ring = exported.exchange("by header")
     assert ring is not None
     assert ring.ring is not None
-    assert [str(one.destination) for one in ring.ring] == ["jobs.10", "exchange f", "jobs.1", "jobs.2"]
-    assert {one.type for one in exported.queues} >= {"classic", "quorum"}
+    assert [str(member.destination) for member in ring.ring] == ["jobs.10", "exchange f", "jobs.1", "jobs.2"]
+    assert {queue.type for queue in exported.queues} >= {"classic", "quorum"}
     assert exported.queue('q{1..3} "quoted" \\ é') is not None
 
 
@@ -96,8 +96,8 @@ def test_an_exchange_is_exported_with_what_it_reaches(topologies: Topologies) ->
     declare_everything(topologies.shop)
     text, _ = topologies.run("export", "--exchange", "by header")
     found = Topology.from_toml(text)
-    assert [one.name for one in found.exchanges] == ["by header", "f", "slot", "t"]
-    assert [one.name for one in found.queues] == ["jobs.1", "jobs.2", "jobs.10", "q4", "ttl"]
+    assert [exchange.name for exchange in found.exchanges] == ["by header", "f", "slot", "t"]
+    assert [queue.name for queue in found.queues] == ["jobs.1", "jobs.2", "jobs.10", "q4", "ttl"]
     assert topologies.document("plan", topologies.file(text))["changes"] == []
     _, errors = topologies.run("export", "--exchange", "order", code=77)
     assert "there is no exchange order: did you mean orders?" in errors
@@ -117,10 +117,10 @@ def test_what_is_not_written_is_said(topologies: Topologies) -> None:
 def test_a_definitions_file_warns_of_the_order(topologies: Topologies) -> None:
     out, errors = topologies.run("export", "--output", "json")
     assert "the ring order of orders is lost: give --no-rings" in errors
-    vhosts = {one["vhost"] for one in json.loads(out)["queues"]}
+    vhosts = {queue["vhost"] for queue in json.loads(out)["queues"]}
     assert vhosts == {topologies.shop.settings.vhost}
     out, errors = topologies.run("export", "--format", "definitions", "--no-rings")
-    assert (errors, [one["source"] for one in json.loads(out)["bindings"]]) == ("", ["slot"])
+    assert (errors, [binding["source"] for binding in json.loads(out)["bindings"]]) == ("", ["slot"])
 
 
 def test_what_an_import_loses_a_repair_restores(

@@ -62,4 +62,4 @@ def test_typed_headers_copies_and_unroutable_messages_are_understood(shop: Shop)
         found = trace_exchange(shop.settings, shop.management, live, seconds=30, messages=len(HEADERS))
     assert len(found) == len(HEADERS)
     assert compare_traffic(found, ring, reach) == []
-    assert len({one.seed for one in found}) > 10
+    assert len({message.seed for message in found}) > 10

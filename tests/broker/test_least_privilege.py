@@ -90,7 +90,7 @@ class Site:
         """Give the user these rights, and no others."""
         self.management.request("PUT", "users", self.user, body={"password": CANARY, "tags": tag})
         patterns = {
-            kind: f"^({'|'.join(one.name if '*' in one.name else re.escape(one.name) for one in rights if one.kind == kind)})$"
+            kind: f"^({'|'.join(right.name if '*' in right.name else re.escape(right.name) for right in rights if right.kind == kind)})$"
             for kind in KINDS
         }
         self.management.request("PUT", "permissions", self.name, self.user, body=patterns)

@@ -81,14 +81,14 @@ def test_each_command_agrees_with_where_the_broker_puts_messages(
     assert sorted(found) == sorted(VALUES)
 
     routed = answer("route", *of, *VALUES)
-    assert {one["key"]: one["destination"] for one in routed["answers"]} == found
-    assert {one["destination"] for one in routed["answers"] if one["slot"] == "slot"} == {"q4"}
+    assert {answer["key"]: answer["destination"] for answer in routed["answers"]} == found
+    assert {answer["destination"] for answer in routed["answers"] if answer["slot"] == "slot"} == {"q4"}
     assert routed["ring"]["slots"] == {"slot": "q4"}
     assert routed["ring"]["provenance"] == "read"
     assert routed["ring"]["release"]["version"] == shop.broker.version
 
     simulated = answer("simulate", *of, *sample)["sample"]["destinations"]
-    assert Counter({str(one["destination"]): one["messages"] for one in simulated}) == Counter(
+    assert Counter({str(share["destination"]): share["messages"] for share in simulated}) == Counter(
         map(str, found.values())
     )
 
@@ -154,11 +154,11 @@ def test_an_exchange_of_another_type_is_named_and_modulus_hash_is_routed(
         shop.channel.queue_bind(queue, "shards", queue)
     found = publish(shop, "shards", VALUES)
     routed = answer("route", "--exchange", "shards", *shop.live, *VALUES)
-    assert {one["key"]: one["destination"] for one in routed["answers"]} == found
+    assert {answer["key"]: answer["destination"] for answer in routed["answers"]} == found
     assert routed["ring"] is None
     simulated = answer("simulate", "--exchange", "shards", *shop.live, "--unbind", QUEUES[0])
     assert simulated["modulus"] == routed["modulus"]
-    assert [one["buckets"] for one in simulated["shares"]] == [1] * len(QUEUES)
+    assert [share["buckets"] for share in simulated["shares"]] == [1] * len(QUEUES)
     compared = answer("compare", "--exchange", "shards", "--to-release", "4.3.6", *shop.live)
     assert compared["exact"]["moved"] == 0
 
@@ -175,12 +175,14 @@ def test_a_super_stream_is_routed_by_the_order_of_its_partitions(
     stream = SuperStream(names)
     document = answer("route", "--exchange", "invoices", *shop.live, *VALUES)
     assert document["super_stream"] == {"exchange": "invoices", "client": "java", "partitions": names}
-    assert [one["destination"] for one in document["answers"]] == list(map(stream.partition_for, VALUES))
+    assert [answer["destination"] for answer in document["answers"]] == list(
+        map(stream.partition_for, VALUES)
+    )
     document = answer("route", "--exchange", "invoices", "--client", "rstream", *shop.live, *VALUES)
     expected = [stream.partition_for(value, client="rstream") for value in VALUES]
-    assert [one["destination"] for one in document["answers"]] == expected
+    assert [answer["destination"] for answer in document["answers"]] == expected
     simulated = answer("simulate", "--exchange", "invoices", *shop.live)
-    assert [one["destination"] for one in simulated["shares"]] == names
+    assert [share["destination"] for share in simulated["shares"]] == names
     assert main(["route", "--exchange", "invoices", "--release", "4.3.6", *shop.live, "k"]) == 2
     assert "the client chooses by no rule of a release" in capsys.readouterr().err
 

@@ -162,8 +162,10 @@ def made_by(users: Users, wanted: Topology, *, rings: bool = False) -> Plan:
 def test_each_permission_taken_away(users: Users) -> None:
     for kind, name in ONE_AWAY:
         left = {
-            one: pattern(" ".join(each for each in names.split() if (one, each) != (kind, name)))
-            for one, names in (("configure", CONFIGURE), ("write", WRITE), ("read", READ))
+            permission: pattern(
+                " ".join(each for each in names.split() if (permission, each) != (kind, name))
+            )
+            for permission, names in (("configure", CONFIGURE), ("write", WRITE), ("read", READ))
         }
         users.permit("applier", **left)
         made = made_by(users, WANTED)

@@ -67,8 +67,8 @@ def test_columns_of_arrow_and_of_iterators(consumed: Consumed, vhost_url: str) -
         assert publisher.publish_many(keys, keys, properties=columns).complete
     found = {m.properties.message_id: m for m in consumed()}
     assert sorted(found) == sorted(ids)
-    for i, one in enumerate(ids):
-        message = found[one]
+    for i, id_ in enumerate(ids):
+        message = found[id_]
         assert (message.key, message.properties.headers) == (f"k{i}", {"n": str(i)})
         assert message.properties.timestamp == 1_700_000_000 + i
 

@@ -143,5 +143,5 @@ def test_close_during_a_reconnect_leaves_no_connection(
         way.cut()
         with pytest.raises(PublishError, match="the connection is closed"):
             publisher.publish_many(["k"], ["after"])
-    assert [one._closed.is_set() for one in opened] == [True]
+    assert [connection._closed.is_set() for connection in opened] == [True]
     assert [m.body for m in consumed()] == [b"before"]

@@ -124,9 +124,9 @@ def test_progress_is_told_at_once_after_a_reconnect(
     bodies = bodies_with({1_500: way.cut}, ROWS)
     report = publish(kind, url, "x", bodies, backoff_s=0.05, progress=told.append)
     assert report.confirmed == ROWS <= len(consumed())
-    assert [one.reconnects for one in told][-1] == 1
-    for one in told:
-        assert one.confirmed + one.returned + one.nacked + one.unknown == one.rows
+    assert [progress.reconnects for progress in told][-1] == 1
+    for progress in told:
+        assert progress.confirmed + progress.returned + progress.nacked + progress.unknown == progress.rows
 
 
 @pytest.mark.restarts
@@ -142,7 +142,7 @@ def test_progress_is_told_while_the_broker_blocks(
         lift.start()
         publisher.publish_many(["k"] * 5_000, ["b"] * 5_000)
         lift.join()
-    assert any(one.blocked_seconds > 0 for one in told)
+    assert any(progress.blocked_seconds > 0 for progress in told)
     assert len(consumed()) == 5_000
 
 

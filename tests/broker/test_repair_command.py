@@ -243,7 +243,7 @@ def test_on_3_8_what_unbinding_broke_needs_a_new_exchange(answer: Callable[..., 
         for name in ("empty", "holes"):
             repair = ("ring", "repair", name, *shop.live, *shop.via, "--apply")
             refused = answer(*repair, code=4)
-            assert [one["allow_with"] for one in refused["refusals"]] == ["--allow-delete"]
+            assert [refusal["allow_with"] for refusal in refused["refusals"]] == ["--allow-delete"]
             done = answer(*repair, "--allow-delete")
             assert (done["state"], done["left"]) == ("applied", [])
         rings = {name: live_ring(shop, name).buckets for name in ("empty", "holes")}

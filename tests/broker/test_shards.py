@@ -64,7 +64,7 @@ def test_a_file_declares_it_and_the_plugin_makes_the_shards(live: Broker, channe
     assert {shard.keys for shard in found.shards} == {("7",)}
     assert [(shard.messages, shard.consumers) for shard in found.shards] == [(0, 0)] * 3
     assert found.missing == ()
-    assert [one.kind for one in found.findings] == ["unconsumed"]
+    assert [finding.kind for finding in found.findings] == ["unconsumed"]
     now = live.topology()
     assert plan(Topology.from_toml(FILE), now).changes == ()
     assert check(now, Topology.from_toml(FILE)).sound
@@ -82,7 +82,7 @@ def test_what_lowering_leaves_is_said_and_left(live: Broker, channel: BlockingCh
     applied(live, FILE)
     found = applied(live, LOWERED)
     assert [shard.number for shard in found.surplus] == [1, 2]
-    assert [one.kind for one in found.findings] == ["surplus", "unconsumed"]
+    assert [finding.kind for finding in found.findings] == ["surplus", "unconsumed"]
     assert plan(Topology.from_toml(LOWERED), live.topology()).changes == ()
     channel.queue_delete(found.shards[0].name)
     channel.queue_unbind(found.shards[1].name, "images", "7")
@@ -90,7 +90,7 @@ def test_what_lowering_leaves_is_said_and_left(live: Broker, channel: BlockingCh
     assert [ShardName.parsed(name) for name in found.missing] == [
         ShardName("images", found.shards[0].node, 0)
     ]
-    assert {one.kind for one in found.findings} == {"missing", "surplus", "unbound", "unconsumed"}
+    assert {finding.kind for finding in found.findings} == {"missing", "surplus", "unbound", "unconsumed"}
 
 
 def test_what_is_not_sharded(live: Broker, channel: BlockingChannel) -> None:
@@ -124,7 +124,7 @@ def test_the_command_shows_them(
         "consumers": 0,
     }
     assert (document["policy"], document["shards_per_node"], document["missing"]) == ("shards", 1, [])
-    assert [one["kind"] for one in document["findings"]] == ["unconsumed"]
+    assert [finding["kind"] for finding in document["findings"]] == ["unconsumed"]
     assert main(["shards", "show", "nowhere", *options]) == 77
     assert main(["topology", "export", *options]) == 0
     said = capsys.readouterr()
@@ -146,11 +146,11 @@ def test_a_hash_exchange_under_the_policy_is_refused_beforehand(
         with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="541"):
             other.exchange_declare("images", CHX, durable=True)
     channel.exchange_delete("images")
-    for name in [one.name for one in live.topology().queues]:
+    for name in [queue.name for queue in live.topology().queues]:
         channel.queue_delete(name)
 
     made = plan(Topology.from_toml(HASHED), live.topology())
-    assert ["the policy shards shards it" in one.says for one in made.refusals] == [True]
+    assert ["the policy shards shards it" in refusal.says for refusal in made.refusals] == [True]
     with pytest.raises(PlanRefusedError, match="remove the policy"):
         live.apply(made)
     now = live.topology()

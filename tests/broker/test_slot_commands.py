@@ -58,7 +58,7 @@ def test_what_waits_in_the_park_is_counted(
     assert "is bound to no queue: 12.510% of all keys wait in events.park" in bare["says"]
     assert (parked["kind"], parked["destination"]) == ("unexpected", "events.park")
     assert parked["says"].startswith(f"{waiting} message")
-    assert {one["cure"] for one in document["findings"]} == {
+    assert {finding["cure"] for finding in document["findings"]} == {
         f"run: rabbit-chx topology plan {path}, and then: rabbit-chx topology apply {path}"
     }
     shown = answer("ring", "show", "events", *slots.live, *slots.via)["slots"]

@@ -120,7 +120,9 @@ def test_moving_in_and_out_under_load(site: ChangedSite) -> None:
     found = load.found(site.broker.url, _QUEUES)
     assert load.returned == 0
     assert (len(found), found.total()) == (load.count, load.count)
-    assert [one.name for one in site.live().exchanges if one.name.startswith("events")] == ["events"]
+    assert [exchange.name for exchange in site.live().exchanges if exchange.name.startswith("events")] == [
+        "events"
+    ]
 
 
 def test_a_mover_that_dies_leaves_work_for_the_next(site: ChangedSite) -> None:
@@ -262,8 +264,8 @@ def test_the_wire_types_of_headers_survive_the_park(site: ChangedSite) -> None:
     site.apply(_slots(2, 2))
     assert sum(_count(site, queue) for queue in _QUEUES[:2]) == 1
     got = [site.channel.basic_get(queue, auto_ack=True) for queue in _QUEUES[:2]]
-    one: Any
-    [one] = [each for each in got if each[0] is not None]
-    method, came, body = one
+    message: Any
+    [message] = [each for each in got if each[0] is not None]
+    method, came, body = message
     assert (method.exchange, method.routing_key, body) == ("events", "key", b"body")
     assert came == properties

@@ -110,13 +110,15 @@ def test_the_commands_answer_with_queues(
     place_of = {
         queue: {"exchange": "audit"} if queue == "e.audit" else queue for queue in (*QUEUES, "e.audit")
     }
-    assert {one["key"]: one["destination"] for one in routed} == {
+    assert {answer["key"]: answer["destination"] for answer in routed} == {
         key: place_of[queue] for key, queue in found.items()
     }
     assert all(
-        OWNERS[ExchangeRef(one["slot"])] == one["destination"] for one in routed if one["slot"] is not None
+        OWNERS[ExchangeRef(answer["slot"])] == answer["destination"]
+        for answer in routed
+        if answer["slot"] is not None
     )
-    assert {one["slot"] for one in routed if isinstance(one["destination"], dict)} == {None}
+    assert {answer["slot"] for answer in routed if isinstance(answer["destination"], dict)} == {None}
 
     shown = answer("ring", "show", "e", *slotted.live, *slotted.via)
     assert shown["slots"] == {slot.name: queue for slot, queue in OWNERS.items()}
@@ -130,11 +132,11 @@ def test_the_commands_answer_with_queues(
     assert "queue            slots     share" in text
 
     counted = answer("simulate", *of, "--keys", str(_key_file(tmp_path)))["sample"]["destinations"]
-    assert {str(one["destination"]): one["messages"] for one in counted} == {
+    assert {str(entry["destination"]): entry["messages"] for entry in counted} == {
         str(place_of[queue]): count for queue, count in Counter(found.values()).items()
     }
     chosen = answer("keys", *of, "e.3", "--count", "3")["keys"]
-    assert {one["destination"] for one in answer("route", *of, *chosen)["answers"]} == {"e.3"}
+    assert {entry["destination"] for entry in answer("route", *of, *chosen)["answers"]} == {"e.3"}
 
     slotted.channel.queue_unbind("e.2", "e.slot.01", "")
     slotted.channel.queue_bind("e.1", "e.slot.01", "")

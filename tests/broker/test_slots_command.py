@@ -56,15 +56,15 @@ def test_the_load_is_that_of_the_queues(
 ) -> None:
     live = (*shop.live, *shop.via)
     shown = answer("slots", "show", "e", "--keys", key_file, *live)
-    assert {one["slot"]: one["queue"] for one in shown["slots"]} == {
+    assert {slot["slot"]: slot["queue"] for slot in shown["slots"]} == {
         slot.name: queue for slot, queue in owners.items()
     }
     counts = published(shop, KEYS)
-    assert {one["queue"]: round(one["load"] * len(KEYS)) for one in shown["queues"]} == counts
-    assert sum(one["load"] for one in shown["slots"]) == pytest.approx(1)
-    assert sum(one["keys"] for one in shown["slots"]) == pytest.approx(1)
+    assert {queue["queue"]: round(queue["load"] * len(KEYS)) for queue in shown["queues"]} == counts
+    assert sum(slot["load"] for slot in shown["slots"]) == pytest.approx(1)
+    assert sum(slot["keys"] for slot in shown["slots"]) == pytest.approx(1)
     without = answer("slots", "show", "e", *live)
-    assert {one["load"] for one in without["slots"]} == {None}
+    assert {slot["load"] for slot in without["slots"]} == {None}
     assert without["sample"] is None
 
 
@@ -76,13 +76,13 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
     live = (*shop.live, *shop.via)
     made = answer("slots", "balance", "e", "--keys", key_file, *live, code=1)
     before = published(shop, KEYS)
-    assert {one["queue"]: round(one["before"] * len(KEYS)) for one in made["queues"]} == before
+    assert {queue["queue"]: round(queue["before"] * len(KEYS)) for queue in made["queues"]} == before
     assert max(before.values()) > 0.3 * len(KEYS)
     assert made["state"] == "proposed"
     assert len(made["moves"]) == made["at_least"] == 2
 
     file = tmp_path / "topology.toml"
-    members = tuple(RingMember(one["queue"], slots=one["slots"]) for one in made["members"])
+    members = tuple(RingMember(member["queue"], slots=member["slots"]) for member in made["members"])
     wanted = ExchangeDefinition("e", CHX, slots=16, members=members)
     file.write_text(Topology((wanted,), tuple(map(QueueDefinition, QUEUES))).to_toml())
     (ring,) = answer("topology", "plan", str(file), *live, code=1)["rings"]
@@ -90,7 +90,7 @@ def test_the_busiest_queue_is_under_the_target_once_the_proposal_is_applied(
     answer("topology", "apply", str(file), "--yes", *live)
 
     after = published(shop, KEYS)
-    assert {one["queue"]: round(one["after"] * len(KEYS)) for one in made["queues"]} == after
+    assert {queue["queue"]: round(queue["after"] * len(KEYS)) for queue in made["queues"]} == after
     assert max(after.values()) <= 0.3 * len(KEYS)
     answer("topology", "plan", str(file), *live)
 
@@ -122,8 +122,8 @@ def test_traffic_of_an_exchange_that_hashes_a_header(shop: Shop, answer: Callabl
         queue: shop.channel.queue_declare(queue, passive=True).method.message_count
         for queue in ("e.1", "e.2")
     }
-    assert {one["queue"]: round(one["load"] * 50) for one in shown["queues"]} == counts
-    assert {one["least"] for one in shown["heaviest"]} == {10}
+    assert {queue["queue"]: round(queue["load"] * 50) for queue in shown["queues"]} == counts
+    assert {key["least"] for key in shown["heaviest"]} == {10}
 
 
 def test_traffic_that_goes_elsewhere_is_said(
@@ -187,15 +187,15 @@ def test_a_broker_counts_messages_for_exchanges_and_queues_and_not_for_slots(
     try:
         while time.monotonic() < deadline:
             published(shop, KEYS)
-            rates = [one.publish_rates("e") for one in brokers]
-            if all(one.exchange and len(one.queues) >= len(QUEUES) for one in rates):
+            rates = [broker.publish_rates("e") for broker in brokers]
+            if all(rate.exchange and len(rate.queues) >= len(QUEUES) for rate in rates):
                 break
-        assert [bool(one.exchange) for one in rates] == [True, True]
-        assert all(set(QUEUES) <= set(one.queues) for one in rates)
+        assert [bool(rate.exchange) for rate in rates] == [True, True]
+        assert all(set(QUEUES) <= set(rate.queues) for rate in rates)
     finally:
-        for one in brokers:
-            one.close()
+        for broker in brokers:
+            broker.close()
     listed = shop.management.request("GET", "exchanges", shop.settings.vhost)
-    counted = {one["name"] for one in listed if "message_stats" in one}
+    counted = {entry["name"] for entry in listed if "message_stats" in entry}
     assert "e" in counted
     assert not counted & {slot.name for slot in owners}

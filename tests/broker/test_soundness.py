@@ -32,7 +32,7 @@ def test_a_binding_without_buckets_is_found(
     shop.channel.queue_unbind("q2", "x", "3")
     document = answer("verify", "x", *shop.live, *shop.via, "--count", "100", code=1)
     assert document["mismatches"] == 0
-    (silent,) = (one for one in document["findings"] if one["kind"] == "silent-binding")
+    (silent,) = (finding for finding in document["findings"] if finding["kind"] == "silent-binding")
     assert silent == {
         "kind": "silent-binding",
         "destination": "q2",
@@ -86,7 +86,7 @@ def test_holes_are_found_with_the_share_of_keys_that_goes_nowhere(
     assert shown.err == f"rabbit-chx: exchange 'holes': {says}\n"
     assert document["mismatches"] == 0
     assert document["destinations"][0] == {"destination": None, "messages": 500, "predicted": 500}
-    assert {(one["kind"], one["destination"]) for one in document["findings"]} == {
+    assert {(finding["kind"], finding["destination"]) for finding in document["findings"]} == {
         ("hole", None),
         ("silent-binding", "q1"),
         ("silent-binding", "q2"),

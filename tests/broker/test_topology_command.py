@@ -103,7 +103,7 @@ def test_the_result_for_programs(topologies: Topologies) -> None:
     checksum = topologies.document("plan", path, code=1)["checksum"]
     document = topologies.document("apply", path, "--checksum", checksum)
     assert (document["state"], document["planned"], document["checksum"]) == ("applied", 1, checksum)
-    assert [one["name"] for one in document["changes"]] == ["orders -> q3 (key 2)"]
+    assert [change["name"] for change in document["changes"]] == ["orders -> q3 (key 2)"]
     (ring,) = document["rings"]
     assert ring["exchange"] == "orders"
     assert ring["ring"]["provenance"] == "read"
@@ -146,7 +146,7 @@ def test_messages_are_not_deleted_without_being_asked(topologies: Topologies) ->
     _, errors = topologies.run("apply", path, "--yes", "--allow-delete", code=4)
     assert "--allow-loss" in errors
     document = topologies.document("apply", path, "--yes", "--allow-delete", code=4)
-    assert [one["allow_with"] for one in document["refusals"]] == ["--allow-loss"]
+    assert [refusal["allow_with"] for refusal in document["refusals"]] == ["--allow-loss"]
     topologies.run("apply", path, "--yes", "--allow-delete", "--allow-loss")
 
 
@@ -180,9 +180,9 @@ def test_what_is_done_in_part_is_shown_and_resumed(topologies: Topologies) -> No
     finally:
         management.request("DELETE", "users", "half")
     assert document["state"] == "partly"
-    assert [one["name"] for one in document["changes"]] == ["new.1", "new.2"]
+    assert [change["name"] for change in document["changes"]] == ["new.1", "new.2"]
     assert "new.3" in document["says"]
-    assert [one["name"] for one in topologies.document("apply", path, "--yes")["changes"]] == ["new.3"]
+    assert [change["name"] for change in topologies.document("apply", path, "--yes")["changes"]] == ["new.3"]
 
 
 def answered(command: list[str], answer: str) -> tuple[int, str]:

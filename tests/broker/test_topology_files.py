@@ -67,8 +67,8 @@ def imported(management: Management, vhost: str, text: str) -> Topology:
 
 
 def members(topology: Topology) -> set[tuple[Any, str]]:
-    (orders,) = (one for one in topology.exchanges if one.name == "orders")
-    return {one.binding for one in orders.ring or ()}
+    (orders,) = (exchange for exchange in topology.exchanges if exchange.name == "orders")
+    return {member.binding for member in orders.ring or ()}
 
 
 def test_a_broker_has_what_a_file_says_but_for_the_order_of_the_ring(
@@ -80,8 +80,12 @@ def test_a_broker_has_what_a_file_says_but_for_the_order_of_the_ring(
     assert there.queues == TOPOLOGY.queues
     assert there.bindings == TOPOLOGY.bindings
     assert there.policies == TOPOLOGY.policies
-    assert [(one.name, one.type, one.arguments, one.auto_delete) for one in there.exchanges] == [
-        (one.name, one.type, one.arguments, one.auto_delete) for one in TOPOLOGY.exchanges
+    assert [
+        (exchange.name, exchange.type, exchange.arguments, exchange.auto_delete)
+        for exchange in there.exchanges
+    ] == [
+        (exchange.name, exchange.type, exchange.arguments, exchange.auto_delete)
+        for exchange in TOPOLOGY.exchanges
     ]
     assert there.rings["orders"].provenance == "assumed"
     assert there.left_out == ()

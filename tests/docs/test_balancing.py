@@ -26,7 +26,7 @@ def test_the_python_of_the_page(vhost: RunningBroker) -> None:
     run_blocks("docs/balancing.md", {}, names)
     proposal = names["proposal"]
     assert proposal.state == "proposed"
-    assert {one.destination for one in proposal.members("events")} == {"events.1", "events.2"}
+    assert {member.destination for member in proposal.members("events")} == {"events.1", "events.2"}
 
 
 def test_each_obstacle_is_on_the_page_of_the_command() -> None:

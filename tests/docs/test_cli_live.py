@@ -131,7 +131,7 @@ def test_the_example_prints_what_the_page_says(
     release = management.run(release_read()) if has_management else Release(vhost.version)
     name = ConnectionSettings.from_uri(vhost.url).vhost
     if "images" in command:  # whose columns are as wide as the name of the node
-        printed = of_node(printed, next(one["name"] for one in management.request("GET", "nodes")))
+        printed = of_node(printed, next(node["name"] for node in management.request("GET", "nodes")))
     here = {
         "4.3.6 (khepri)": str(release),
         "4.3.6 (khepri?)": str(Release(vhost.version)),

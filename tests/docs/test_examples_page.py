@@ -50,7 +50,7 @@ def test_the_sums_of_the_account_are_right() -> None:
     assert len(numbers) == 10
     for at, sent in zip((0, 5), sums, strict=True):
         queued, returned = map(sum, zip(*numbers[at : at + 5], strict=True))
-        assert tuple(int(one.replace(",", "")) for one in sent) == (queued + returned, queued, returned)
+        assert tuple(int(number.replace(",", "")) for number in sent) == (queued + returned, queued, returned)
 
 
 def test_every_program_is_on_the_page() -> None:

@@ -145,14 +145,16 @@ def record_on(request: pytest.FixtureRequest) -> Iterator[Callable[[str], Record
 
     yield make
     passed = request.node.stash.get(_passed, False)
-    assert not passed or (made and all(one.records for one in made)), "this test has recorded nothing"
+    assert not passed or (made and all(recorder.records for recorder in made)), (
+        "this test has recorded nothing"
+    )
     results: Path | None = request.config.getoption("--fire-results", default=None)
     if results is not None:
-        for one in made:
+        for recorder in made:
             if passed:
-                replace_records(results, one.records)
+                replace_records(results, recorder.records)
             else:
-                replace_records(results, (), gone=[one.place])
+                replace_records(results, (), gone=[recorder.place])
 
 
 @pytest.fixture
@@ -168,7 +170,7 @@ def _name(item: pytest.Item) -> str:
     if not bracket or call is None:
         return bare
     series = call.params.get("_chx_series")
-    parameters = [one for one in call._idlist if one != series]
+    parameters = [parameter for parameter in call._idlist if parameter != series]
     return f"{bare}[{'-'.join(parameters)}]" if parameters else bare
 
 

@@ -185,9 +185,9 @@ def test_memory_is_flat_and_nothing_is_lost(
 
     growth = soak.samples.growth(WARM_UP * length_s, 0.9 * (1 - WARM_UP) * length_s)
     assert left == {"connections": 0, "channels": 0}
-    assert {one.what for one in growth} == set(MOST_MB_PER_HOUR)
-    assert not [one for one in growth if one.mb_per_hour > MOST_MB_PER_HOUR[one.what]]
-    assert not [one for one in growth if (one.files_per_hour or 0.0) > MOST_FILES_PER_HOUR]
+    assert {process.what for process in growth} == set(MOST_MB_PER_HOUR)
+    assert not [process for process in growth if process.mb_per_hour > MOST_MB_PER_HOUR[process.what]]
+    assert not [process for process in growth if (process.files_per_hour or 0.0) > MOST_FILES_PER_HOUR]
     assert not traces_of_canary(tmp_path)
     verdict = record(
         history_of(soak.found, unread, reports_in(reports)),
@@ -209,6 +209,6 @@ def test_memory_is_flat_and_nothing_is_lost(
             "read_again_within_s": round(max(soak.read_again_s, default=0.0), 1),
             "left": left,
             "most_mb_per_hour": MOST_MB_PER_HOUR,
-            "growth": [asdict(one) for one in growth],
+            "growth": [asdict(process) for process in growth],
         }
         results.write_text(json.dumps(measured, indent=2) + "\n")

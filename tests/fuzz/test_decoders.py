@@ -62,9 +62,9 @@ def plain(field: AmqpField, client: str) -> Any:  # noqa: PLR0911  # one for eac
             except UnicodeDecodeError:
                 return value
         case "array":
-            return [plain(one, client) for one in value]
+            return [plain(inner, client) for inner in value]
         case "table":
-            return {name.decode(): plain(one, client) for name, one in value}
+            return {name.decode(): plain(inner, client) for name, inner in value}
         case "timestamp":
             return datetime.fromtimestamp(value, tz=UTC)
         case "decimal":
@@ -74,15 +74,15 @@ def plain(field: AmqpField, client: str) -> Any:  # noqa: PLR0911  # one for eac
     return value
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Equal, with what is a float compared as one."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float):
-        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-30)
-    return bool(one == other)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    if isinstance(first, float):
+        return math.isclose(first, second, rel_tol=1e-6, abs_tol=1e-30)
+    return bool(first == second)
 
 
 @given(TABLES)
@@ -99,7 +99,7 @@ def test_tables(table: dict[str, AmqpField]) -> None:
 
 @given(st.integers(200, 599), SHORT, st.text("aZ9-_.:", max_size=100), SHORT)  # pamqp takes no other names
 def test_returns(code: int, text: str, exchange: str, key: str) -> None:
-    text, key = (one.encode("utf-8", "ignore").decode() for one in (text, key))
+    text, key = (part.encode("utf-8", "ignore").decode() for part in (text, key))
     whole = frame.marshal(commands.Basic.Return(code, text, exchange, key), 1)
     found = next_frame(whole, 0, 4096)
     assert found is not None
@@ -109,7 +109,7 @@ def test_returns(code: int, text: str, exchange: str, key: str) -> None:
 @shares()
 def test_the_borders_of_frames(share: range) -> None:
     for chance in inputs(share):
-        chosen = [one for one in chance.choices(FRAMES, k=3) if not one.startswith(b"AMQP")]
+        chosen = [frame for frame in chance.choices(FRAMES, k=3) if not frame.startswith(b"AMQP")]
         data = b"".join(chosen)
         with told(data):
             at = 0

@@ -57,8 +57,8 @@ def dialogue(chance: random.Random) -> bytes:
     """The handshake in half of the cases, then a few frames, mutated as a whole and each for itself."""
     before = b"".join(HANDSHAKE) if chance.random() < 0.5 else b""
     frames = [
-        BYTES.mutated(chance, one, 2) if chance.random() < 0.3 else one
-        for one in chance.choices(FRAMES, k=chance.randint(1, 8))
+        BYTES.mutated(chance, frame, 2) if chance.random() < 0.3 else frame
+        for frame in chance.choices(FRAMES, k=chance.randint(1, 8))
     ]
     return before + BYTES.mutated(chance, b"".join(frames), 1)
 

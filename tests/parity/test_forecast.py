@@ -80,7 +80,7 @@ def test_the_keys_that_move_are_those_that_the_plan_says(rabbit: Rabbit, site: C
         ring = planned.rings["h"]
         assert before == predicted(ring.before, arguments)
         assert after == predicted(ring.after, arguments)
-        moved = sum(one != other for one, other in zip(before, after, strict=True)) / len(KEYS)
+        moved = sum(old != new for old, new in zip(before, after, strict=True)) / len(KEYS)
         sampling = math.sqrt(ring.moved * (1 - ring.moved) / len(KEYS))
         assert abs(moved - ring.moved) <= SIGMAS * sampling
         told.append(f"{ring.moved:.1%} forecast, {moved:.1%} measured")
@@ -117,7 +117,7 @@ def test_with_slots_the_ideal_share_moves_up_to_the_grain_of_a_slot(
         with site.connected() as live:
             slots = live.slots("h")
         assert after == [slots.destination_for(key) for key in keys]
-        moved = sum(one != other for one, other in zip(before, after, strict=True)) / len(keys)
+        moved = sum(old != new for old, new in zip(before, after, strict=True)) / len(keys)
         share = planned.rings["h"].moved
         assert abs(moved - share) <= SIGMAS * math.sqrt(share * (1 - share) / len(keys))
         assert abs(len(hands.handed_over) / SLOTS - ideal) <= len(weights) / SLOTS / 2

@@ -106,8 +106,8 @@ def test_a_member_is_killed(rabbit: Rabbit, stage: GroupStage, tmp_path: Path) -
     mine, heirs = by_victim.by_queue(), stage.by_queue()
     for queue in QUEUES:
         assert in_order(heirs[queue])
-        numbers = {one.number for one in [*mine[queue], *heirs[queue]]}
+        numbers = {message.number for message in [*mine[queue], *heirs[queue]]}
         assert numbers == set(range(stage.sent)), "nothing is lost"
-        repeated = {one.number for one in mine[queue]} & {one.number for one in heirs[queue]}
-        assert repeated <= {one.number for one in mine[queue][-32:]}, "only what the dead member held"
+        repeated = {message.number for message in mine[queue]} & {message.number for message in heirs[queue]}
+        assert repeated <= {message.number for message in mine[queue][-32:]}, "only what the dead member held"
     rabbit.note(f"the last queue of a member that was killed was handled again {killed:.1f} s later")

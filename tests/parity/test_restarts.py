@@ -60,7 +60,9 @@ def stop_app(broker: RunningBroker) -> None:
 def test_routes_after_a_restart(rabbit: Rabbit, how: Callable[[RunningBroker], None]) -> None:
     ghosts = lost = published = 0
     with ExitStack() as stack:
-        stages = [stack.enter_context(Stage(rabbit.broker, one)) for one in (*DURABLE, *WITH_TEMPORARY)]
+        stages = [
+            stack.enter_context(Stage(rabbit.broker, scenario)) for scenario in (*DURABLE, *WITH_TEMPORARY)
+        ]
         how(rabbit.broker)
         rings = read_rings(rabbit.broker, stages, rabbit.release)
         for stage in stages:

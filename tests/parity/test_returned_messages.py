@@ -59,31 +59,31 @@ class Consumer:
         return self.got
 
 
-async def cancel(one: Consumer) -> None:
-    await one.queue.cancel(one.tag)
+async def cancel(consumer: Consumer) -> None:
+    await consumer.queue.cancel(consumer.tag)
 
 
-async def cancel_and_close(one: Consumer) -> None:
-    await one.queue.cancel(one.tag)
-    await one.channel.close()
+async def cancel_and_close(consumer: Consumer) -> None:
+    await consumer.queue.cancel(consumer.tag)
+    await consumer.channel.close()
 
 
-async def cancel_and_requeue(one: Consumer) -> None:
-    await one.queue.cancel(one.tag)
-    await one.last.nack(multiple=True, requeue=True)
+async def cancel_and_requeue(consumer: Consumer) -> None:
+    await consumer.queue.cancel(consumer.tag)
+    await consumer.last.nack(multiple=True, requeue=True)
 
 
-async def close_channel(one: Consumer) -> None:
-    await one.channel.close()
+async def close_channel(consumer: Consumer) -> None:
+    await consumer.channel.close()
 
 
-async def close_connection(one: Consumer) -> None:
-    await one.connection.close()
+async def close_connection(consumer: Consumer) -> None:
+    await consumer.connection.close()
 
 
-async def fail_channel(one: Consumer) -> None:
+async def fail_channel(consumer: Consumer) -> None:
     with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity):
-        await one.channel.get_queue("there is no such queue")
+        await consumer.channel.get_queue("there is no such queue")
 
 
 @pytest.fixture

@@ -102,7 +102,11 @@ def test_the_example_falls_as_the_exact_shares_say(
 
 def test_what_is_not_determined_is_little(rabbit: Rabbit) -> None:
     """The mirror may not shirk: the steps determine the ring, but where a weight is more than the buckets held."""
-    unknown = {one.name for one in SCENARIOS if one.type == CHX and replay(one, rabbit.release) is None}
+    unknown = {
+        scenario.name
+        for scenario in SCENARIOS
+        if scenario.type == CHX and replay(scenario, rabbit.release) is None
+    }
     assert not unknown or rabbit.release.follows(UNBIND_SHIFTS_BY_WEIGHT)
     assert unknown <= {"weight-more-than-held"}
 

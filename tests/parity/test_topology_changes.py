@@ -130,9 +130,9 @@ def _clean(site: ChangedSite) -> Iterator[None]:
     yield
     live = site.live()
     names = (
-        [one.name for one in live.exchanges]
-        + [one.name for one in live.queues]
-        + [one.name for one in live.policies]
+        [exchange.name for exchange in live.exchanges]
+        + [queue.name for queue in live.queues]
+        + [policy.name for policy in live.policies]
     )
     ours = tuple(name for name in names if not name.startswith("theirs"))
     site.apply(Topology(owns=ours), allow_loss=True)
@@ -146,8 +146,8 @@ def test_a_stored_scenario(site: ChangedSite, name: str, client: str) -> None:
     planned = site.planned(wanted)
     done = site.apply(planned, client)
     assert done.changes == planned.changes
-    assert {one: ring.buckets for one, ring in done.rings.items()} == {
-        one: ring.after.buckets for one, ring in planned.rings.items() if ring.steps and one in done.rings
+    assert {name: ring.buckets for name, ring in done.rings.items()} == {
+        name: ring.after.buckets for name, ring in planned.rings.items() if ring.steps and name in done.rings
     }
     site.check_done(wanted, client)
 
@@ -279,7 +279,7 @@ def test_a_queue_in_use_is_not_deleted(rabbit: Rabbit, site: ChangedSite, kind: 
     before = site.exported()
     with pytest.raises(PlanRefusedError, match="queue used is to be deleted") as refused:
         site.apply(other)
-    assert [one.allow_with for one in refused.value.refusals] == ["--allow-loss"]
+    assert [refusal.allow_with for refusal in refused.value.refusals] == ["--allow-loss"]
 
     channel.basic_qos(prefetch_count=1)
     channel.basic_consume("used", lambda *_: None)
@@ -303,7 +303,7 @@ def test_a_replaced_queue_keeps_its_place_and_the_bindings_of_others(site: Chang
     live = site.live()
     assert live.rings["h"] == before
     assert set(live.bindings) == set(bindings)
-    assert [one.type for one in live.queues if one.name == "q2"] == ["quorum"]
+    assert [queue.type for queue in live.queues if queue.name == "q2"] == ["quorum"]
     site.check_done(wanted)
 
 
@@ -351,7 +351,7 @@ def test_slots_are_exported_checked_and_repaired(site: ChangedSite) -> None:
     with site.connected() as broker:
         share = broker.slots("events").share_moved(before)
     for found in (check(live, wanted), check(live, exchange="events")):
-        assert [(one.kind, one.share) for one in found.findings] == [("order", share)]
+        assert [(finding.kind, finding.share) for finding in found.findings] == [("order", share)]
     for target in (repair_target(live, "events"), repair_target(live, "events", wanted)):
         assert plan(target, live).rings["events"].moved == share
     site.apply(plan(repair_target(live, "events", wanted), live))

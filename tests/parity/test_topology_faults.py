@@ -263,11 +263,11 @@ def test_of_two_applications_at_once_one_wins(rabbit: Rabbit, site: ChangedSite)
         to = [(at + 1) % len(WAYS), (at + 1 + n % 2) % len(WAYS)]
         plans = [plan(ring_of(WAYS[way]), live) for way in to]
         results = appliers.results(plans, CLIENTS[n % 4])
-        won = [one for one in results if isinstance(one, Applied)]
-        lost = [one for one in results if not isinstance(one, Applied)]
+        won = [result for result in results if isinstance(result, Applied)]
+        lost = [result for result in results if not isinstance(result, Applied)]
         assert len(won) == 1, results
-        assert all(isinstance(one, PlanOutdatedError) for one in lost), results
-        refused += sum("another connection applies" in str(one) for one in lost)
+        assert all(isinstance(error, PlanOutdatedError) for error in lost), results
+        refused += sum("another connection applies" in str(error) for error in lost)
         at = next(way for way, made in zip(to, plans, strict=True) if made.checksum == won[0].checksum)
         again = site.planned(ring_of(WAYS[at]))
         assert (again.changes, again.refusals) == ((), ())

@@ -37,7 +37,7 @@ def test_the_dialogue_is_long_enough() -> None:
 
 @pytest.mark.parametrize("block", range(BLOCKS))
 @pytest.mark.parametrize("direction", ["up", "down"])
-@pytest.mark.parametrize("dialogue", [DIALOGUE, ASYNC_DIALOGUE], ids=lambda one: one.program.path)
+@pytest.mark.parametrize("dialogue", [DIALOGUE, ASYNC_DIALOGUE], ids=lambda dialogue: dialogue.program.path)
 def test_a_cut_at_any_byte_loses_nothing_and_repeats_only_what_is_counted(
     dialogue: Scenario, direction: str, block: int
 ) -> None:

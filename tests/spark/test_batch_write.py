@@ -264,10 +264,10 @@ def test_a_write_that_fails_leaves_a_report_that_says_so_and_the_earlier_one_bes
     assert json.loads(path.read_text())["confirmed"] == 10
     for queue in ("q1", "q2", "q3"):
         channel.queue_delete(queue)
-    one = frame(spark, rows=100, partitions=3).where(
+    rows = frame(spark, rows=100, partitions=3).where(
         "key = 'key 99'"
     )  # the other tasks have nothing to publish
-    assert "no queue took" in failure(one, vhost_url, PythonException, reportPath=path)
+    assert "no queue took" in failure(rows, vhost_url, PythonException, reportPath=path)
     report = json.loads(path.read_text())
     assert report["failed"]
     assert report["unfinished"] + len(report["tasks"]) == 3

@@ -105,9 +105,9 @@ def cut_off(url: str, management: str) -> object:
         deadline = time.monotonic() + 15
         while not (there := api.request("GET", "connections")) and time.monotonic() < deadline:
             time.sleep(0.2)
-        for one in there:
+        for connection in there:
             with suppress(RabbitChxError):
-                api.request("DELETE", "connections", one["name"])
+                api.request("DELETE", "connections", connection["name"])
         return publisher.publish_many(["k"] * ROWS, [b"b"] * ROWS)
 
 

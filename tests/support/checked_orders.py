@@ -55,4 +55,4 @@ def share_lost(shop: Shop, exchange: str, keys: int = 2000) -> float:
 
 def finding_kinds(document: Any) -> list[tuple[str, Any]]:
     """Return kind and destination of each finding of a check."""
-    return [(one["kind"], one["destination"]) for one in document["findings"]]
+    return [(finding["kind"], finding["destination"]) for finding in document["findings"]]

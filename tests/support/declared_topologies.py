@@ -55,7 +55,10 @@ def declared_topologies(draw: st.DrawFn, *, owns: tuple[str, ...] = ()) -> Topol
         for name in draw(st.lists(st.sampled_from(_QUEUES), unique=True, min_size=1))
     ]
     names = draw(st.lists(st.sampled_from(_EXCHANGES), unique=True))
-    places = [*(one.name for one in queues), *(ExchangeRef(name) for name in names if name.startswith("x"))]
+    places = [
+        *(queue.name for queue in queues),
+        *(ExchangeRef(name) for name in names if name.startswith("x")),
+    ]
     exchanges = []
     bindings = []
     for name in names:

@@ -125,7 +125,7 @@ def check(history: History) -> Verdict:
     Raises:
         ValueError: two rows have one id, which makes every answer meaningless.
     """
-    key_of = {one.id: one.key for one in history.attempted}
+    key_of = {message.id: message.key for message in history.attempted}
     if len(key_of) != len(history.attempted):
         raise ValueError("two rows of the run have the same id")
     copies = Counter(id_ for ids in history.found.values() for id_ in ids)
@@ -209,7 +209,7 @@ def _queues(told: str | Collection[str] | None) -> frozenset[str]:
 
 def _overtaken(history: History, key_of: Mapping[int, str]) -> Iterator[int]:
     """Yield the first copies of each queue that stand behind a later row of their key."""
-    rank = {one.id: number for number, one in enumerate(history.attempted)}
+    rank = {message.id: number for number, message in enumerate(history.attempted)}
     for ids in history.found.values():
         latest: dict[str, int] = {}
         for id_ in dict.fromkeys(ids):

@@ -155,8 +155,8 @@ def _apply(task: dict[str, Any], told: int) -> None:
 
 def _main() -> None:
     rings = [HashRing.from_buckets(list("abcdefgh"[:size])) for size in range(1, 9)]
-    for one, other in pairwise(rings):  # what is worked out here once, no child has to
-        one.share_moved(other)
+    for before, after in pairwise(rings):  # what is worked out here once, no child has to
+        before.share_moved(after)
     for line in sys.stdin:
         listened, told = os.pipe()
         pid = os.fork()

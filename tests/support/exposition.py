@@ -68,6 +68,6 @@ def _labels(text: str) -> Labels:
         found = _LABEL.match(text, end)
         assert found, f"no label: {text[end:]}"
         assert found[1] not in labels, f"the label {found[1]} is there twice"
-        labels[found[1]] = re.sub(r'\\[\\"n]', lambda one: _ESCAPES[one[0]], found[2])
+        labels[found[1]] = re.sub(r'\\[\\"n]', lambda escape: _ESCAPES[escape[0]], found[2])
         end = found.end()
     return frozenset(labels.items())

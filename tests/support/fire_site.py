@@ -100,7 +100,7 @@ class Site:
     def connections(self) -> list[dict[str, Any]]:
         """The connections of the user who publishes."""
         listed = self.management.request("GET", "vhosts", self.vhost, "connections")
-        return [one for one in listed if one.get("user") == self.user]
+        return [entry for entry in listed if entry.get("user") == self.user]
 
     def close_connections(self) -> int:
         """Close all connections of the user who publishes by the management API; return how many there were."""
@@ -108,22 +108,22 @@ class Site:
         while not (listed := self.connections()):
             assert time.monotonic() < deadline, "the management API shows no connection"
             time.sleep(_POLL_S)
-        for one in listed:
+        for entry in listed:
             with suppress(NotFoundError):  # it has ended meanwhile
-                self.management.request("DELETE", "connections", one["name"])
+                self.management.request("DELETE", "connections", entry["name"])
         return len(listed)
 
     def wait_for_no_connection(self, within_s: float) -> None:
         """Wait until the user who publishes has no connection."""
         deadline = time.monotonic() + within_s
         while left := self.connections():
-            assert time.monotonic() < deadline, [one["name"] for one in left]
+            assert time.monotonic() < deadline, [entry["name"] for entry in left]
             time.sleep(0.5)
 
     def close(self) -> None:
         """Close the proxy."""
-        for one in self._proxies:
-            one.close()
+        for proxy in self._proxies:
+            proxy.close()
 
 
 @contextmanager

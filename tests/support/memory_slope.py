@@ -58,10 +58,10 @@ class Samples:
             processes: the processes.
             others: bytes of what is no process, by name.
         """
-        for one in processes:
-            place = self._role_of(one), one.pid
-            self._memory[place].append((at_s, one.resident_bytes))
-            self._files[place].append((at_s, one.files))
+        for process in processes:
+            place = self._role_of(process), process.pid
+            self._memory[place].append((at_s, process.resident_bytes))
+            self._files[place].append((at_s, process.files))
         for what, size in others.items():
             self._memory[what, 0].append((at_s, size))
 

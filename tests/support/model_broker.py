@@ -44,8 +44,8 @@ class ModelBroker:
         """Return a broker on which a topology was declared, each ring in order."""
         broker = cls(release)
         objects: tuple[NamedObject, ...] = (*topology.exchanges, *topology.queues, *topology.policies)
-        for one in objects:
-            broker.create(one)
+        for object_ in objects:
+            broker.create(object_)
         for binding in topology.bindings:
             broker.bind(binding)
         for exchange in topology.exchanges:
@@ -58,10 +58,10 @@ class ModelBroker:
     def topology(self) -> Topology:
         """Return what is there, with rings that were read."""
         exchanges = [
-            replace(one, ring=self._members(one.name)) if one.type == _CHX else one
-            for one in self.exchanges.values()
+            replace(exchange, ring=self._members(exchange.name)) if exchange.type == _CHX else exchange
+            for exchange in self.exchanges.values()
         ]
-        plain = [one for one in self.bindings if self.exchanges[one.source].type != _CHX]
+        plain = [binding for binding in self.bindings if self.exchanges[binding.source].type != _CHX]
         rings = {
             name: HashRing.from_buckets(ring.buckets, self.release, next_bucket=len(ring.buckets))
             for name, ring in self.rings.items()
@@ -74,9 +74,9 @@ class ModelBroker:
 
     def _members(self, name: str) -> tuple[RingMember, ...]:
         return tuple(
-            RingMember(one.destination, one.routing_key, one.arguments)
-            for one in self.bindings
-            if one.source == name
+            RingMember(binding.destination, binding.routing_key, binding.arguments)
+            for binding in self.bindings
+            if binding.source == name
         )
 
     def apply(self, changes: Iterable[PlannedChange]) -> None:
@@ -98,59 +98,61 @@ class ModelBroker:
                 self.delete(change.live)
                 self.create(subject)
 
-    def create(self, one: NamedObject) -> None:
+    def create(self, object_: NamedObject) -> None:
         """Declare what is not there."""
-        if isinstance(one, PolicyDefinition):
-            assert one.name not in self.policies
-            self.policies[one.name] = one
-        elif isinstance(one, QueueDefinition):
-            assert one.name not in self.queues
-            self.queues[one.name] = one
+        if isinstance(object_, PolicyDefinition):
+            assert object_.name not in self.policies
+            self.policies[object_.name] = object_
+        elif isinstance(object_, QueueDefinition):
+            assert object_.name not in self.queues
+            self.queues[object_.name] = object_
         else:
-            assert one.name not in self.exchanges
-            self.exchanges[one.name] = replace(one, ring=None, max_share_moved=None)
-            if one.type == _CHX:
-                self.rings[one.name] = HashRing.from_bindings([], self.release)
+            assert object_.name not in self.exchanges
+            self.exchanges[object_.name] = replace(object_, ring=None, max_share_moved=None)
+            if object_.type == _CHX:
+                self.rings[object_.name] = HashRing.from_bindings([], self.release)
 
-    def delete(self, one: NamedObject) -> None:
+    def delete(self, object_: NamedObject) -> None:
         """Delete what is there and not bound."""
-        if isinstance(one, PolicyDefinition):
-            del self.policies[one.name]
+        if isinstance(object_, PolicyDefinition):
+            del self.policies[object_.name]
             return
-        ref: Destination = ExchangeRef(one.name) if isinstance(one, ExchangeDefinition) else one.name
+        ref: Destination = (
+            ExchangeRef(object_.name) if isinstance(object_, ExchangeDefinition) else object_.name
+        )
         bound = [b for b in self.bindings if ref in (b.destination, ExchangeRef(b.source))]
         assert not bound, f"{ref} is deleted while it is bound: {bound}"
-        if isinstance(one, QueueDefinition):
-            del self.queues[one.name]
+        if isinstance(object_, QueueDefinition):
+            del self.queues[object_.name]
         else:
-            del self.exchanges[one.name]
-            self.rings.pop(one.name, None)
+            del self.exchanges[object_.name]
+            self.rings.pop(object_.name, None)
 
-    def bind(self, one: BindingDefinition) -> None:
+    def bind(self, binding: BindingDefinition) -> None:
         """Bind what exists and is not bound so."""
-        assert one.source in self.exchanges, f"{one.source} is bound before it exists"
-        place = one.destination
+        assert binding.source in self.exchanges, f"{binding.source} is bound before it exists"
+        place = binding.destination
         there = place.name in self.exchanges if isinstance(place, ExchangeRef) else place in self.queues
         assert there, f"{place} is bound before it exists"
-        one = replace(one, owner="ours")
-        assert one not in self.bindings
-        self.bindings[one] = None
-        if one.source in self.rings:
-            self.rings[one.source] = self.rings[one.source].bind(place, one.routing_key)
+        binding = replace(binding, owner="ours")
+        assert binding not in self.bindings
+        self.bindings[binding] = None
+        if binding.source in self.rings:
+            self.rings[binding.source] = self.rings[binding.source].bind(place, binding.routing_key)
 
-    def unbind(self, one: BindingDefinition) -> None:
+    def unbind(self, binding: BindingDefinition) -> None:
         """Unbind what is bound."""
-        one = replace(one, owner="ours")
-        del self.bindings[one]
-        if one.source in self.rings:
-            self.rings[one.source] = self.rings[one.source].unbind(
-                one.destination, one.routing_key, missing_ok=True
+        binding = replace(binding, owner="ours")
+        del self.bindings[binding]
+        if binding.source in self.rings:
+            self.rings[binding.source] = self.rings[binding.source].unbind(
+                binding.destination, binding.routing_key, missing_ok=True
             )
 
     def lose(self, queue: str) -> None:
         """Lose a queue and its bindings as 4.3 does in a restart, when the queue is exclusive: its buckets stay."""
         del self.queues[queue]
-        self.bindings = {one: None for one in self.bindings if one.destination != queue}
+        self.bindings = {binding: None for binding in self.bindings if binding.destination != queue}
         for name, ring in self.rings.items():
-            bindings = tuple(one for one in ring.bindings or () if one[0] != queue)
+            bindings = tuple(binding for binding in ring.bindings or () if binding[0] != queue)
             self.rings[name] = HashRing(ring.buckets, self.release, "replayed", bindings)

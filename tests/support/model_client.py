@@ -135,44 +135,48 @@ class ModelClient:
         if step.path[0] == "exchanges":
             return [
                 {
-                    **{name: getattr(one, name) for name in (*flags, "type", "internal")},
-                    "arguments": plain(one.arguments),
+                    **{name: getattr(exchange, name) for name in (*flags, "type", "internal")},
+                    "arguments": plain(exchange.arguments),
                 }
-                for one in model.exchanges.values()
+                for exchange in model.exchanges.values()
             ]
         if step.path[0] == "queues":
             return [
                 {
-                    **{name: getattr(one, name) for name in (*flags, "exclusive")},
-                    "arguments": plain(one.declared_arguments),
+                    **{name: getattr(queue, name) for name in (*flags, "exclusive")},
+                    "arguments": plain(queue.declared_arguments),
                 }
-                for one in model.queues.values()
+                for queue in model.queues.values()
             ]
         if step.path[0] == "policies":
             return [
                 {
-                    "name": one.name, "pattern": one.pattern, "apply-to": one.apply_to, "priority": one.priority,
-                    "definition": plain(one.definition),
+                    "name": policy.name, "pattern": policy.pattern, "apply-to": policy.apply_to, "priority": policy.priority,
+                    "definition": plain(policy.definition),
                 }
-                for one in model.policies.values()
+                for policy in model.policies.values()
             ]  # fmt: skip
         if step.path[0] == "bindings":
-            return [self._binding(one) for one in model.bindings if step.path[2:] in ((), self._path(one))]
+            return [
+                self._binding(binding)
+                for binding in model.bindings
+                if step.path[2:] in ((), self._path(binding))
+            ]
         return []
 
     @staticmethod
-    def _path(one: BindingDefinition) -> tuple[str, ...]:
-        to_exchange = isinstance(one.destination, ExchangeRef)
+    def _path(binding: BindingDefinition) -> tuple[str, ...]:
+        to_exchange = isinstance(binding.destination, ExchangeRef)
         return (
             "e",
-            one.source,
+            binding.source,
             "e" if to_exchange else "q",
-            str(getattr(one.destination, "name", one.destination)),
+            str(getattr(binding.destination, "name", binding.destination)),
         )
 
-    def _binding(self, one: BindingDefinition) -> dict[str, Any]:
-        *_, kind, destination = self._path(one)
+    def _binding(self, binding: BindingDefinition) -> dict[str, Any]:
+        *_, kind, destination = self._path(binding)
         return {
-            "source": one.source, "destination": destination, "destination_type": {"e": "exchange", "q": "queue"}[kind],
-            "routing_key": one.routing_key, "arguments": plain(one.arguments), "properties_key": one.routing_key,
+            "source": binding.source, "destination": destination, "destination_type": {"e": "exchange", "q": "queue"}[kind],
+            "routing_key": binding.routing_key, "arguments": plain(binding.arguments), "properties_key": binding.routing_key,
         }  # fmt: skip

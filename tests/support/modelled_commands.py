@@ -95,7 +95,7 @@ class _Client(ModelClient):
             return None
         if isinstance(step, Pipeline):
             answers = map(self._do, step.operations)
-            return next((one for one in answers if isinstance(one, Refusal)), None)
+            return next((answer for answer in answers if isinstance(answer, Refusal)), None)
         return self._declared(step) if isinstance(step, QueueDeclare) else super()._do(step)
 
     def _declared(self, step: QueueDeclare) -> Any:
@@ -108,7 +108,7 @@ class _Client(ModelClient):
     def _listed(self, step: ApiRequest) -> Any:
         listed = super()._listed(step)
         if step.path[0] == "queues":
-            return [{**one, "messages": self._commands.messages.get(one["name"], 0)} for one in listed]
+            return [{**entry, "messages": self._commands.messages.get(entry["name"], 0)} for entry in listed]
         return listed
 
 

@@ -77,9 +77,9 @@ def _entries(ring: str) -> str:
 def _live(topology: Topology, buckets: list[Place] | None = None, release: Release = _RELEASE) -> Topology:
     """Return a topology as it is read from a broker; without buckets, each ring is as its members are listed."""
     rings = {
-        one.name: HashRing.from_bindings([member.binding for member in one.ring], release).buckets
-        for one in topology.exchanges
-        if one.ring is not None
+        exchange.name: HashRing.from_bindings([member.binding for member in exchange.ring], release).buckets
+        for exchange in topology.exchanges
+        if exchange.ring is not None
     }
     if buckets is not None:
         rings["orders"] = tuple(buckets)
@@ -135,7 +135,7 @@ def _slots(count: int, members: str, queues: str = "q{1..4}") -> Topology:
 
 
 def _without(live: Topology, source: str) -> Topology:
-    return replace(live, bindings=tuple(one for one in live.bindings if one.source != source))
+    return replace(live, bindings=tuple(binding for binding in live.bindings if binding.source != source))
 
 
 SCENARIOS: dict[str, tuple[Topology, Topology]] = {

@@ -59,7 +59,12 @@ def main() -> None:
     logging.basicConfig(filename=sys.argv[1], level=logging.DEBUG)
     name, url, exchange = json.loads(sys.stdin.readline())
     run = Run(Load())
-    run.publish(next(one for one in BOTH if one.__name__ == name), url, exchange, lambda _: _say(_DUE))
+    run.publish(
+        next(publisher for publisher in BOTH if publisher.__name__ == name),
+        url,
+        exchange,
+        lambda _: _say(_DUE),
+    )
     assert run.error is None, run.error
     _say(json.dumps([run.handed, run.confirms, asdict(run.report)]))
 

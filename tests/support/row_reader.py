@@ -103,17 +103,17 @@ def reading(url: str, queues: Iterable[str], found: dict[str, list[int]] | None 
         found: what was read before, to go on with.
     """
     with pika.BlockingConnection(pika_parameters(url)) as connection:
-        one = Reading(connection, {} if found is None else found)
-        one.begin(queues)
-        yield one
-        one.end()
+        reading_ = Reading(connection, {} if found is None else found)
+        reading_.begin(queues)
+        yield reading_
+        reading_.end()
 
 
 def drained(url: str, queues: Iterable[str], within_s: float = 120.0) -> Reading:
     """Read queues to their end."""
-    with reading(url, queues) as one:
-        one.to_end(within_s)
-    return one
+    with reading(url, queues) as rows:
+        rows.to_end(within_s)
+    return rows
 
 
 def rows_waiting(url: str, queues: Iterable[str]) -> int:

@@ -192,13 +192,13 @@ class Peer:
         while data := client.recv(1 << 16):
             wire += data
             while wire and (found := _frame(wire)):
-                used, one = found
+                used, received = found
                 wire = wire[used:]
-                if isinstance(one, commands.Connection.Close):
+                if isinstance(received, commands.Connection.Close):
                     client.sendall(said(commands.Connection.CloseOk(), 0))
                 with self._changed:
-                    self.heartbeats += type(one).__name__ == "Heartbeat"
-                    message = listening.take(one)
+                    self.heartbeats += type(received).__name__ == "Heartbeat"
+                    message = listening.take(received)
                     if message is not None:
                         self.messages.append(message)
                     answer = self.answer  # whoever sees the message may change the answer for the next
@@ -209,10 +209,10 @@ class Peer:
 
 def _frame(wire: bytes) -> tuple[int, Any] | None:
     try:
-        used, _, one = frame.unmarshal(wire)
+        used, _, method = frame.unmarshal(wire)
     except UnmarshalingException:  # it is not wholly there
         return None
-    return used, one
+    return used, method
 
 
 class _Listening:
@@ -225,20 +225,20 @@ class _Listening:
         self._message: Message | None = None
         self._left = 0
 
-    def take(self, one: object) -> Message | None:
+    def take(self, received: object) -> Message | None:
         """Return the message that this frame ends; None where it ends none."""
-        if isinstance(one, commands.Basic.Publish):
-            self._publish = one
-        elif isinstance(one, header.ContentHeader):
+        if isinstance(received, commands.Basic.Publish):
+            self._publish = received
+        elif isinstance(received, header.ContentHeader):
             assert self._publish is not None
             self._tag += 1
-            self._message = Message(self._connection, self._tag, self._publish, one.properties)
-            self._left = one.body_size
+            self._message = Message(self._connection, self._tag, self._publish, received.properties)
+            self._left = received.body_size
             return self._message if not self._left else None
-        elif isinstance(one, body.ContentBody):
+        elif isinstance(received, body.ContentBody):
             assert self._message is not None
-            self._message = replace(self._message, body=self._message.body + one.value)
-            self._left -= len(one.value)
+            self._message = replace(self._message, body=self._message.body + received.value)
+            self._left -= len(received.value)
             return self._message if not self._left else None
         return None
 

@@ -82,7 +82,10 @@ class Proxy:
             while True:
                 client, _ = listener.accept()
                 connection = _Connection(client, self._target, self._tls, self.to_broker, self.to_client)
-                self._connections = [*(one for one in self._connections if one.is_alive()), connection]
+                self._connections = [
+                    *(connection for connection in self._connections if connection.is_alive()),
+                    connection,
+                ]
                 connection.start()
 
     def cut(self) -> None:
@@ -122,10 +125,10 @@ class Proxy:
 
     def _end(self, ending: str) -> None:
         connections = self._connections
-        for one in connections:
-            one.ending = ending
-        for one in connections:
-            one.ended.wait(_END_S)
+        for connection in connections:
+            connection.ending = ending
+        for connection in connections:
+            connection.ended.wait(_END_S)
 
 
 class _Connection(threading.Thread):
@@ -245,10 +248,10 @@ def _forward(lines: tuple[_Line, _Line]) -> None:
     giving = {line.sink: line for line in lines if line.gives(now)}
     wait_s = 0.0 if decoded else _NOTICE_S / 4 if any(line._under_way for line in lines) else _NOTICE_S
     readable, writable, _ = select.select(taking, giving, [], wait_s)
-    for line in {*decoded, *(taking[one] for one in readable)}:
+    for line in {*decoded, *(taking[side] for side in readable)}:
         line.take()
-    for one in writable:
-        giving[one].give()
+    for side in writable:
+        giving[side].give()
 
 
 def _reset(side: socket.socket) -> None:
@@ -257,13 +260,13 @@ def _reset(side: socket.socket) -> None:
 
 
 def _finish(*sides: socket.socket) -> None:
-    for one in sides:
+    for side in sides:
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_WR)
-    for one in sides:  # closed with bytes unread, a socket would reset
+            side.shutdown(socket.SHUT_WR)
+    for side in sides:  # closed with bytes unread, a socket would reset
         with contextlib.suppress(OSError):
-            one.settimeout(_END_S)
-            while one.recv(_CHUNK):
+            side.settimeout(_END_S)
+            while side.recv(_CHUNK):
                 pass
 
 

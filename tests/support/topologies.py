@@ -26,7 +26,7 @@ def problems_in(text: str) -> list[str]:
     try:
         Topology.from_toml(text)
     except TopologyError as error:
-        return [f"{one.path}: {one.rule}; {one.remedy}" for one in error.problems]
+        return [f"{problem.path}: {problem.rule}; {problem.remedy}" for problem in error.problems]
     return []
 
 
@@ -119,28 +119,35 @@ _policies = st.builds(
 
 def _without_clashes(exchanges: list[ExchangeDefinition]) -> list[ExchangeDefinition]:
     """Return the exchanges without slots whose last name would be too long."""
-    return [one for one in exchanges if one.slots is None or len(one.name.encode()) < 200]
+    return [exchange for exchange in exchanges if exchange.slots is None or len(exchange.name.encode()) < 200]
 
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
     """Return a topology that a file can say."""
-    exchanges = _without_clashes(draw(st.lists(_exchanges(), max_size=4, unique_by=lambda one: one.name)))
-    hashed = {one.name for one in exchanges if one.type == _CHX}
+    exchanges = _without_clashes(
+        draw(st.lists(_exchanges(), max_size=4, unique_by=lambda object_: object_.name))
+    )
+    hashed = {exchange.name for exchange in exchanges if exchange.type == _CHX}
     bound = bindings(names.filter(lambda name: name not in hashed))
     return Topology(
         tuple(exchanges),
-        tuple(draw(st.lists(_queues(), max_size=6, unique_by=lambda one: one.name))),
+        tuple(draw(st.lists(_queues(), max_size=6, unique_by=lambda object_: object_.name))),
         tuple(
             draw(
                 st.lists(
                     bound,
                     max_size=6,
-                    unique_by=lambda one: (one.source, one.destination, one.routing_key, one.arguments),
+                    unique_by=lambda binding: (
+                        binding.source,
+                        binding.destination,
+                        binding.routing_key,
+                        binding.arguments,
+                    ),
                 )
             )
         ),
-        tuple(draw(st.lists(_policies, max_size=2, unique_by=lambda one: one.name))),
+        tuple(draw(st.lists(_policies, max_size=2, unique_by=lambda object_: object_.name))),
         draw(st.none() | names),
         draw(_shares),
         tuple(draw(st.lists(names, max_size=2))),

@@ -16,8 +16,8 @@ from rabbit_chx.testing import RunningBroker
 @pytest.fixture
 def group(vhost: RunningBroker, tmp_path: Path) -> Iterator[GroupFire]:
     """Exchange, queues and user; at the end no member is left."""
-    with group_fire(vhost, tmp_path) as one:
-        yield one
+    with group_fire(vhost, tmp_path) as stage_:
+        yield stage_
 
 
 @pytest.fixture

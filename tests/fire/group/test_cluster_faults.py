@@ -33,8 +33,8 @@ def group(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[GroupFire]:
     with temporary_vhost(chx_cluster.nodes[0]) as home:
         vhost = home.url.rpartition("/")[2]
         urls = [in_vhost(node, vhost).url for node in chx_cluster.nodes]
-        with group_fire(home, tmp_path, urls=urls) as one:
-            yield one
+        with group_fire(home, tmp_path, urls=urls) as stage_:
+            yield stage_
 
 
 @pytest.fixture

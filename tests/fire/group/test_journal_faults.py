@@ -22,8 +22,8 @@ WATCHED_S = 15.0
 @pytest.fixture
 def group(vhost: RunningBroker, tmp_path: Path) -> Iterator[GroupFire]:
     """The store does not refuse anything: the generations begin at 0 again."""
-    with group_fire(vhost, tmp_path, fenced=False) as one:
-        yield one
+    with group_fire(vhost, tmp_path, fenced=False) as stage_:
+        yield stage_
 
 
 def test_the_journal_is_deleted(group: GroupFire, record: Callable[..., Verdict]) -> None:

@@ -19,8 +19,8 @@ from rabbit_chx.testing import RunningBroker
 @pytest.fixture
 def stage(vhost: RunningBroker, tmp_path: Path) -> Iterator[Stage]:
     """Exchange, queues and user; at the end nothing that was written holds the password."""
-    with fire_stage(vhost, tmp_path) as one:
-        yield one
+    with fire_stage(vhost, tmp_path) as stage_:
+        yield stage_
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def way(vhost: RunningBroker) -> Iterator[Callable[..., Proxy]]:
         return made[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for publisher in made:
+        publisher.close()
 
 
 @pytest.fixture

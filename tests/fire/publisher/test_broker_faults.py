@@ -113,10 +113,10 @@ def test_connections_closed_by_an_operator(
     def close_again_and_again(run: Run) -> None:
         closed: set[str] = set()
         while len(closed) < 3 and not run.over:
-            for one in stage.site.connections():  # a new one is listed up to five seconds later
+            for connection in stage.site.connections():  # a new one is listed up to five seconds later
                 with suppress(NotFoundError):
-                    stage.site.management.request("DELETE", "connections", one["name"])
-                    closed.add(one["name"])
+                    stage.site.management.request("DELETE", "connections", connection["name"])
+                    closed.add(connection["name"])
             time.sleep(0.3)
 
     run = stage.publish(kind, close_again_and_again, load=Load(rows=48_000, fault_at=3_000))

@@ -90,8 +90,8 @@ class LastingLoad(Load):
 def stage(chx_cluster: RunningCluster, tmp_path: Path) -> Iterator[Stage]:
     """Exchange, quorum queues and user; at the end nothing that was written holds the password."""
     chx_cluster.wait_until_together()
-    with temporary_vhost(chx_cluster.nodes[0]) as home, fire_stage(home, tmp_path, QUORUM) as one:
-        yield one
+    with temporary_vhost(chx_cluster.nodes[0]) as home, fire_stage(home, tmp_path, QUORUM) as stage_:
+        yield stage_
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ TYPED: dict[Amqp10Type, Sequence[Any]] = {
 }  # fmt: skip
 
 IDS: tuple[Any, ...] = (
-    *TEXTS, *UUIDS, *map(str, UUIDS[:50]), *(f"urn:uuid:{one}" for one in UUIDS[:50]), *(one.bytes for one in UUIDS[:50]),
+    *TEXTS, *UUIDS, *map(str, UUIDS[:50]), *(f"urn:uuid:{uuid}" for uuid in UUIDS[:50]), *(uuid.bytes for uuid in UUIDS[:50]),
     *range(300), 2**21, 2**27, 2**32, 2**63, 2**64 - 1, b"", b"a", b"\xff\x00", bytes(range(256)), *(f"m{n}" for n in range(200)),
 )  # fmt: skip
 TIMES = (

@@ -333,7 +333,10 @@ def read_rings(broker: RunningBroker, stages: Iterable[Stage], release: Release)
     expressions = [eval_expression(stage.vhost, stage.scenario.name).removesuffix(".") for stage in asked]
     # Each expression has a variable of its own name, so each is a fun.
     answer = broker.run(
-        "rabbitmqctl", "-q", "eval", f"[{', '.join(f'(fun() -> {one} end)()' for one in expressions)}]."
+        "rabbitmqctl",
+        "-q",
+        "eval",
+        f"[{', '.join(f'(fun() -> {expression} end)()' for expression in expressions)}].",
     )
     terms = re.findall(r"\{ring,[0-9,]*\[[^\]]*\]\}", "".join(answer.split()))
     assert len(terms) == len(asked), answer

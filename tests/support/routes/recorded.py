@@ -62,7 +62,7 @@ def save(path: Path, origin: dict[str, str], routed: list[Routed]) -> None:
         "format": FORMAT,
         "format_version": 1,
         "origin": origin,
-        "scenarios": [_written(one) for one in routed],
+        "scenarios": [_written(answer) for answer in routed],
     }
     data = gzip.compress(json.dumps(document, indent=0, ensure_ascii=True).encode(), mtime=0)
     assert len(data) <= MAX_BYTES, f"{path.name} would have {len(data)} bytes, more than {MAX_BYTES}"
@@ -75,7 +75,7 @@ def load(path: Path) -> tuple[dict[str, str], Release, list[Routed]]:
     assert (document["format"], document["format_version"]) == (FORMAT, 1)
     origin = document["origin"]
     release = Release(origin["version"], origin["store"])
-    return origin, release, [_read(one, release) for one in document["scenarios"]]
+    return origin, release, [_read(scenario, release) for scenario in document["scenarios"]]
 
 
 def _written(routed: Routed) -> dict[str, Any]:

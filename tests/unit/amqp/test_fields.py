@@ -133,7 +133,7 @@ def test_equal_is_what_is_the_same_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         ({"a": 1}, {"a": True}),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
@@ -143,12 +143,12 @@ def test_equal_is_what_is_the_same_on_the_wire() -> None:
         (0.0, -0.0),
     ],
 )
-def test_bare_values_are_told_apart_as_the_wire_does(one: Any, other: Any) -> None:
-    assert field("array", [one]) != field("array", [other])
-    assert field("table", {"k": one}) != field("table", {"k": other})
-    again = field("array", [deepcopy(one)])
-    assert field("array", [one]) == again
-    assert hash(field("array", [one])) == hash(again)
+def test_bare_values_are_told_apart_as_the_wire_does(first: Any, second: Any) -> None:
+    assert field("array", [first]) != field("array", [second])
+    assert field("table", {"k": first}) != field("table", {"k": second})
+    again = field("array", [deepcopy(first)])
+    assert field("array", [first]) == again
+    assert hash(field("array", [first])) == hash(again)
 
 
 def test_doubles_of_both_zeros_differ_on_the_wire() -> None:

@@ -43,11 +43,11 @@ def test_a_field_type_that_says_nothing(given: dict[str, Any], message: str) -> 
 
 def test_the_client_decides_what_a_bare_number_is_before_3_13() -> None:
     ring = RING.with_release(OLD)
-    one, other = (
+    by_pika, by_aio_pika = (
         Hashing(hash_header="tenant", client=client).route_all(range(200), ring)
         for client in ("pika", "aio-pika")
     )
-    assert one != other
+    assert by_pika != by_aio_pika
     assert Hashing(hash_header="tenant").route_all(range(200), ring.with_release(NEW)) == Hashing(
         hash_header="tenant", client="aio-pika"
     ).route_all(range(200), ring.with_release(NEW))

@@ -33,7 +33,7 @@ def test_moved_is_the_share_that_the_rings_say_and_what_is_off_the_diagonal(
 ) -> None:
     matrix = movement_matrix(before, after)
     assert matrix.moved == before.share_moved(after)
-    assert matrix.moved == sum(amount for (one, other), amount in matrix.amounts.items() if one != other)
+    assert matrix.moved == sum(amount for (old, new), amount in matrix.amounts.items() if old != new)
     assert matrix.least <= matrix.moved
 
 

@@ -48,13 +48,13 @@ def test_shares_are_exact(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 def test_movement_is_exact(monkeypatch: pytest.MonkeyPatch, before: int, after: int) -> None:
     monkeypatch.setattr(modulo_map, "_PHASH2", SMALL)
     monkeypatch.setattr(modulo_map, "_AT_ONCE", 77)
-    one, other = (modulus(*((f"q{n % 5}", f"{n}") for n in range(count))) for count in (before, after))
+    old, new = (modulus(*((f"q{n % 5}", f"{n}") for n in range(count))) for count in (before, after))
 
-    places = [of.numbered or (None,) for of in (one, other)]
+    places = [of.numbered or (None,) for of in (old, new)]
     counted = Counter(
         (places[0][hash_ % len(places[0])], places[1][hash_ % len(places[1])]) for hash_ in range(SMALL)
     )
-    found = movement(one, other).amounts
+    found = movement(old, new).amounts
     assert found.keys() == counted.keys()
     assert all(found[pair] == pytest.approx(number / SMALL) for pair, number in counted.items())
 
@@ -84,7 +84,7 @@ def test_a_sample() -> None:
     sample, change = simulation.sample, simulation.change
     assert sample is not None
     assert (sample.messages, sample.keys) == (350, 301)
-    assert [(one.value, one.messages, one.place) for one in sample.heaviest] == [
+    assert [(key.value, key.messages, key.place) for key in sample.heaviest] == [
         ("hot", 50, given.route_all([{"routing_key": "hot"}])[0])
     ]
     assert sum(sample.messages_of.values()) == 350
@@ -92,7 +92,7 @@ def test_a_sample() -> None:
     assert change.messages is not None
     after = given.unbind("q1").route_all([{"routing_key": key} for key in keys])
     before = given.route_all([{"routing_key": key} for key in keys])
-    assert change.messages.moved == sum(one != other for one, other in zip(before, after, strict=True))
+    assert change.messages.moved == sum(old != new for old, new in zip(before, after, strict=True))
 
 
 def test_what_cannot_be() -> None:

@@ -66,7 +66,7 @@ def test_a_slot_without_a_queue_leads_nowhere() -> None:
 
 def test_a_simulation_counts_by_queue() -> None:
     done = simulate(THREE, KEYS, changed=FOUR)
-    assert {one.place: (one.buckets, one.share) for one in done.places} == {
+    assert {place.place: (place.buckets, place.share) for place in done.places} == {
         queue: (Counter[object](THREE.owners.values())[queue], share)
         for queue, share in THREE.shares().items()
     }

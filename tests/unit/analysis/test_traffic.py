@@ -140,12 +140,12 @@ def test_a_message_that_the_mirror_would_see_refused_is_wrong_wherever_it_is(
     buckets: list[Destination | None],
 ) -> None:
     assume(any(buckets))
-    one = Observation("k", None, frozenset({"q1"}))
+    observation = Observation("k", None, frozenset({"q1"}))
     reach = reach_of(buckets)
-    assert [wrong.observation for wrong in compare_traffic([one], HashRing.from_buckets(buckets), reach)] == [
-        one
-    ]
-    assert infer_ring([one], len(buckets), reach).proven == {}
+    assert [
+        wrong.observation for wrong in compare_traffic([observation], HashRing.from_buckets(buckets), reach)
+    ] == [observation]
+    assert infer_ring([observation], len(buckets), reach).proven == {}
 
 
 def test_an_empty_ring_routes_nothing() -> None:

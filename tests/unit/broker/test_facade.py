@@ -44,15 +44,15 @@ PUBLIC = [name for name in vars(Broker) if not name.startswith("_")]
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_both_brokers_have_the_same_methods_with_the_same_arguments(name: str) -> None:
-    one, other = vars(Broker)[name], vars(AsyncBroker)[name]
-    if isinstance(one, property):
-        assert isinstance(other, property)
+    blocking, asynchronous = vars(Broker)[name], vars(AsyncBroker)[name]
+    if isinstance(blocking, property):
+        assert isinstance(asynchronous, property)
         return
-    assert inspect.iscoroutinefunction(other)
-    assert not inspect.iscoroutinefunction(one)
-    assert inspect.signature(one) == inspect.signature(other)
+    assert inspect.iscoroutinefunction(asynchronous)
+    assert not inspect.iscoroutinefunction(blocking)
+    assert inspect.signature(blocking) == inspect.signature(asynchronous)
     if name != "open":  # only AsyncBroker needs an extra
-        assert inspect.getdoc(other) == inspect.getdoc(one)
+        assert inspect.getdoc(asynchronous) == inspect.getdoc(blocking)
 
 
 def test_help_shows_the_arguments_of_both_brokers() -> None:

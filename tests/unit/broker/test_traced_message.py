@@ -62,8 +62,12 @@ def test_what_the_tracer_would_not_write(changed: dict[str, Any]) -> None:
     ],
 )
 def test_the_seed_is_that_of_the_release(arguments: dict[str, str], version: str, term: Any) -> None:
-    one = Observer(Release(version), arguments).observe(TracedMessage.from_trace(raw()))
-    assert (one.key, one.seed, one.queues) == ("k", seed_of(term), frozenset({"q1", "q2"}))
+    observation = Observer(Release(version), arguments).observe(TracedMessage.from_trace(raw()))
+    assert (observation.key, observation.seed, observation.queues) == (
+        "k",
+        seed_of(term),
+        frozenset({"q1", "q2"}),
+    )
 
 
 def test_a_header_is_hashed_with_its_type_where_the_release_does_so() -> None:

@@ -37,8 +37,8 @@ def sent(session: Session) -> list[Any]:
     session.link.output.clear()
     methods = []
     while wire:
-        used, _, one = frame.unmarshal(wire)
-        methods.append(one)
+        used, _, method = frame.unmarshal(wire)
+        methods.append(method)
         wire = wire[used:]
     return methods
 

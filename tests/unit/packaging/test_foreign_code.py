@@ -75,7 +75,7 @@ def called(source: str) -> list[str]:
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found += [name for one in node.names if (name := f"{node.module}.{one.name}") in CALLS]
+            found += [name for alias in node.names if (name := f"{node.module}.{alias.name}") in CALLS]
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)

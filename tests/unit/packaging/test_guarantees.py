@@ -62,7 +62,7 @@ def test_processes_that_write_at_once(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     records = [replace(RECORD, test=f"tests/t.py::test_{number:02}") for number in range(40)]
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        list(pool.map(replace_records, [file] * 40, [[one] for one in records]))
+        list(pool.map(replace_records, [file] * 40, [[record] for record in records]))
     assert read_records(file) == records
 
 

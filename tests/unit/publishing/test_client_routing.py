@@ -27,10 +27,10 @@ def readings(*rings: object) -> Any:
     left = list(rings)
 
     def read() -> object:
-        one = left.pop(0)
-        if isinstance(one, Exception):
-            raise one
-        return one
+        reading = left.pop(0)
+        if isinstance(reading, Exception):
+            raise reading
+        return reading
 
     return read
 

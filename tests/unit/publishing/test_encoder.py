@@ -35,16 +35,16 @@ def decode(wire: bytes) -> list[tuple[commands.Basic.Publish, header.ContentHead
         frames = []
         left: int | None = None
         while left != 0:
-            used, channel, one = frame.unmarshal(wire[at:])
+            used, channel, part = frame.unmarshal(wire[at:])
             assert used <= FRAME_MAX
             assert channel == 1
             at += used
-            frames.append(one)
-            if isinstance(one, header.ContentHeader):
-                left = one.body_size
-            elif isinstance(one, body.ContentBody):
+            frames.append(part)
+            if isinstance(part, header.ContentHeader):
+                left = part.body_size
+            elif isinstance(part, body.ContentBody):
                 assert left is not None
-                left -= len(one.value)
+                left -= len(part.value)
         publish, head, *bodies = frames
         assert isinstance(publish, commands.Basic.Publish)
         assert isinstance(head, header.ContentHeader)

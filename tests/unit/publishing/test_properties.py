@@ -53,8 +53,8 @@ def test_headers_are_what_pika_would_send(headers: dict[str, Any]) -> None:
 
 
 def columns(size: int) -> st.SearchStrategy[dict[str, list[Any]]]:
-    def column(one: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
-        return st.lists(st.none() | one, min_size=size, max_size=size)
+    def column(value: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
+        return st.lists(st.none() | value, min_size=size, max_size=size)
 
     short = st.text(max_size=12)
     kinds: dict[str, st.SearchStrategy[Any]] = {

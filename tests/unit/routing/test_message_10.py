@@ -66,7 +66,7 @@ def test_the_first_of_two_properties_counts_and_the_last_of_two_annotations() ->
 
 def test_an_id_goes_by_its_type() -> None:
     ids = (SOME_ID, SOME_ID.bytes, str(SOME_ID), 5, "5")
-    terms = [term(BY_ID, properties={"message_id": one}) for one in ids]
+    terms = [term(BY_ID, properties={"message_id": id_}) for id_ in ids]
     assert terms[0] == terms[1] != terms[2]
     assert terms[3:] == ["5", '<<"5">>']
     assert term(BY_ID) == "undefined"

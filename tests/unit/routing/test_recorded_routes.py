@@ -23,24 +23,28 @@ def test_there_is_a_file_for_every_release_that_ci_names() -> None:
 def test_the_mirror_does_what_the_broker_did(path: Path) -> None:
     assert path.stat().st_size <= MAX_BYTES
     _, release, routed = load(path)
-    for one in routed:
-        replayed = replay(one.scenario, release) if one.scenario.type == CHX else None
+    for answer in routed:
+        replayed = replay(answer.scenario, release) if answer.scenario.type == CHX else None
         if replayed is not None:
-            assert one.ring is not None
-            assert without_trailing_holes(replayed) == without_trailing_holes(one.ring), one.scenario.name
-        assert predict(one.scenario, one.ring, release) == one.found, one.scenario.name
+            assert answer.ring is not None
+            assert without_trailing_holes(replayed) == without_trailing_holes(answer.ring), (
+                answer.scenario.name
+            )
+        assert predict(answer.scenario, answer.ring, release) == answer.found, answer.scenario.name
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_the_file_is_whole(path: Path) -> None:
     _, release, routed = load(path)
-    assert {one.scenario.name for one in routed} == {scenario.name for scenario in scenarios_of(release)}
-    assert sum(len(one.found) for one in routed) > 300_000
+    assert {answer.scenario.name for answer in routed} == {
+        scenario.name for scenario in scenarios_of(release)
+    }
+    assert sum(len(answer.found) for answer in routed) > 300_000
 
 
 def test_the_rules_of_another_release_would_be_noticed() -> None:
     (path,) = (path for path in FILES if path.name.startswith("routes-3.8."))
-    routed = {one.scenario.name: one for one in load(path)[2]}["hash-header"]
+    routed = {answer.scenario.name: answer for answer in load(path)[2]}["hash-header"]
     assert routed.ring is not None
     newest = routed.ring.with_release(NEWEST)
     wrong = sum(a != b for a, b in zip(predict(routed.scenario, newest, NEWEST), routed.found, strict=True))

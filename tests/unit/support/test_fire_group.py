@@ -20,12 +20,14 @@ def test_a_lower_generation_is_refused() -> None:
 
     with effect_store() as store:
         asyncio.run(write())
-        assert [(one.queue, one.number, one.member) for one in store.taken] == [
+        assert [(message.queue, message.number, message.member) for message in store.taken] == [
             ("q", 1, "a"),
             ("q", 2, "b"),
             ("other", 3, "a"),
         ]
-        assert [(one.number, one.member, one.generation) for one in store.refused] == [(2, "a", 7)]
+        assert [(message.number, message.member, message.generation) for message in store.refused] == [
+            (2, "a", 7)
+        ]
 
 
 def test_a_store_that_does_not_ask_takes_all() -> None:

@@ -23,7 +23,7 @@ def test_the_slope_of_a_line() -> None:
 def test_a_leak_is_found_in_noise(leak: float) -> None:
     """24 minutes, a sample every 10 s, and a MB of noise."""
     noise = random.Random(5)  # noqa: S311  # no secret
-    samples = Samples(lambda one: one.command)
+    samples = Samples(lambda process: process.command)
     for at in range(0, 1_440, 10):
         size = 150 * MB + leak * MB * at / 3_600 + noise.gauss(0, MB)
         samples.add(float(at), [a_process(7, size, 9 + at % 2)], {})
@@ -35,12 +35,12 @@ def test_a_leak_is_found_in_noise(leak: float) -> None:
 
 
 def test_what_came_before_and_who_did_not_live_long_do_not_count() -> None:
-    samples = Samples(lambda one: f"role {one.pid}")
+    samples = Samples(lambda process: f"role {process.pid}")
     for at in range(0, 100, 10):
         warm = MB if at < 50 else 9 * MB
         short = [a_process(2, MB)] if at > 70 else []
         samples.add(float(at), [a_process(1, warm), *short], {"live heap": 2.0 * MB})
-    growth = {one.what: one for one in samples.growth(50.0, 40.0)}
+    growth = {process.what: process for process in samples.growth(50.0, 40.0)}
     assert set(growth) == {"role 1", "live heap"}
     assert (growth["role 1"].mb_per_hour, growth["role 1"].mean_mb, growth["role 1"].minutes) == (
         0.0,

@@ -34,7 +34,9 @@ def test_a_session_its_processes_and_their_connections() -> None:
         ) as program:
             assert program.stdout is not None
             assert program.stdout.readline() == b"ready\n"
-            parent, child = sorted(processes_of(program.pid), key=lambda one: one.parent == program.pid)
+            parent, child = sorted(
+                processes_of(program.pid), key=lambda process: process.parent == program.pid
+            )
             assert (parent.pid, child.parent) == (program.pid, program.pid)
             assert child.command.endswith("the child ")
             assert parent.files > child.files
