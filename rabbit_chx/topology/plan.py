@@ -137,7 +137,9 @@ def plan(wanted: Topology, live: Topology) -> Plan:
     changes = ordered_changes(objects, bindings, rings, known)
     for name, work in rings.items():
         if work.plan.hands is not None and ExchangeRef(name) not in objects.again:
-            rings[name] = work.as_done(changes, plain, live)
+            done = work.as_done(changes, plain, live)
+            members = layouts[name].exchange.members if name in layouts else None
+            rings[name] = done if members is None else done.into_slots(members, live)
     refusals = (
         *_cluster_refusals(wanted, live, changes),
         *objects.refusals,

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import RingMember, SlotNames
@@ -103,22 +104,48 @@ def proposals_of(
         fewest_steps_order(live.ring, wanted),
         "the same members in the order of the live ring, new ones behind them: it takes the fewest operations",
     )
+    proposals += _new_exchange(live.exchange, "ring", wanted, figures)
+    return (*proposals, *_slots_for_buckets(live, wanted, beside_live))
+
+
+def conversions_of(
+    live: LiveRing, after: HashRing, sharing: Sequence[RingMember], *, figures: tuple[float, float]
+) -> tuple[RingProposal, ...]:
+    """Return the plan of slots in the place of a ring as written, and what moves fewer keys or disturbs them less.
+
+    Args:
+        live: the ring that is there.
+        after: the ring of slots.
+        sharing: the queues that share the slots.
+        figures: the share that moves as written, in the end and at the worst moment.
+    """
+    written = slots_as_written(after, figures=figures)
+    proposals = [written, *_new_exchange(live.exchange, "slots", written.ring, figures)]
+    if len(after.destinations) != live.ring.bucket_count and all(member.slots is None for member in sharing):
+        proposals += _slots_for_buckets(live, sharing, RingFigures(live.ring.buckets))
+    return tuple(proposals)
+
+
+def _new_exchange(
+    name: str, what: Literal["ring", "slots"], order: Order, figures: tuple[float, float]
+) -> Iterator[RingProposal]:
+    """Yield a new exchange beside the one that is there, where the worst moment is much worse than the end."""
+    moved, at_worst = figures
     if at_worst > moved and at_worst >= _MUCH_WORSE * moved:
-        name = live.exchange
         says = (
-            f"a new exchange with the ring as written, beside {name}: publishers reach {name} through an exchange "
+            f"a new exchange with the {what} as written, beside {name}: publishers reach {name} through an exchange "
             "in front, which is bound to the new one and then unbound from the old one, so no key moves more than once; "
             "messages between the two calls are there twice"
         )
-        proposals.append(RingProposal("new-exchange", moved, moved, wanted, says))
-    return (*proposals, *_slots_for_buckets(live, wanted, beside_live))
+        yield RingProposal("new-exchange", moved, moved, order, says)
 
 
 def _slots_for_buckets(
     live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures
 ) -> Iterator[RingProposal]:
     """Yield slots in the place of the ring, one for each bucket, where each queue would have ten of them."""
-    count, names = live.ring.bucket_count, SlotNames(live.exchange, live.ring.bucket_count)
+    count = live.ring.bucket_count
+    names, finer = SlotNames(live.exchange, count), SlotNames(live.exchange, 2 * count)
     weights = {member.destination: weight_of(*member.binding) for member in wanted}
     if (
         count > _MOST_SLOTS
@@ -132,9 +159,12 @@ def _slots_for_buckets(
     queues: dict[Place, Place] = {slot: owners[slot.name] for slot in names.refs}
     shares = _shares_of(live, [RingMember(slot) for slot in names.refs], figures, queues)
     if shares is not None:
+        more = figures.moved([*owners_of_slots(finer, members, live.ring, {}).values()])
         says = (
             f"slots = {count} with the same queues as members, in the place of ring: {names.slots[0]} to {names.slots[-1]}, one for "
-            "each bucket; after that a queue that comes or goes moves the keys of the slots that it gets or gives, and no others"
+            "each bucket; after that a queue that comes or goes moves the keys of the slots that it gets or gives, and no others; "
+            f"in a new exchange no more than {percent(shares[0])} of the keys move at any moment; with twice as many slots "
+            f"{percent(more)} move in the end"
         )
         yield RingProposal("slots", *shares, members, says, count)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef, HashRing
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
-from rabbit_chx.topology.proposals import RingProposal, proposals_of, slots_as_written
+from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
 from rabbit_chx.topology.refusals import PlanRefusal, different_external_ring, impossible_ring, unknown_order
 from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import best_steps, bucket_counts, changed_ring, ring_step, state_of
@@ -47,6 +47,7 @@ class RingPlan:
             no destination between two steps count.
         lost_at_worst: the largest share of keys that have no destination, at any moment: their messages are unroutable.
         hands: of an exchange with slots, who has them before and after. The shares are counted by queue then. Else None.
+        sharing: where a ring that was read becomes slots, all bindings that are there, and the queues that share them; else None.
         reordered: all bindings that are there, and the wanted members in order, if there are `proposals`; else None.
     """
 
@@ -58,6 +59,7 @@ class RingPlan:
     moved_at_worst: float = 0.0
     lost_at_worst: float = 0.0
     hands: SlotHands | None = field(default=None, repr=False)
+    sharing: tuple[tuple[RingMember, ...], tuple[RingMember, ...]] | None = field(default=None, repr=False)
     reordered: tuple[tuple[RingMember, ...], tuple[RingMember, ...]] | None = field(default=None, repr=False)
     _proposals: tuple[RingProposal, ...] | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -65,13 +67,17 @@ class RingPlan:
     def proposals(self) -> tuple[RingProposal, ...]:
         """Other ways to the same members, with their figures; the first is the plan as written.
 
-        Empty where nothing moves, or where the live ring is not known. Where slots are wanted there is no other way, as their
+        Empty where nothing moves, or where the live ring is not known. Where slots change hands there is no other way, as their
         order is that of their numbers. They are searched when they are asked for, and kept.
         """
         if self._proposals is None:
             proposals: tuple[RingProposal, ...] = ()
             figures = self.moved, self.moved_at_worst
-            if self.hands is not None and self.moved and {*self.after.destinations} <= {*self.hands.after}:
+            if self.sharing is not None and self.moved_at_worst:
+                bound, queues = self.sharing
+                live = LiveRing(self.exchange, self.before, bound)
+                proposals = conversions_of(live, self.after, queues, figures=figures)
+            elif self.hands is not None and self.moved and {*self.after.destinations} <= {*self.hands.after}:
                 proposals = (slots_as_written(self.after, figures=figures),)
             elif self.reordered is not None:
                 bound, wanted = self.reordered
@@ -120,6 +126,20 @@ class RingWork(NamedTuple):
     impossible: bool = False
     limit: float | None = None
     figures: RingFigures | None = None
+
+    def into_slots(self, queues: tuple[RingMember, ...], live: Topology) -> RingWork:
+        """Return this with the queues that share the slots, where a ring that was read becomes slots.
+
+        Args:
+            queues: the queues.
+            live: what is there.
+        """
+        name, before, hands = self.plan.exchange, self.plan.before, self.plan.hands
+        has_slots = hands is not None and hands.before.keys() & {*before.destinations}
+        if has_slots or not before.bucket_count or before.provenance != "read":
+            return self
+        bound = live_ring_of(live, live.exchange(name), name).bound
+        return self._replace(plan=replace(self.plan, sharing=(bound, queues)))
 
     def as_done(self, changes: Sequence[PlannedChange], wanted: Topology, live: Topology) -> RingWork:
         """Return this with the shares of each moment as all changes are done in order: slots change hands meanwhile.

@@ -88,9 +88,43 @@ def test_slots_move_what_their_plan_moves() -> None:
         in slots.says
     )
 
-    slotted = ExchangeDefinition("x", "x-consistent-hash", slots=40, members=slots.ring)
-    into = plan(Topology((slotted,), live.queues), live).rings["x"]
+    into = _into_slots(live, 40, slots.ring)
     assert (slots.moved, slots.moved_at_worst) == (into.moved, into.moved_at_worst)
+    assert f"in a new exchange no more than {slots.moved:.3%} of the keys move at any moment" in slots.says
+    assert slots.says.endswith(
+        f"with twice as many slots {_into_slots(live, 80, slots.ring).moved:.3%} move in the end"
+    )
+
+
+def _into_slots(live: Topology, count: int, members: tuple[RingMember, ...]) -> RingPlan:
+    slotted = ExchangeDefinition("x", "x-consistent-hash", slots=count, members=members)
+    return plan(Topology((slotted,), live.queues), live).rings["x"]
+
+
+def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_exchange() -> None:
+    _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
+    members = (RingMember("a", "1"), RingMember("b", "2"))
+    other = _into_slots(live, 48, members)
+    as_written, new_exchange, slots = other.proposals
+    assert [proposal.strategy for proposal in other.proposals] == ["as-written", "new-exchange", "slots"]
+    assert (as_written.moved, as_written.moved_at_worst) == (other.moved, other.moved_at_worst)
+    assert (new_exchange.moved, new_exchange.moved_at_worst) == (other.moved, other.moved)
+    assert (slots.slots, slots.moved, slots.ring) == (30, 0.0, members)
+
+    best = _into_slots(live, 30, members)
+    assert best.moved == 0 < best.moved_at_worst
+    as_written, new_exchange = best.proposals
+    assert (new_exchange.strategy, new_exchange.moved_at_worst) == ("new-exchange", 0.0)
+    assert new_exchange.says.startswith("a new exchange with the slots as written, beside x: ")
+
+    listed = (RingMember("a", slots=tuple(range(10))), RingMember("b", slots=tuple(range(10, 48))))
+    assert "slots" not in {proposal.strategy for proposal in _into_slots(live, 48, listed).proposals}
+
+
+def test_a_ring_that_was_not_read_has_no_ways_to_slots() -> None:
+    _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
+    assumed = {"x": replace(live.rings["x"], provenance="assumed")}
+    assert _into_slots(replace(live, rings=assumed), 30, (RingMember("a"), RingMember("b"))).sharing is None
 
 
 def test_slots_are_proposed_where_each_queue_has_ten() -> None:
