@@ -30,20 +30,22 @@ from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table, sign_of_life
-from rabbit_chx.routing import SlotTable
+from rabbit_chx.routing import HashRing, SlotTable
 
 if TYPE_CHECKING:
     from rabbit_chx.routing import KeyMap
+    from rabbit_chx.topology.proposals import LeastMoved
 
 _HEAVIEST = 5
 
 
 @dataclass(frozen=True, slots=True)
 class SimulateReport:
-    """The result of a simulation, and the keys of its sample."""
+    """The result of a simulation, the keys of its sample, and how few keys the change of a ring can move."""
 
     simulation: Simulation
     keys: Sequence[str]
+    least: LeastMoved | None = None
 
     def blocks(self) -> Iterator[Block]:
         """Return the ring, its shares, the sample and the change."""
@@ -67,16 +69,32 @@ class SimulateReport:
             yield from self._sample(simulation.sample)
         if change := simulation.change:
             shares, messages = change.shares, change.messages
-            least = f"{percent(shares.least)} had to move in any case"
+            # In another order the shares of the members differ a little, so that even less may have to move.
+            least = min([shares.least, *(way for way in self.least or () if way is not None)])
             facts = [
                 ("change", source_fact(change.ring)[1]),
-                ("moved", f"{percent(shares.moved)} of all keys; {least}"),
+                ("moved", f"{percent(shares.moved)} of all keys; {percent(least)} had to move in any case"),
+                *self._less(shares.moved),
             ]
             if messages:
                 total = plural(int(sum(messages.amounts.values())), "message")
                 facts.append(("", f"{messages.moved:,} of {total} of the sample"))
             yield Facts(facts)
             yield matrix_table(shares, percent)
+
+    def _less(self, moved: float) -> Iterator[tuple[str, str]]:
+        """Yield ways that move fewer keys, where there are any."""
+        if self.least is not None:
+            by_order, by_slots = self.least
+            ways = []
+            if by_order is not None and percent(by_order) != percent(moved):
+                ways.append(
+                    f"{percent(by_order)} in the order of members that rabbit-chx topology arrange writes"
+                )
+            if by_slots is not None and percent(by_slots) != percent(moved):
+                ways.append(f"{percent(by_slots)} with slots in the place of the ring")
+            if ways:
+                yield "less", "; ".join(ways)
 
     def _sample(self, sample: SampleCounts) -> Iterator[Block]:
         """Yield where the messages of the sample go, how evenly, and its heaviest keys."""
@@ -201,8 +219,9 @@ def simulate(
     if keys is None and heaviest is not None:
         raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
     changed = _changed(source, unbound, added) if unbound or added else None
+    least = _least_moved(source, changed)
     if keys is None:
-        return Outcome(SimulateReport(simulated(source, changed=changed), []))
+        return Outcome(SimulateReport(simulated(source, changed=changed), [], least))
     with sign_of_life(plural(len(keys.keys), "key")), keys.values(hashing, source) as values:
         simulation = simulated(
             source,
@@ -211,7 +230,15 @@ def simulate(
             changed=changed,
             heaviest=_HEAVIEST if heaviest is None else heaviest,
         )
-    return Outcome(SimulateReport(simulation, keys.keys))
+    return Outcome(SimulateReport(simulation, keys.keys, least))
+
+
+def _least_moved(source: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None) -> LeastMoved | None:
+    if not isinstance(source, HashRing) or not isinstance(changed, HashRing):
+        return None
+    from rabbit_chx.topology.proposals import least_moved
+
+    return least_moved(source, changed)
 
 
 def _changed(

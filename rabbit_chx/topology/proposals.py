@@ -16,22 +16,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, permutations
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import best_steps, kept_members
+from rabbit_chx.topology.rings import LiveRing, members_of
 from rabbit_chx.topology.slot_owners import owners_of_slots
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from rabbit_chx.routing import HashRing, Place
-    from rabbit_chx.topology.rings import LiveRing
+    from rabbit_chx.routing import Place
+
 
 _Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]
 
@@ -148,8 +150,7 @@ def _slots_for_buckets(
     names, finer = SlotNames(live.exchange, count), SlotNames(live.exchange, 2 * count)
     weights = {member.destination: weight_of(*member.binding) for member in wanted}
     if (
-        count > _MOST_SLOTS
-        or count * min(weights.values()) < _SLOTS_EACH * sum(weights.values())
+        not _has_slots_enough(count, weights)
         or names.park in weights
         or not all(isinstance(place, str) for place in weights)
     ):
@@ -390,3 +391,56 @@ def _neighbours(order: Order) -> Iterable[Order]:
                 swapped = list(order)
                 swapped[number], swapped[other] = swapped[other], member
                 yield tuple(swapped)
+
+
+class LeastMoved(NamedTuple):
+    """The share of keys that a change of a ring moves where it is made in the best way; None for no such way.
+
+    Attributes:
+        by_order: with the members in the order that moves the fewest keys.
+        by_slots: with slots in the place of the ring, one for each bucket.
+    """
+
+    by_order: float | None
+    by_slots: float | None
+
+
+def least_moved(before: HashRing, after: HashRing) -> LeastMoved:
+    """Return how few keys a change of a ring can move.
+
+    Args:
+        before: the ring before the change.
+        after: the ring after it, whatever its order.
+    """
+    members = members_of(after.buckets)
+    weights = dict(zip((member.destination for member in members), _weights(members), strict=True))
+    if not before.bucket_count or len(weights) != len(members):
+        return LeastMoved(None, None)
+    figures = RingFigures(before.buckets)
+    live = LiveRing("", before, members_of(before.buckets))
+    order = least_moving_order(live, members, figures) if members else ()
+    by_order = figures.moved(
+        [member.destination for member in order for _ in range(weights[member.destination])]
+    )
+    return LeastMoved(by_order, _moved_by_slots(before, weights))
+
+
+def _moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> float | None:
+    owners = {
+        ExchangeRef(str(number)): queue
+        for number, queue in enumerate(before.buckets)
+        if isinstance(queue, str)
+    }
+    queues = {place: weight for place, weight in weights.items() if isinstance(place, str)}
+    only_queues = len(owners) == len(before.buckets) and len(queues) == len(weights)
+    if not only_queues or not _has_slots_enough(before.bucket_count, weights):
+        return None
+    table = SlotTable(HashRing.from_bindings([(slot, 1) for slot in owners], before.release), owners)
+    return table.share_moved(table.reassigned(queues))
+
+
+def _has_slots_enough(count: int, weights: Mapping[Destination, int]) -> bool:
+    """Return whether so many slots are few enough to be exchanges, and enough that each queue has ten of them."""
+    return count <= _MOST_SLOTS and count * min(weights.values(), default=0) >= _SLOTS_EACH * sum(
+        weights.values()
+    )

@@ -72,3 +72,22 @@ def test_holes_have_no_ideal(answer: Callable[..., Any], shown: Callable[..., st
     ]
     text = shown("route", "--ring", str(path), "--hash-header", "h", "k")
     assert "(nowhere)" in text
+
+
+def test_simulate_says_when_less_is_possible(shown: Callable[..., str]) -> None:
+    queues = [f"--bind=q{n}=10" for n in range(12)]
+    (less,) = (
+        line for line in shown("simulate", *queues, "--unbind", "q4").splitlines() if line.startswith("less")
+    )
+    ring = HashRing.from_bindings([(f"q{n}", 10) for n in range(12)])
+    last_in_the_gap = HashRing.from_bindings([(f"q{n}", 10) for n in (0, 1, 2, 3, 11, *range(5, 11))])
+    assert less == (
+        f"less    {ring.share_moved(last_in_the_gap):.3%} in the order of members that rabbit-chx topology arrange writes; "
+        f"{ring.shares()['q4']:.3%} with slots in the place of the ring"
+    )
+
+
+def test_simulate_says_nothing_where_no_way_moves_less(shown: Callable[..., str]) -> None:
+    for change in (["--unbind", "q2"], ["--add", "q9=1"]):
+        assert "\nless" not in shown("simulate", "--bind", "q1=1", "--bind", "q2=1", *change)
+    assert "\nless" not in shown("simulate", "--exchange-type", "x-modulus-hash", *BIND, "--add", "q9=1")
