@@ -121,9 +121,10 @@ def compare(
 ) -> Outcome:
     """Compare two releases, or two rings: which keys move?
 
-    The one ring is that of --bind, --ring or --exchange: give one of them. The other is that of --to-bind,
-    --to-ring or --to-exchange, or the same buckets under --to-release. An exchange is one of a live broker.
-    Both may be of type x-modulus-hash, or super streams: for bindings say so by --exchange-type.
+    The one ring is that of --bind, --ring, --topology or --exchange: give one of them. The other is that of
+    --to-bind, --to-ring, --to-topology or --to-exchange, or the same buckets under --to-release. An exchange
+    is one of a live broker, or of the topology file that is given with it. Both may be of type
+    x-modulus-hash, or super streams: for bindings say so by --exchange-type.
 
     The exit code is 1 if any key moves. Without a sample the answer is exact, over all 2^21 seeds. Two
     releases may hash a header differently; then a sample is needed.

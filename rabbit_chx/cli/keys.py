@@ -98,8 +98,8 @@ def keys(
 ) -> Outcome:
     """Find keys that land on QUEUE, for tests and canaries.
 
-    The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker. It may be of type
-    x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+    The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
+    --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
     The keys are routing keys, or with --hash-header or --hash-property values of that header or property.
     Write an exchange as a destination as exchange:NAME; it may be a slot.

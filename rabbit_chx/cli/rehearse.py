@@ -294,6 +294,7 @@ class _Subject:
 def rehearse(
     *,
     file: str | None = argument(required=False),
+    topology_file: str | None = option("--topology", metavar="FILE", help="The same as FILE."),
     exchange: str | None = option(
         type=TEXT,
         metavar="NAME",
@@ -331,6 +332,9 @@ def rehearse(
     The exit code is 0 if no key moves, 1 if keys move or may move, and 70 if a broker does not do what was
     predicted, which is a bug in rabbit-chx. Without brokers nothing is proven, and the result says so.
     """
+    if file is not None and topology_file is not None:
+        raise InputError(f"the file is given twice, as {file} and as {topology_file}: give it once")
+    file = file or topology_file
     if file is not None and trace.passive:
         raise InputError("--passive traces a live exchange: give --exchange NAME and no FILE")
     subject = _of_broker(broker, exchange) if file is None else _of_file(file, exchange, broker)

@@ -1,4 +1,4 @@
-"""The ring that the options give: as bindings, as a file, or as an exchange of a live broker; and what it hashes."""
+"""The ring that the options give: as bindings, as a file of a ring or of a topology, or as an exchange of a live broker; and what it hashes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES
 from rabbit_chx.analysis import Hashing, ModuloMap
+from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.arguments import parse_binding
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import STORES, TEXT, option, options, typed
-from rabbit_chx.cli.inputs import file_name, read_whole
+from rabbit_chx.cli.inputs import TopologyInput, file_name, read_topology, read_whole
 from rabbit_chx.cli.report import ASSUMED, hashes_text
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError
 from rabbit_chx.routing import (
+    HASH_ARGUMENTS,
     Destination,
     ExchangeRef,
     HashedOn,
@@ -33,8 +35,11 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp.fields import FieldType
     from rabbit_chx.analysis.modulo_map import StreamClient
     from rabbit_chx.routing.release import Store
+    from rabbit_chx.topology import ExchangeDefinition
 
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]
+
+_MOST_NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class RingInput:
 
 @dataclass(frozen=True, slots=True)
 class RingOptions:
-    """The options of a ring. One of the first three says which."""
+    """The options of a ring. One of the first four says which; the name of an exchange goes with a topology file, too."""
 
     bindings: tuple[str, ...] = option(
         "--bind",
@@ -113,8 +118,14 @@ class RingOptions:
         metavar="FILE",
         help="A ring instead of bindings, as `ring show --output json`, HashRing.to_json or SlotTable.to_json wrote it; - is stdin.",
     )
+    topology: str | None = option(
+        metavar="FILE",
+        help="The ring that a topology file says instead; - is stdin. If the file has several hash exchanges, give --exchange, too.",
+    )
     exchange: str | None = option(
-        type=TEXT, metavar="NAME", help="The ring of this exchange of the live broker instead."
+        type=TEXT,
+        metavar="NAME",
+        help="The ring of this exchange of the live broker instead; with --topology, of the file.",
     )
     release: str | None = option(
         metavar="VERSION",
@@ -147,8 +158,14 @@ class RingOptions:
             InputError: there is none, or it is given twice, or an option would change nothing.
             RabbitChxError: it cannot be read.
         """
-        asked = self.exchange is not None or (other is not None and other.to_exchange is not None)
-        idle = typed(BrokerOptions)
+        asked = self.exchange is not None and self.topology is None
+        if other is not None:
+            asked = asked or (other.to_exchange is not None and other.to_topology is None)
+        idle = [name for name in typed(BrokerOptions) if self.topology is None or name != "--vhost"]
+        if idle and not asked and self.topology is not None:
+            raise InputError(
+                f"{idle[0]} is about a live broker, and the ring is that of {self.topology}: give one of them"
+            )
         if idle and not asked:
             raise InputError(
                 f"{idle[0]} is about a live broker, and no exchange of it is asked for: give --exchange NAME as the ring, "
@@ -160,11 +177,11 @@ class RingOptions:
         type_ = None if of_other else self.exchange_type
         rules = chosen_release(self.release, self.store)
         given = self._chosen(
-            "the ring", self.bindings, self.ring_file, self.exchange, rules=rules, type_=type_
+            "the ring", self.bindings, self.ring_file, self.topology, self.exchange, rules=rules, type_=type_
         )
         if given is None:
             raise InputError(
-                "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --exchange NAME"
+                "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
         return given
 
@@ -187,6 +204,7 @@ class RingOptions:
             "the other ring",
             other.to_bindings,
             other.to_ring_file,
+            other.to_topology,
             other.to_exchange,
             rules=rules,
             type_=type_,
@@ -203,6 +221,7 @@ class RingOptions:
         name: str,
         bindings: tuple[str, ...],
         file: str | None,
+        topology: str | None,
         exchange: str | None,
         *,
         rules: Release | None,
@@ -212,7 +231,8 @@ class RingOptions:
         given = [
             *(["bindings"] if bindings else []),
             *([] if file is None else [f"the file {file}"]),
-            *([] if exchange is None else [f"the exchange {exchange}"]),
+            *([] if topology is None else [f"the topology {topology}"]),
+            *([] if exchange is None or topology is not None else [f"the exchange {exchange}"]),
         ]
         if len(given) > 1:
             raise InputError(f"{name} is given twice, as {given[0]} and as {given[1]}: give it once")
@@ -220,6 +240,9 @@ class RingOptions:
             raise InputError(
                 f"--exchange-type {type_} is the type of the exchange of --bind: give --bind too"
             )
+        if topology is not None:
+            read = read_topology(topology, self.broker.vhost or "/")
+            return _of_topology(read, exchange, rules).hashed_by(self.client)
         if exchange is not None:
             return _of_broker(self.broker.live(), exchange).under(rules).hashed_by(self.client)
         if file is not None:
@@ -246,8 +269,13 @@ class OtherRingOptions:
         help="A binding of the other ring.",
     )
     to_ring_file: str | None = option("--to-ring", metavar="FILE", help="The other ring, from a file.")
+    to_topology: str | None = option(
+        metavar="FILE", help="The other ring, of a topology file; of several with --to-exchange."
+    )
     to_exchange: str | None = option(
-        type=TEXT, metavar="NAME", help="The other ring, of an exchange beside that of --exchange."
+        type=TEXT,
+        metavar="NAME",
+        help="The other ring, of an exchange of the live broker beside that of --exchange.",
     )
     to_release: str | None = option(
         metavar="VERSION",
@@ -261,10 +289,10 @@ class OtherRingOptions:
         Raises:
             InputError: it is so.
         """
-        others = (self.to_ring_file, self.to_exchange, self.to_release, self.to_store)
+        others = (self.to_ring_file, self.to_topology, self.to_exchange, self.to_release, self.to_store)
         if not self.to_bindings and not any(other is not None for other in others):
             raise InputError(
-                "there is nothing to compare with: give --to-release, --to-bind, --to-ring or --to-exchange"
+                "there is nothing to compare with: give --to-release, --to-bind, --to-ring, --to-topology or --to-exchange"
             )
 
 
@@ -395,6 +423,64 @@ def _is_definitions(text: bytes) -> bool:
     except ValueError:
         return False
     return isinstance(document, dict) and "exchanges" in document and "bindings" in document
+
+
+def _of_topology(given: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
+    """Return what a hash exchange of a topology file routes by."""
+    from rabbit_chx.topology.reading import modulo_map_of
+
+    topology, exchange = given.topology, exchange_in(given, name)
+    bindings = [
+        (binding.destination, binding.routing_key, binding.arguments)
+        for binding in topology.bindings
+        if binding.source == exchange.name
+    ]
+    modulo = modulo_map_of(exchange.name, exchange.type, exchange.arguments, bindings, topology.release)
+    if modulo is not None:
+        return RingInput.without_ring(modulo).under(rules)
+    if any(member.slots is None for member in exchange.members or ()):
+        say(
+            f"{given.name} shares the slots of {exchange.name} by weight: who has which is assumed as on a new broker"
+        )
+    return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
+
+
+def exchange_in(given: TopologyInput, name: str | None) -> ExchangeDefinition:
+    """Return the hash exchange of that name in a topology file; the only one there where there is no name.
+
+    Raises:
+        InputError: there is none, or there are several.
+    """
+    from rabbit_chx.topology.objects import HASH_EXCHANGE
+    from rabbit_chx.topology.reading import modulo_map_of
+
+    hashing = {
+        exchange.name: exchange
+        for exchange in given.topology.exchanges
+        if exchange.type == HASH_EXCHANGE
+        or modulo_map_of(exchange.name, exchange.type, exchange.arguments, (), None) is not None
+    }
+    if not hashing:
+        raise InputError(
+            f"{given.name} has no exchange that hashes: give a file with one of type {HASH_EXCHANGE}"
+        )
+    names = listed(list(hashing), _MOST_NAMES)
+    if name is None and len(hashing) > 1:
+        raise InputError(f"{given.name} has several exchanges that hash: say which, one of {names}")
+    if name is not None and name not in hashing:
+        raise InputError(f"{given.name} has no exchange {name!r} that hashes: give one of {names}")
+    return hashing[name or next(iter(hashing))]
+
+
+def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
+    """Return the arguments of an exchange that decide what it hashes.
+
+    Raises:
+        InputError: the broker would refuse them.
+    """
+    arguments = {name: exchange.arguments[name] for name in HASH_ARGUMENTS if name in exchange.arguments}
+    HashedOn.from_arguments(arguments)
+    return arguments
 
 
 def _of_broker(broker: LiveBroker, exchange: str) -> RingInput:

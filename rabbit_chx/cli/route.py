@@ -143,8 +143,8 @@ def route(
     that header or property. With --header or --property you give the whole message, and a KEY is its routing
     key.
 
-    The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker. It may be of type
-    x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+    The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
+    --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
     A single - reads the KEYs from stdin, one on each line. Each answer is a line as soon as its KEY is read,
     with tabs between the fields; with --output json it is a JSON document.

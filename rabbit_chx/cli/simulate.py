@@ -206,8 +206,8 @@ def simulate(
 ) -> Outcome:
     """Show the exact share of each destination, over all 2^21 seeds, and its distance from the ideal.
 
-    The ring is that of --bind, --ring or --exchange: give one of them. --exchange asks a live broker. It may be of type
-    x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
+    The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
+    --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
     A sample adds where its messages go, whether its keys are spread as evenly as chance would spread them,
     and which keys are the heaviest. --unbind and --add show what moves, and from where to where.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pika
 
-from rabbit_chx.analysis import Hashing, Place, Refused, ring_findings
+from rabbit_chx.analysis import Finding, Hashing, Place, Refused, ring_findings
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, compare_traffic
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.broker.firehose import infer_live_ring
@@ -26,13 +27,25 @@ from rabbit_chx.cli.broker_options import (
     counted,
     unwound_by_signals,
 )
-from rabbit_chx.cli.command import DIFFERENCE, DONE, PARTLY, Outcome, argument, command, options
+from rabbit_chx.cli.command import (
+    DIFFERENCE,
+    DONE,
+    PARTLY,
+    Outcome,
+    argument,
+    command,
+    option,
+    options,
+    typed,
+)
+from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.report import (
     bucket_ranges,
     document,
     entries,
     entry,
     exchange_facts,
+    hashes_text,
     numbers,
     outcome_text,
     place_text,
@@ -40,13 +53,13 @@ from rabbit_chx.cli.report import (
     texts,
     to_json,
 )
+from rabbit_chx.cli.rings import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
     from rabbit_chx.broker.management import Management
     from rabbit_chx.routing import HashRing
     from rabbit_chx.topology.reading import LiveExchange
@@ -94,11 +107,12 @@ class ScratchReport:
 
     @property
     def guess(self) -> str | None:
-        """What an assumed ring leaves open; None where the ring was read."""
-        if self.ring.provenance != "assumed":
+        """What a ring that was not read leaves open; None where the ring was read."""
+        if self.ring.provenance == "read":
             return None
+        made_of = "that guess" if self.ring.provenance == "assumed" else "the ring of the file"
         return (
-            "the copy was made from that guess, so this compares the rules of the broker, and not the ring; "
+            f"the copy was made from {made_of}, so this compares the rules of the broker, and not the ring; "
             "give --ring-via PREFIX to read it"
         )
 
@@ -184,9 +198,9 @@ class PassiveReport:
 
     @property
     def guess(self) -> str | None:
-        """What an assumed ring leaves open; None where the ring was read, or the traffic proves all of it."""
+        """What a ring that was not read leaves open; None where it was, or the traffic proves all of it."""
         proven = self.inferred.complete and self.inferred.ring(self.ring.release) == self.ring
-        if self.ring.provenance != "assumed" or self.misrouted or proven:
+        if self.ring.provenance == "read" or self.misrouted or proven:
             return None
         return "this traffic does not prove all of it; give --ring-via PREFIX to read it, or more --messages"
 
@@ -315,7 +329,11 @@ def _document(
 )
 def verify(
     *,
-    exchange: str = argument(),
+    exchange: str | None = argument(required=False),
+    topology: str | None = option(
+        metavar="FILE",
+        help="Take the ring that this topology file says, and not that of the broker. EXCHANGE may be left out if the file has one.",
+    ),
     broker: BrokerOptions = options(BrokerOptions),
     trace: TraceOptions = options(TraceOptions),
     sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
@@ -330,15 +348,26 @@ def verify(
 
     --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
     and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
-    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3).
+    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology, but
+    for --passive, which shows whether real traffic goes where the file says.
     """
+    if exchange is None and topology is None:
+        raise InputError("there is nothing to verify: give EXCHANGE, or --topology FILE")
     at = broker.live()
     if trace.passive and sample.given:
         raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")
+    if topology is not None and "--ring-via" in typed(BrokerOptions):
+        raise InputError("the ring is given twice, by --topology and by --ring-via: leave one of them out")
+    wanted = None if topology is None else read_topology(topology, at.settings.vhost)
+    name = str(exchange) if wanted is None else exchange_in(wanted, exchange).name
     management = at.management("arguments and bindings are read over the management API")
-    live = read_exchange(management, at.settings.vhost, exchange)
-    ring = read_ring(live, at.ring_source)
-    findings = ring_findings(ring, live.bindings, live.alternate)
+    live = read_exchange(management, at.settings.vhost, name)
+    if wanted is None:
+        ring = read_ring(live, at.ring_source)
+        findings = ring_findings(ring, live.bindings, live.alternate)
+    else:
+        ring = wanted.topology.ring(name, live.release)
+        findings = _findings_against(wanted, ring, live)
     report: ScratchReport | PassiveReport
     if trace.passive:
         observations = trace.observed(at, management, live)
@@ -350,8 +379,38 @@ def verify(
     else:
         report = _on_copy(at, management, live, ring, sample=sample, findings=findings)
     if report.guess:
-        say(f"the ring of {exchange!r} is a guess, as the order of its bindings was not read: {report.guess}")
+        whose = (
+            "a guess, as the order of its bindings was not read"
+            if wanted is None
+            else f"that of {wanted.name}"
+        )
+        say(f"the ring of {name!r} is {whose}: {report.guess}")
     return Outcome(report, code=report.code)
+
+
+def _findings_against(wanted: TopologyInput, ring: HashRing, live: LiveExchange) -> list[Finding]:
+    """Return what differs between the exchange of a file and that of the broker.
+
+    Raises:
+        InputError: the two hash something else, so that no key is the same for both.
+    """
+    exchange = exchange_in(wanted, live.name)
+    arguments = hash_arguments_of(exchange)
+    if arguments != dict(live.arguments):
+        raise InputError(
+            f"exchange {live.name!r} of {wanted.name} hashes {hashes_text(arguments)}, and that of the broker "
+            f"{hashes_text(live.arguments)}: no key is the same for both"
+        )
+    if Counter(ring.bindings) == Counter(live.bindings):
+        return []
+    return [
+        Finding(
+            "different",
+            f"the bindings of {live.name} on the broker are others than in {wanted.name}",
+            f"run: rabbit-chx topology check {shlex.quote(wanted.name)}",
+            exchange=live.name,
+        )
+    ]
 
 
 def _on_copy(

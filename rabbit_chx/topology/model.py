@@ -8,18 +8,34 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from rabbit_chx.errors import TopologyError
+from rabbit_chx.analysis.wording import listed
+from rabbit_chx.errors import InputError, TopologyError
+from rabbit_chx.routing import HashRing
 from rabbit_chx.topology.definitions import definitions_content, definitions_text
 from rabbit_chx.topology.fields import documented, read_document
 from rabbit_chx.topology.file_rules import misspellings, problems_of
 from rabbit_chx.topology.kubernetes import manifests
-from rabbit_chx.topology.objects import FILE, OBJECT_LISTS, ExchangeDefinition, ObjectSet, order_of_name
+from rabbit_chx.topology.objects import (
+    FILE,
+    HASH_EXCHANGE,
+    OBJECT_LISTS,
+    ExchangeDefinition,
+    ObjectSet,
+    RingMember,
+    SlotNames,
+    live_slots,
+    order_of_name,
+)
+from rabbit_chx.topology.slots import expanded
 from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing import HashRing, Release
+    from rabbit_chx.routing import KeyMap, Release, SlotTable
     from rabbit_chx.topology.objects import PolicyDefinition
     from rabbit_chx.topology.problems import Problem
+
+
+_MOST_NAMES = 10
 
 
 @documented
@@ -150,6 +166,85 @@ class Topology(ObjectSet):
     def misspellings(self) -> tuple[str, ...]:
         """A sentence for each name that is probably misspelled, though a broker would take it: types, arguments, members."""
         return tuple(misspellings(self))
+
+    def ring(self, exchange: str, release: Release | None = None) -> HashRing:
+        """Return the ring of an ``x-consistent-hash`` exchange. With slots the slots are its destinations.
+
+        A topology that was read from a broker has its rings. The ring of a file is replayed from the members, in their order.
+
+        Args:
+            exchange: the exchange's name.
+            release: the release whose rules apply; None for that of the broker, or else the newest.
+
+        Raises:
+            InputError: there is no such exchange, or it is of another type, or that release refuses a weight.
+        """
+        definition = self._hash_exchange(exchange)
+        ring = self.rings.get(exchange)
+        if ring is not None:
+            return ring if release is None else ring.with_release(release)
+        members = definition.ring or ()
+        if definition.slots is not None:
+            members = tuple(map(RingMember, SlotNames(exchange, definition.slots).refs))
+        return HashRing.from_bindings([member.binding for member in members], release or self.release)
+
+    def slots(self, exchange: str, release: Release | None = None) -> SlotTable:
+        """Return which queue has which slot of an exchange.
+
+        In a file a member has the slots that it lists. Where members have weights instead, each slot gets the queue that it
+        would get on a new broker, and the table is assumed: where the exchange is there, slots keep their queues as far as
+        the weights let them.
+
+        Args:
+            exchange: the exchange's name.
+            release: the release whose rules apply, as in `ring`.
+
+        Raises:
+            InputError: as in `ring`; or the exchange has no slots.
+            MismatchError: a slot has two queues, on a broker or in its definitions.
+        """
+        table = self.key_map(exchange, release)
+        if isinstance(table, HashRing):
+            raise InputError(
+                f"exchange {exchange!r} has no slots: Topology.ring has its ring", exchange=exchange
+            )
+        return table
+
+    def key_map(self, exchange: str, release: Release | None = None) -> KeyMap:
+        """Return what says which queue gets which key: the `slots` of an exchange that has some, else its `ring`.
+
+        Args:
+            exchange: the exchange's name.
+            release: the release whose rules apply, as in `ring`.
+
+        Raises:
+            InputError: as in `ring`.
+            MismatchError: as in `slots`.
+        """
+        members = self._hash_exchange(exchange).members
+        plain = self if members is None else expanded(self, Topology())
+        key_map = live_slots(
+            exchange, self.ring(exchange, release), plain.exchanges, plain.bindings
+        ).key_map()
+        guessed = any(member.slots is None for member in members or ())
+        return key_map.with_release(key_map.release) if guessed else key_map
+
+    def _hash_exchange(self, name: str) -> ExchangeDefinition:
+        exchange = self.exchange(name)
+        if exchange is not None and exchange.type == HASH_EXCHANGE:
+            return exchange
+        hashing = [other.name for other in self.exchanges if other.type == HASH_EXCHANGE]
+        says = (
+            f"there is no exchange {name!r}"
+            if exchange is None
+            else f"exchange {name!r} is of type {exchange.type}"
+        )
+        there = (
+            f"those of type {HASH_EXCHANGE} are {listed(hashing, _MOST_NAMES)}"
+            if hashing
+            else f"there is none of type {HASH_EXCHANGE}"
+        )
+        raise InputError(f"{says}: {there}", exchange=name)
 
     def owned(self, name: str) -> bool:
         """Return whether a name matches `owns`, where ``*`` is any text.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -135,3 +136,36 @@ def test_traffic_that_proves_an_assumed_ring_is_success(shop: Shop, answer: Call
     with traffic(shop, numbered(2), "one"):
         document = answer("verify", "one", *shop.live, "--passive", "--messages", "2", code=3)
     assert len(document["inferred"]["unknown"]) >= 3
+
+
+def test_the_ring_of_a_topology_file_against_copy_and_traffic(
+    shop: Shop, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A copy made from the file says nothing of the exchange; traffic shows whether the file is right."""
+    assert main(["topology", "export", "--exchange", "orders", *shop.live, *shop.via]) == 0
+    file, swapped = tmp_path / "topology.toml", tmp_path / "swapped.toml"
+    file.write_text(capsys.readouterr().out)
+    members = re.compile(r"(ring = \[\s*)(\{[^}]*\})(,\s*)(\{[^}]*\})")
+    swapped.write_text(members.sub(r"\1\4\3\2", file.read_text()))
+    document = answer("verify", "--topology", str(file), *shop.live, "--count", "200", code=3)
+    assert (document["ring"]["provenance"], document["mismatches"], document["findings"]) == (
+        "replayed",
+        0,
+        [],
+    )
+    for path, code in ((file, 0), (swapped, 1)):
+        with traffic(shop, numbered(600)):
+            command = (
+                "verify",
+                "orders",
+                "--topology",
+                str(path),
+                *shop.live,
+                "--passive",
+                "--messages",
+                "500",
+            )
+            assert bool(answer(*command, code=code)["mismatches"]) == bool(code)
+    file.write_text(file.read_text().replace("weight = 10", "weight = 9"))
+    document = answer("verify", "--topology", str(file), *shop.live, "--count", "200", code=1)
+    assert [finding["kind"] for finding in document["findings"]] == ["different"]

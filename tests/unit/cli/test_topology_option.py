@@ -1,0 +1,201 @@
+"""`--topology FILE`: the file answers wherever a ring is asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import piped
+
+from rabbit_chx import Topology
+from rabbit_chx.cli import main
+
+FILE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+arguments = { hash-header = "tenant" }
+ring = [{ queue = "q{1..3}" }, { exchange = "audit", weight = 2 }]
+[[exchanges]]
+name = "audit"
+type = "fanout"
+[[exchanges]]
+name = "events"
+type = "x-consistent-hash"
+slots = 8
+members = [{ queue = "q{1..3}" }]
+[[exchanges]]
+name = "images"
+type = "x-modulus-hash"
+[[exchanges]]
+name = "flights"
+arguments = { x-super-stream = true }
+[[bindings]]
+source = "images"
+queue = "q{1..2}"
+[[queues]]
+name = "q{1..3}"
+"""
+ONE = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q2" }, { queue = "q1", weight = 3 }]
+[[queues]]
+name = "q{1..2}"
+"""
+KEYS = [f"key-{n}" for n in range(20)]
+BY_WEIGHT = "shares the slots of events by weight: who has which is assumed as on a new broker"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "topology.toml"
+    path.write_text(FILE)
+    return str(path)
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> str:
+    path = tmp_path / "one.toml"
+    path.write_text(ONE)
+    return str(path)
+
+
+def test_a_file_with_one_hash_exchange_needs_no_name(answer: Callable[..., Any], one: str) -> None:
+    bindings = ("--bind", "q2=1", "--bind", "q1=3")
+    for command in (("route", *KEYS), ("simulate",), ("keys", "q1", "--count", "3")):
+        assert answer(*command, "--topology", one) == answer(*command, *bindings)
+    assert answer("route", "--topology", one, "--exchange", "orders", *KEYS) == answer(
+        "route", *bindings, *KEYS
+    )
+
+
+def test_the_release_says_by_which_rules_the_bindings_are_replayed(
+    answer: Callable[..., Any], one: str
+) -> None:
+    release = ("--release", "3.12.14")
+    assert answer("simulate", "--topology", one, *release) == answer(
+        "simulate", "--bind", "q2=1", "--bind", "q1=3", *release
+    )
+    assert answer("simulate", "--topology", one)["ring"]["provenance"] == "replayed"
+
+
+def test_what_the_exchange_of_the_file_hashes_is_hashed(
+    ran: Callable[..., tuple[int, str, str]], file: str
+) -> None:
+    given = ("--topology", file, "--exchange", "orders", "--type", "long", "5")
+    bound = (
+        "--bind",
+        "q1=1",
+        "--bind",
+        "q2=1",
+        "--bind",
+        "q3=1",
+        "--bind",
+        "exchange:audit=2",
+        "--hash-header",
+        "tenant",
+    )
+    code, out, errors = ran("route", *given)
+    assert (code, out) == ran("route", *bound, "--type", "long", "5")[:2]
+    assert (
+        errors
+        == "rabbit-chx: the exchange of this ring hashes hash-header 'tenant', so that is hashed here, and not the routing key\n"
+    )
+
+
+def test_slots_lead_to_the_queues_of_a_new_broker_and_that_is_said(
+    ran: Callable[..., tuple[int, str, str]], file: str
+) -> None:
+    table = Topology.from_toml(FILE).slots("events")
+    code, out, errors = ran("route", "--topology", file, "--exchange", "events", *KEYS, "-o", "json")
+    document = json.loads(out)
+    assert code == 0
+    assert [found["destination"] for found in document["answers"]] == [
+        table.destination_for(key) for key in KEYS
+    ]
+    assert document["ring"]["provenance"] == "assumed"
+    assert document["ring"]["slots"] == {slot.name: table.owners[slot] for slot in table.slots}
+    assert errors == f"rabbit-chx: {file} {BY_WEIGHT}\n"
+
+
+def test_slots_that_the_file_lists_are_no_guess(answer: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "listed.toml"
+    path.write_text(
+        '[[exchanges]]\nname = "e"\ntype = "x-consistent-hash"\nslots = 3\n'
+        'members = [{ queue = "q1", slots = [0, 2] }, { queue = "q2", slots = [1] }]\n[[queues]]\nname = "q{1..2}"\n'
+    )
+    ring = answer("simulate", "--topology", str(path))["ring"]
+    assert (ring["provenance"], ring["slots"]["e.slot.02"]) == ("replayed", "q1")
+
+
+def test_two_files_are_compared(answer: Callable[..., Any], tmp_path: Path, one: str) -> None:
+    other = tmp_path / "other.toml"
+    other.write_text(ONE.replace("weight = 3", "weight = 4"))
+    document = answer("compare", "--topology", one, "--to-topology", str(other), code=1)
+    bound = ("--bind", "q2=1", "--bind", "q1=3", "--to-bind", "q2=1", "--to-bind", "q1=4")
+    assert document == answer("compare", *bound, code=1)
+    assert answer("compare", "--topology", one, "--to-topology", one)["exact"]["moved"] == 0
+
+
+def test_exchanges_without_a_ring(answer: Callable[..., Any], file: str) -> None:
+    document = answer("route", "--topology", file, "--exchange", "images", *KEYS)
+    bound = ("--exchange-type", "x-modulus-hash", "--bind", "q1=", "--bind", "q2=")
+    assert document["answers"] == answer("route", *bound, *KEYS)["answers"]
+    assert document["modulus"]["exchange"] == "images"
+
+
+def test_a_definitions_file_tells_no_order(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path, one: str
+) -> None:
+    path = tmp_path / "definitions.json"
+    path.write_text(Topology.from_toml(Path(one).read_text()).to_definitions())
+    code, out, errors = ran("simulate", "--topology", str(path), "-o", "json")
+    assert (code, json.loads(out)["ring"]["provenance"]) == (0, "assumed")
+    assert "does not tell the order of a ring: that of orders is assumed" in errors
+
+
+def test_the_file_comes_over_stdin(answer: Callable[..., Any], one: str) -> None:
+    done = piped(["route", "--topology", "-", "--output", "json", *KEYS], ONE.encode())
+    assert json.loads(done.stdout) == answer("route", "--topology", one, *KEYS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["route", "k"], "has several exchanges that hash: say which, one of events, flights, images, orders"),
+        (["route", "--exchange", "ordres", "k"], "has no exchange 'ordres' that hashes: give one of events, flights"),
+        (["route", "--exchange", "audit", "k"], "has no exchange 'audit' that hashes"),
+        (["route", "--exchange", "orders", "--bind", "q=1", "k"], "given twice, as bindings and as the topology"),
+        (["route", "--exchange", "orders", "--url", "amqp://h", "k"], "--url is about a live broker, and the ring is that of"),
+        (["compare", "--exchange", "orders", "--to-exchange", "events"], "there is no broker"),
+        (["route", "--exchange", "flights", "--release", "4.3.6", "k"], "is a super stream, whose partitions"),
+        (["rehearse", "other.toml", "--to", "4.3"], "the file is given twice, as other.toml and as"),
+        (["verify", "--url", "amqp://h", "--ring-via", ""], "the ring is given twice, by --topology and by --ring-via"),
+    ],
+)  # fmt: skip
+def test_what_does_not_say_one_ring_is_refused(
+    ran: Callable[..., tuple[int, str, str]], file: str, arguments: list[str], says: str
+) -> None:
+    code, out, errors = ran(*arguments, "--topology", file)
+    assert (code, out) == (2, "")
+    assert says in errors
+
+
+def test_a_file_without_a_hash_exchange(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    path = tmp_path / "queues.toml"
+    path.write_text('[[queues]]\nname = "q"\n')
+    assert "has no exchange that hashes" in ran("route", "--topology", str(path), "k")[2]
+
+
+def test_a_rehearsal_takes_the_file_either_way(ran: Callable[..., tuple[int, str, str]], one: str) -> None:
+    rehearse = ("rehearse", "--from", "3.12.14", "--to", "4.3.6", "--no-brokers", "--count", "100")
+    assert ran(*rehearse, "--topology", one) == ran(*rehearse, one)
+
+
+def test_without_an_exchange_and_without_a_file_there_is_nothing_to_verify() -> None:
+    assert main(["verify"]) == 2

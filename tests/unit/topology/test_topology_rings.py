@@ -1,0 +1,113 @@
+"""The rings and slots of a topology: of a file, of definitions, of a broker."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from slot_files import NEWEST, live_of, slotted
+
+from rabbit_chx import ExchangeRef, HashRing, Release, Topology
+from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.topology import BindingDefinition, RingMember
+
+ORDERS = """
+[[exchanges]]
+name = "orders"
+type = "x-consistent-hash"
+ring = [{ queue = "q{2..3}", weight = 2 }, { queue = "q1" }, { exchange = "audit" }]
+[[exchanges]]
+name = "audit"
+type = "fanout"
+[[queues]]
+name = "q{1..3}"
+"""
+FILE = Topology.from_toml(ORDERS)
+
+
+def test_the_ring_of_a_file_is_that_of_its_members_in_their_order() -> None:
+    ring = FILE.ring("orders")
+    bindings: list[tuple[str | ExchangeRef, int]] = [
+        ("q2", 2),
+        ("q3", 2),
+        ("q1", 1),
+        (ExchangeRef("audit"), 1),
+    ]
+    assert ring == HashRing.from_bindings(bindings)
+    assert ring.provenance == "replayed"
+    assert FILE.key_map("orders") == ring
+
+
+def test_the_bindings_are_replayed_by_the_rules_of_the_release() -> None:
+    twice = replace(
+        FILE, exchanges=(replace(FILE.exchanges[1], ring=(RingMember("q1"), RingMember("q1", "2"))),)
+    )
+    for release in (Release("3.8.9"), NEWEST):
+        ring = twice.ring("orders", release)
+        assert ring == HashRing.from_bindings([("q1", 1), ("q1", 2)], release)
+        assert (ring.release, ring.provenance) == (release, "replayed")
+
+
+def test_a_ring_that_was_read_is_the_ring() -> None:
+    read = HashRing.from_buckets(["q1", "q2"], NEWEST)
+    live = FILE.with_rings({"orders": read})
+    assert live.ring("orders") is read
+    assert live.ring("orders", Release("3.12")) == read.with_release(Release("3.12"))
+
+
+def test_definitions_tell_no_order() -> None:
+    assert Topology.from_definitions(FILE.to_definitions()).ring("orders").provenance == "assumed"
+
+
+@pytest.mark.parametrize(
+    "members",
+    ['[{ queue = "events.{1..3}" }]', '[{ queue = "events.1", weight = 3 }, { queue = "events.{2..4}" }]'],
+)
+def test_slots_by_weight_are_those_of_a_new_broker(members: str) -> None:
+    file = slotted(8, members)
+    table = file.slots("events")
+    assert table.provenance == "assumed"
+    assert table.owners == live_of(file).slots("events").owners
+    assert table.ring == file.ring("events") == HashRing.from_bindings([(slot, 1) for slot in table.slots])
+    assert file.ring("events").provenance == "replayed"
+    assert file.slots("events", Release("3.12.14")).release == Release("3.12.14")
+
+
+def test_slots_that_are_listed_are_no_guess() -> None:
+    table = slotted(3, '[{ queue = "events.1", slots = [0, 2] }, { queue = "events.2", slots = [1] }]').slots(
+        "events"
+    )
+    assert table.provenance == "replayed"
+    assert list(table.owners.values()) == ["events.1", "events.2", "events.1"]
+
+
+def test_slots_of_a_broker_are_as_they_are_there() -> None:
+    live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]'))
+    slot = ExchangeRef("events.slot.00")
+    without = replace(
+        live, bindings=tuple(binding for binding in live.bindings if binding.source != slot.name)
+    )
+    assert slot not in without.slots("events").owners
+    twice = replace(live, bindings=(*live.bindings, BindingDefinition(slot.name, "events.2")))
+    with pytest.raises(
+        MismatchError, match=r"slot events\.slot\.00 of exchange 'events' is bound to 2 queues"
+    ):
+        twice.slots("events")
+
+
+@pytest.mark.parametrize(
+    ("exchange", "says"),
+    [
+        ("ordres", "there is no exchange 'ordres': those of type x-consistent-hash are orders"),
+        ("audit", "exchange 'audit' is of type fanout: those of type x-consistent-hash are orders"),
+        ("orders", "exchange 'orders' has no slots: Topology.ring has its ring"),
+    ],
+)
+def test_an_exchange_without_slots_or_a_ring_is_named_with_those_that_are_there(
+    exchange: str, says: str
+) -> None:
+    with pytest.raises(InputError, match=says) as error:
+        FILE.slots(exchange)
+    assert error.value.exchange == exchange
+    with pytest.raises(InputError, match="there is none of type x-consistent-hash"):
+        Topology().ring(exchange)
