@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +17,16 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.rendering import Block, Verbatim, sign_of_life
 from rabbit_chx.topology import Topology
+from rabbit_chx.topology.objects import HASH_EXCHANGE
 from rabbit_chx.topology.reach import reached_from
 from rabbit_chx.topology.shards import without_shards
 from rabbit_chx.topology.slots import collapsed, expanded, not_collapsed
+from rabbit_chx.topology.toml_file import toml_value
+
+#: What one queue of five takes when it comes or goes.
+_SHARE = 0.2
+_LAST_NUMBER = re.compile(r"[0-9]+$")
+_MOST_PATTERNS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,8 @@ def export(
     if live:
         _say_what_is_missed(topology)
     if format_ == "toml":
-        return Outcome(TopologyText(_with_slots(topology).to_toml()))
+        written = _with_slots(topology)
+        return Outcome(TopologyText(_with_choices(written.to_toml(), written)))
     topology = _expanded(topology, format_)
     if not no_rings:
         _warn_of_order(topology, format_)
@@ -150,6 +159,28 @@ def _with_slots(topology: Topology) -> Topology:
     for exchange, why in not_collapsed(topology).items():
         say(f"the slots of {exchange} are written as plain exchanges and bindings: {why}")
     return collapsed(topology)
+
+
+def _with_choices(text: str, topology: Topology) -> str:
+    """Return the text of a file with what limits a plan as comments, where the topology does not say it: the user chooses."""
+    names = [exchange.name for exchange in topology.exchanges] + [queue.name for queue in topology.queues]
+    comments = []
+    if topology.max_share_moved is None and any(
+        exchange.type == HASH_EXCHANGE for exchange in topology.exchanges
+    ):
+        comments += [
+            "# A plan is refused that moves a larger share of the keys of a hash exchange, in the end or in between:",
+            f"# max_share_moved = {_SHARE}",
+        ]
+    if names and not topology.owns:
+        patterns = list(dict.fromkeys(_LAST_NUMBER.sub("*", name) for name in names))
+        comments += [
+            "# A plan deletes what is there and not in this file only where the file owns its name:",
+            f"# owns = {toml_value(patterns[:_MOST_PATTERNS])}",
+        ]
+    settings, _, objects = ("", "", text) if text.startswith("[[") else text.partition("\n\n")
+    head = "\n".join([*([settings] if settings else []), *comments])
+    return f"{head}\n\n{objects}" if comments else text
 
 
 def _expanded(topology: Topology, format_: str) -> Topology:

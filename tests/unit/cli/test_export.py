@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -107,3 +108,20 @@ def test_options_that_do_not_go_together(
     code, out, errors = exported(*options)
     assert (code, out) == (2, "")
     assert words in errors
+
+
+def test_what_limits_a_plan_is_a_comment_to_be_chosen(
+    exported: Callable[..., tuple[int, str, str]], ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    out = exported()[1]
+    file = Topology.from_toml(out)
+    assert (file.max_share_moved, file.owns) == (None, ())
+    chosen = tmp_path / "chosen.toml"
+    chosen.write_text(re.sub(r"^# (?=max_share_moved|owns)", "", out, flags=re.MULTILINE))
+    file = Topology.from_toml(chosen.read_text())
+    assert file.max_share_moved == 0.2
+    assert file.owns == ("orders", "other\u00ad\U0001f600", "orders.*")
+    assert all(map(file.owned, ("orders", "orders.3")))
+    again = ran("topology", "export", "--from", str(chosen))[1]
+    assert "#" not in again, "what the file says is not asked for"
+    assert Topology.from_toml(again) == file
