@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import HashRing
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
 from rabbit_chx.topology.definitions import definitions_content, definitions_text
 from rabbit_chx.topology.fields import documented, read_document
 from rabbit_chx.topology.file_rules import misspellings, problems_of
@@ -26,11 +26,11 @@ from rabbit_chx.topology.objects import (
     live_slots,
     order_of_name,
 )
-from rabbit_chx.topology.slots import expanded
+from rabbit_chx.topology.slot_owners import owners_of_slots
 from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing import KeyMap, Release, SlotTable
+    from rabbit_chx.routing import KeyMap, Release
     from rabbit_chx.topology.objects import PolicyDefinition
     from rabbit_chx.topology.problems import Problem
 
@@ -221,13 +221,14 @@ class Topology(ObjectSet):
             InputError: as in `ring`.
             MismatchError: as in `slots`.
         """
-        members = self._hash_exchange(exchange).members
-        plain = self if members is None else expanded(self, Topology())
-        key_map = live_slots(
-            exchange, self.ring(exchange, release), plain.exchanges, plain.bindings
-        ).key_map()
-        guessed = any(member.slots is None for member in members or ())
-        return key_map.with_release(key_map.release) if guessed else key_map
+        definition, ring = self._hash_exchange(exchange), self.ring(exchange, release)
+        if definition.slots is None:
+            return live_slots(exchange, ring, self.exchanges, self.bindings).key_map()
+        names, members = SlotNames(exchange, definition.slots), definition.members or ()
+        owners = owners_of_slots(names, members, HashRing.from_bindings(()), {})
+        if any(member.slots is None for member in members):
+            ring = replace(ring, provenance="assumed")
+        return SlotTable(ring, {ExchangeRef(slot): queue for slot, queue in owners.items()})
 
     def _hash_exchange(self, name: str) -> ExchangeDefinition:
         exchange = self.exchange(name)

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.slot_assignment import kept_slots, slot_counts
-from rabbit_chx.topology.objects import RingMember, SlotNames, order_of_name
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import ObjectSet, RingMember, SlotNames, order_of_name
 
 #: How many seeds of each slot have each queue now.
 _Kept = dict[str, Counter[str]]
 
 
-def queues_of_slots(live: Topology) -> dict[str, tuple[str, ...]]:
+def queues_of_slots(live: ObjectSet) -> dict[str, tuple[str, ...]]:
     """Return the queues that each exchange is bound to, in the order of their names, but of hash exchanges."""
     found: dict[str, dict[str, None]] = {}
     for binding in live.bindings:
