@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +25,9 @@ from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, NotFoundE
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker
+
+#: A group that takes nobody for gone and no queue for stuck, even where this process gets little of a core.
+PATIENT = replace(QUICK, gone_s=30.0, watch_s=10.0, stop_s=60.0)
 
 
 @pytest.fixture
@@ -168,10 +172,10 @@ def test_many_queues_change_hands_at_once_under_load(
     stage.declare(**{"x-delivery-limit": -1})
 
     async def story() -> None:
-        async with stage.member("a", prefetch=100) as a:
-            with stage.load():
+        async with stage.member("a", prefetch=100, pace=PATIENT) as a:
+            with stage.load(most_waiting=100):
                 for name in ("b", "c", "d"):
-                    async with stage.member(name, prefetch=100) as guest:
+                    async with stage.member(name, prefetch=100, pace=PATIENT) as guest:
                         await eventually(partial(has_queues, a, 20), "a has let go of half of the queues")
                         await eventually(partial(has_queues, guest, 20), "the guest has them")
                         assert guest.reconnects == 0

@@ -60,6 +60,8 @@ class GroupStage:
     handled: list[Handled] = field(default_factory=list)
     journal: str | None = JOURNAL
     _sent: int = 0
+    _looked_at: int = 0
+    _numbers: set[tuple[str, int]] = field(default_factory=set)
 
     def declare(self, **arguments: Any) -> None:
         """Declare the exchange and the queues."""
@@ -79,13 +81,20 @@ class GroupStage:
         self._sent += count
 
     @contextmanager
-    def load(self, count: int = 10) -> Iterator[None]:
-        """Publish so many messages to each queue again and again, until the block ends."""
+    def load(self, count: int = 10, most_waiting: int | None = None) -> Iterator[None]:
+        """Publish messages to each queue again and again, until the block ends.
+
+        Args:
+            count: how many to each queue at a time.
+            most_waiting: how many may wait in a queue, on average, while more are published; None for any number.
+        """
         stop = threading.Event()
 
         def publish() -> None:
             while not stop.is_set():
-                self.publish(count)
+                waiting = self._sent - len(self.handled) / len(self.queues)
+                if most_waiting is None or waiting <= most_waiting:
+                    self.publish(count)
                 time.sleep(0.05)
 
         thread = threading.Thread(target=publish)
@@ -103,9 +112,10 @@ class GroupStage:
 
     def all_handled(self) -> bool:
         """Whether every message was handled at least once."""
-        return len({(message.queue, message.number) for message in self.handled}) == self._sent * len(
-            self.queues
-        )
+        new = self.handled[self._looked_at :]
+        self._looked_at += len(new)
+        self._numbers.update((message.queue, message.number) for message in new)
+        return len(self._numbers) == self._sent * len(self.queues)
 
     def by_queue(self) -> dict[str, list[Handled]]:
         """Return what was handled of each queue, in its order."""
