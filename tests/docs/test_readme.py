@@ -41,14 +41,19 @@ class NewUser:
         self._exports: list[str] = []
         tools = folder / "bin"
         tools.mkdir()
-        (tools / "python3").write_text(f'#!/bin/sh\nexec {shlex.quote(os.path.realpath(sys.executable))} "$@"\n')
+        (tools / "python3").write_text(
+            f'#!/bin/sh\nexec {shlex.quote(os.path.realpath(sys.executable))} "$@"\n'
+        )
         (tools / "python3").chmod(0o755)
         ours = Path(sys.executable).parent
         path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != ours]
         unset = ("VIRTUAL_ENV", "PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
         self._environment = {name: value for name, value in os.environ.items() if name not in unset}
         self._environment |= {"PATH": os.pathsep.join([str(tools), *path]), "PIP_NO_INDEX": "1"}
-        self._environment |= {"PIP_NO_BUILD_ISOLATION": "0", "PYTHONIOENCODING": "utf-8"}  # 0: as if the flag were given
+        self._environment |= {
+            "PIP_NO_BUILD_ISOLATION": "0",
+            "PYTHONIOENCODING": "utf-8",
+        }  # 0: as if the flag were given
 
     def types(self, command: str) -> subprocess.CompletedProcess[str]:
         """Type a command. What it exports is there for the next ones."""
@@ -112,7 +117,9 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
                 if command == STARTS_THE_BROKER:
                     continue
                 done = user.types(command)
-                assert done.returncode == (4 if command == REFUSED else 0), f"{command}\n{done.stdout}{done.stderr}"
+                assert done.returncode == (4 if command == REFUSED else 0), (
+                    f"{command}\n{done.stdout}{done.stderr}"
+                )
                 check_output(done.stdout, shown)
         else:
             assert language == "pycon"  # the next test runs it
@@ -123,7 +130,9 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
     assert sorted(keys) == sorted(f"customer-{n % 200}" for n in range(1000))
     with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
         channel = connection.channel()
-        waiting = [channel.queue_declare(f"orders.{n}", passive=True).method.message_count for n in range(2, 6)]
+        waiting = [
+            channel.queue_declare(f"orders.{n}", passive=True).method.message_count for n in range(2, 6)
+        ]
     assert sum(waiting) == 100_000
 
 
@@ -149,7 +158,10 @@ def test_the_messages_that_were_compared_are_those_of_the_table() -> None:
     (said,) = re.findall(r"([\d,]+) messages were all in the queue that was predicted", page(README))
     table = page("docs/how-it-routes.md").partition("## What is compared")[2]
     assert f"compared {said} messages" in table
-    counts = [int(count.replace(",", "")) for count in re.findall(r"^\| [\d.]+ \| \w+ \| ([\d,]+) \|$", table, re.MULTILINE)]
+    counts = [
+        int(count.replace(",", ""))
+        for count in re.findall(r"^\| [\d.]+ \| \w+ \| ([\d,]+) \|$", table, re.MULTILINE)
+    ]
     assert f"{sum(counts):,}" == said
 
 
