@@ -98,7 +98,7 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
     assert vhost.management_url is not None
     assert vhost.ring_via is not None
     words = {
-        "amqp://guest:guest@localhost": vhost.url,
+        "amqp://localhost": vhost.url,
         "http://localhost:15672": vhost.management_url,
         "docker compose exec -T rabbitmq": shlex.join(vhost.ring_via),
     }
