@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pika
 import pytest
@@ -130,7 +131,7 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
     assert sorted(keys) == sorted(f"customer-{n % 200}" for n in range(1000))
     with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
         channel = connection.channel()
-        waiting = [
+        waiting: list[Any] = [
             channel.queue_declare(f"orders.{n}", passive=True).method.message_count for n in range(2, 6)
         ]
     assert sum(waiting) == 100_000
