@@ -13,11 +13,7 @@ from aiormq import exceptions as aiormq_errors
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import REPLY_TIMEOUT_S
 from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    ConnectionLostError,
-    InputError,
-)
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError
 from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,

@@ -17,11 +17,7 @@ from rabbit_chx.topology import Plan, steps
 from rabbit_chx.topology.applying import Applied, Permission, plan_applied
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS
 from rabbit_chx.topology.operations import ApiRequest
-from rabbit_chx.topology.reading import (
-    OVERVIEW,
-    release_read,
-    ring_read,
-)
+from rabbit_chx.topology.reading import OVERVIEW, release_read, ring_read
 from rabbit_chx.topology.steps import Access, CarrierStep, RingRequest
 
 if TYPE_CHECKING:

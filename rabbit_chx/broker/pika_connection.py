@@ -30,12 +30,7 @@ from rabbit_chx.connection.failures import (
 )
 from rabbit_chx.connection.tls import tls_context
 from rabbit_chx.drive import drive
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    ConnectionLostError,
-    InputError,
-    RabbitChxError,
-)
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError, RabbitChxError
 from rabbit_chx.topology.operations import (
     ExchangeBind,
     ExchangeDeclare,

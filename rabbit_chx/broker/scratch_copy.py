@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.errors import BrokerTimeoutError, EmptyRingError
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
-from rabbit_chx.topology.operations import (
-    CHX,
-    ExchangeBind,
-    ExchangeDeclare,
-    QueueBind,
-    QueueDeclare,
-)
+from rabbit_chx.topology.operations import CHX, ExchangeBind, ExchangeDeclare, QueueBind, QueueDeclare
 from rabbit_chx.topology.steps import performed
 
 if TYPE_CHECKING:

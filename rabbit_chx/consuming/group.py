@@ -21,13 +21,7 @@ from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
 from rabbit_chx.consuming.session import CANCELLED_S, GroupSession, emptied
 from rabbit_chx.consuming.waits import wait_to_reconnect
-from rabbit_chx.errors import (
-    BrokerTimeoutError,
-    HandlerError,
-    InputError,
-    MissingExtraError,
-    RabbitChxError,
-)
+from rabbit_chx.errors import BrokerTimeoutError, HandlerError, InputError, MissingExtraError, RabbitChxError
 from rabbit_chx.publishing import Retries
 from rabbit_chx.publishing.limits import Outage
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable

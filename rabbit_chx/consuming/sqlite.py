@@ -13,11 +13,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
-from rabbit_chx.consuming.deduplication import (
-    DeduplicatorBase,
-    checked_id,
-    refuse_awaitable,
-)
+from rabbit_chx.consuming.deduplication import DeduplicatorBase, checked_id, refuse_awaitable
 from rabbit_chx.errors import DeduplicationError, InputError
 
 _log = logging.getLogger(__name__)
