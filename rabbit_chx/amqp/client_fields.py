@@ -59,7 +59,7 @@ _LIBRARIES = {"pika": "pika", "aio-pika": "aio-pika (pamqp)"}
 
 
 def check_client(client: str) -> Client:
-    """Return the name of a client of AMQP 0-9-1, if it is one.
+    """Return the name of a client of AMQP 0-9-1, if there is such a client.
 
     Args:
         client: what the caller gave.
@@ -92,7 +92,7 @@ def field_for(value: Any, client: Client = "pika") -> AmqpField:  # noqa: ANN401
 
 
 def field_of_type(value: Any, type_: FieldType | None, client: Client) -> AmqpField:  # noqa: ANN401
-    """Return the field of a value: a bare one gets that type; without one, the type that the client gives it.
+    """Return the field of a value: a bare value gets that type; without a type, the type that the client gives it.
 
     Args:
         value: a bare Python value or an AmqpField.
@@ -161,9 +161,9 @@ def _is_pika_long(value: int) -> bool:
 
 
 def _decimal(value: Decimal, client: Client) -> AmqpField:
-    """Return the field of a decimal. pika makes the scale as small as it can; pamqp keeps the one that is given.
+    """Return the field of a decimal. pika makes the scale as small as it can; pamqp keeps the scale that is given.
 
-    Both send 32 bits with a sign, which the server reads without one.
+    Both send 32 bits with a sign, which the server reads without a sign.
     """
     try:
         number = value.normalize() if client == "pika" else value

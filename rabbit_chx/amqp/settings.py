@@ -24,7 +24,7 @@ class TlsSettings:
 
     Attributes:
         ca_file: PEM file of the authorities to trust; None for those of the system.
-        cert_file: PEM file of our own certificate, for brokers that ask for one.
+        cert_file: PEM file of our own certificate, for brokers that ask for it.
         key_file: PEM file of its key; None where the key is in `cert_file`.
         key_password: the password of that key.
         verify: whether the broker's certificate must be good. Switch it off for tests only.

@@ -1,6 +1,6 @@
 """The parts of a URL with a login: of an AMQP URI, and of the management API.
 
-`urllib.parse` is too lenient for a password: one with a '/' in it becomes a host name, and is shown.
+`urllib.parse` is too lenient: a password with a '/' in it becomes a host name, and is shown.
 """
 
 from __future__ import annotations

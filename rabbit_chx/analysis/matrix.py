@@ -159,7 +159,7 @@ def _counted(
     pairs, counts = np.unique(sources.astype(np.int64) * width + targets, return_counts=True)
     by_places: dict[tuple[Place, Place], int] = {}
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
-        source, target = divmod(pair + 1, width)  # a target of -1 belongs to this row, not to the one above
+        source, target = divmod(pair + 1, width)  # a target of -1 belongs to this row, not to the row above
         by_places[_place(before, source), _place(after, target - 1)] = count
     return by_places
 

@@ -25,7 +25,7 @@ ModuloKind: TypeAlias = Literal["x-modulus-hash", "super-stream"]
 StreamClient: TypeAlias = Literal["java", "rstream"]
 
 _PHASH2 = 1 << 27
-#: The client for Python has 128 bits. For that every share is the ideal one, to all digits of a float.
+#: The client for Python has 128 bits. With 128 bits every share is the ideal share, to all digits of a float.
 _MURMUR = {"java": 1 << 32, "rstream": 1 << 128}
 _AT_ONCE = 1 << 20
 
@@ -139,7 +139,7 @@ def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> N
     """Raise an error unless a key has the same hash in both, and a known place.
 
     Args:
-        before: the one map.
+        before: the map before the change.
         after: the other.
 
     Raises:

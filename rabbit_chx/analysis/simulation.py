@@ -34,7 +34,7 @@ class PlaceShare:
 
     @property
     def skew(self) -> float:
-        """By what part the share differs from the ideal one: 0.01 is one percent too many. 0 for holes."""
+        """By what part the share differs from the ideal share: 0.01 is one percent too many. 0 for holes."""
         return self.share / self.ideal - 1 if self.ideal else 0.0
 
 

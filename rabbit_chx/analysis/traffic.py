@@ -75,7 +75,7 @@ class Reach:
     def places(self, queues: Queues) -> frozenset[Place]:
         """Return the destinations that can have led a message to these queues.
 
-        A queue that no destination leads to counts as one itself.
+        A queue that no destination leads to counts as a destination itself.
 
         Args:
             queues: the queues that got the message.
@@ -157,7 +157,7 @@ class InferredRing:
 def infer_ring(observations: Sequence[Observation], expected: int, reach: Reach) -> InferredRing:
     """Return the ring that explains the observed messages.
 
-    Where the bucket count of the bindings contradicts the messages, larger ones are tried, as 4.3 keeps
+    Where the bucket count of the bindings contradicts the messages, larger counts are tried, as 4.3 keeps
     buckets of exclusive queues over a restart; the smallest that fits is taken.
 
     Args:

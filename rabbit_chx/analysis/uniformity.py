@@ -26,7 +26,7 @@ class ChiSquare:
     Attributes:
         statistic: the sum of (counted - expected)^2 / expected.
         degrees_of_freedom: one less than the destinations that expect anything.
-        p_value: the probability that chance alone gives such a statistic or a larger one; 1 where there is
+        p_value: the probability that chance alone gives such a statistic or a larger value; 1 where there is
             but one destination, and so nothing to test.
         smallest_expected: the smallest count that was expected.
     """

@@ -124,7 +124,7 @@ class AioPikaConnection:
         except aiormq_errors.ChannelInvalidStateError as cause:
             if len(operations) == 1 or self._connection.is_closed:
                 raise
-            # The refusal of one came while the next ones were sent, and aiormq does not tell it.
+            # A refusal came while further operations were sent, and aiormq does not tell it.
             self._channel = None
             return Refusal(504, said_by(cause))
 

@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 
 
 class Broker(BrokerBase):
-    """A live broker: declare rings, read them, and apply plans. Do not use one from two threads at once.
+    """A live broker: declare rings, read them, and apply plans. Two threads must not use it at once.
 
     Use it in a ``with`` block, or call `open` and `close`.
 

@@ -68,7 +68,7 @@ _T = TypeVar("_T")
 
 
 class _PreferredCredentials(pika_credentials.PlainCredentials):
-    """The first of our mechanisms that the broker offers; each of pika's own classes knows one."""
+    """The first of our mechanisms that the broker offers; each of pika's own classes knows a single mechanism."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         super().__init__(settings.username, settings.password.reveal())
@@ -189,7 +189,7 @@ class PikaConnection:
         try:
             if self._channel is None:
                 self._channel = self._connection.channel()
-            inner = self._channel._impl  # type: ignore[attr-defined]  # noqa: SLF001  # the blocking one waits each time
+            inner = self._channel._impl  # type: ignore[attr-defined]  # noqa: SLF001  # the blocking channel waits each time
             for operation in operations[:-1]:
                 _call(inner, operation)
             with _unlogged_answers_of_absence(operations[-1]):
@@ -284,7 +284,7 @@ def _said_by(cause: BaseException) -> str:
 
 
 def _call(channel: Any, operation: Operation) -> Any:  # noqa: ANN401, PLR0911  # pika's two kinds of channels
-    """Perform an operation. A blocking channel waits for the answer and returns it. Its inner one only sends."""
+    """Perform an operation. A blocking channel waits for the answer and returns it. Its inner channel only sends."""
     arguments = _table(operation)
     match operation:
         case ExchangeDeclare(exchange, kind, durable):

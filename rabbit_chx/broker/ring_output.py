@@ -42,7 +42,7 @@ class Buckets(tuple["Destination | None", ...]):  # noqa: SLOT001 - a tuple take
     next_bucket: int | None
 
     def __new__(cls, buckets: Iterable[Destination | None] = (), next_bucket: int | None = None) -> Self:
-        """Make the tuple of the buckets, with the number of the next one."""
+        """Make the tuple of the buckets, with the number of the next bucket."""
         ring = super().__new__(cls, buckets)
         ring.next_bucket = next_bucket
         return ring
@@ -78,7 +78,7 @@ def _binary(name: str) -> str:
 
 
 def eval_of_all(vhost: str, exchanges: Iterable[str]) -> str:
-    """Return an Erlang expression that prints the rings of several exchanges, as `eval_expression` does one.
+    """Return an Erlang expression that prints the rings of several exchanges; `eval_expression` prints a single ring.
 
     Args:
         vhost: the vhost of the exchanges.

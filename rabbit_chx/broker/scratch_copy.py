@@ -113,7 +113,7 @@ def route_on_copy(
     messages: Sequence[ScratchMessage],
     seen: Callable[[int], None] = lambda _: None,
 ) -> list[CopiedRun]:
-    """Publish messages to the copy, consume them all, and return the run that each one came to.
+    """Publish messages to the copy, consume them all, and return the run that each message came to.
 
     Args:
         connection: a connection to the vhost of the copy.

@@ -235,7 +235,7 @@ class AsyncConnection(asyncio.Protocol, Link):
             self._last_sent = time.monotonic()
 
     def _beat(self) -> None:
-        """Send a heartbeat where it is time for one, and see whether the broker sends its own."""
+        """Send a heartbeat when it is due, and see whether the broker sends its own."""
         session = self.session
         if not session.heartbeat_s or self.failure is not None or self._transport is None:
             return

@@ -331,7 +331,7 @@ def _connect(settings: ConnectionSettings, deadline: float) -> socket.socket:
     problem: OSError | None = None
     addresses = _addresses(settings, deadline)
     for i, (family, kind, protocol, _, address) in enumerate(addresses):
-        # Each address gets a share of the time, so that one that swallows packets leaves some for the next.
+        # Each address gets a share of the time, so that an address that swallows packets leaves some for the next.
         share = (deadline - time.monotonic()) / (len(addresses) - i)
         sock = None
         try:

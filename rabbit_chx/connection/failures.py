@@ -150,7 +150,7 @@ def unreachable(
 
 
 def has_no_descriptor(cause: BaseException | None) -> bool:
-    """Whether the process, or the whole system, has no file descriptor left. It may have one later."""
+    """Whether the process, or the whole system, has no file descriptor left. That may pass."""
     return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE)
 
 

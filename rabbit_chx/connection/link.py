@@ -61,7 +61,7 @@ class Ledger(Generic[What]):
         self.nacked = 0
         self.open = 0
         self.open_bytes = 0
-        self._low = 0  # every tag up to this one is answered
+        self._low = 0  # every tag up to here is answered
         self._ahead: set[int] = set()  # answered tags above it
         self._batches: deque[_Batch[What]] = deque()  # those with an open message, oldest first
         self.refused: list[Part[What]] = []
@@ -85,7 +85,7 @@ class Ledger(Generic[What]):
         self._batches.append(_Batch(self.sent, messages, size, what))
 
     def has_news(self, until_open: int) -> bool:
-        """Whether no more than so many messages are open, or the broker refused one."""
+        """Whether at most this many messages are open, or the broker refused a message."""
         return self.open <= until_open or bool(self.refused)
 
     def take_refused(self) -> list[Part[What]]:

@@ -148,7 +148,7 @@ class Session:
     # -- frames
 
     def _consume(self, buffer: bytes) -> int:
-        """Handle every whole frame of the buffer, and return where the first incomplete one begins."""
+        """Handle every whole frame of the buffer, and return where the first incomplete frame begins."""
         at = 0
         while True:
             at = self._consume_confirms(buffer, at)

@@ -21,7 +21,7 @@ def tls_context(tls: TlsSettings) -> ssl.SSLContext:
     """
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
-    except OSError as cause:  # ssl.SSLError is one
+    except OSError as cause:  # ssl.SSLError is an OSError
         raise _unusable(f"the CA certificates in {tls.ca_file!r}", cause) from None
     if not (tls.verify and tls.check_server_name):
         context.check_hostname = False

@@ -234,7 +234,7 @@ class QueueLine:
     # -- hand-over of a slot
 
     def read_park(self) -> list[SeatCommand]:
-        """Ask the parking queue for its next message, unless one is in hand or asked for."""
+        """Ask the parking queue for its next message, unless a message is in hand or asked for."""
         if self.polling or self.working or self.begin is None or self.begin.marker is None:
             return []
         self.polling = self.fetching = True
@@ -540,7 +540,7 @@ class Seat:
         return self._member.journal is not None and line.claim != "had"
 
     def _claim(self, line: QueueLine) -> list[SeatCommand]:
-        """Ask for a claim, unless one is under way."""
+        """Ask for a claim, unless a claim is under way."""
         if line.claim != "none":
             return []
         line.claim = "asked"

@@ -205,7 +205,7 @@ class SeatRunner:
         task.add_done_callback(partial(self._handled, start))
 
     def _handled(self, start: Start, task: asyncio.Task[None]) -> None:
-        """Take the end of a handler, also of one that was cancelled before it began."""
+        """Take the end of a handler, even if it was cancelled before it began."""
         where = start.line, start.delivery.tag
         if self._handlers.get(where) is task:
             del self._handlers[where]

@@ -50,7 +50,7 @@ async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bo
 async def wait_to_reconnect(
     retries: Retries, outage: Outage | None, cause: RabbitChxError, stop: asyncio.Event, who: str
 ) -> Outage:
-    """Wait before the next attempt to connect, and return the outage: the one that lasts, or a new one.
+    """Wait before the next attempt to connect, and return the outage, which may be new.
 
     Args:
         retries: how long and how often to try again.

@@ -101,7 +101,7 @@ def refuse_same_key_twice(term: dict[Any, Any] | ErlangMap) -> None:
     Python does: ``"a"`` from ``b"a"``, and None from ``Atom("undefined")``.
 
     Raises:
-        InputError: two keys are one and the same Erlang term.
+        InputError: two keys are the same Erlang term.
     """
     seen = set()
     for key, _ in pairs_of(term):

@@ -76,7 +76,7 @@ class AsyncPublisher(PublisherBase):
     """
 
     def _start(self) -> None:
-        self._connection: AsyncConnection | None = None  # the present one, or the last one
+        self._connection: AsyncConnection | None = None  # present or last
         self._lock = asyncio.Lock()  # tasks take turns
         self._reading = asyncio.Lock()  # the first task reads the ring, for all
 
@@ -236,7 +236,7 @@ class AsyncPublisher(PublisherBase):
 
     async def _do(self, step: Step) -> AsyncConnection | None:
         if isinstance(step, Turn):
-            assert self._connection is not None  # noqa: S101  # a delivery opens one first
+            assert self._connection is not None  # noqa: S101  # a delivery opens it first
             await self._connection.turn(step.wait_s, step.until_open)
         elif isinstance(step, Open):
             await self._close_connection()

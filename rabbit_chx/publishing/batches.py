@@ -280,7 +280,7 @@ class _Gathered:
         self._due = 0.0
 
     def add(self, row: tuple[Any, ...]) -> Batch | None:
-        """Add a row, and return a batch if there is one now: by number, by size, or since its rows have waited long."""
+        """Add a row, and return a batch if one is ready: by number, by size, or since its rows have waited long."""
         if row[0] is _NOTHING or row[1] is _NOTHING or (len(row) > 2 and any(v is _NOTHING for v in row)):
             self.problem = _unequal(self._columns, row)
             return None

@@ -1,7 +1,7 @@
 """What becomes of rows over all connections: which are sent, which are sent again, and when to give up.
 
 How it works. There is no socket and no clock here. An operation (`opening`, `handing_over`, `draining`) is a generator of
-steps, which a publisher does: so the blocking and the asyncio one make the same decisions.
+steps, which a publisher does: so the blocking and the asyncio publisher make the same decisions.
 
 *Window.* A batch is sent when it fits beside the rows that are open: sent and not answered, or refused and waiting.
 *Turn.* An operation that has to wait yields one turn of the connection after the other until it is done. `Patience` looks at
@@ -42,7 +42,7 @@ _LONG_TURN_S = _PROGRESS_EVERY_S  # so that progress is told in time
 
 
 class Open(NamedTuple):
-    """Close the present connection, if any, and open one there; the answer is its `Link`."""
+    """Close the present connection, if any, and open a connection there; the answer is its `Link`."""
 
     settings: ConnectionSettings
 
@@ -119,7 +119,7 @@ class Delivery:
         self._refused = WaitingBatches()
         self._acked = 0  # on connections that are lost
         self._objection: BaseException | None = None  # what `progress` raised last
-        self._outage: Outage | None = None  # the last one; it is over once the broker answers
+        self._outage: Outage | None = None  # it is over once the broker answers
 
     # -- operations
 
@@ -193,7 +193,7 @@ class Delivery:
         return self.tally.report(self._link, self._clock())
 
     def end(self) -> Tally:
-        """Return the counts of these rows with their last report, and begin new ones.
+        """Return the counts of these rows with their last report, and begin new counts.
 
         Rows that the broker refused and that still wait are given up.
         """
@@ -232,7 +232,7 @@ class Delivery:
     # -- waiting
 
     def _until(self, done: Callable[[], bool], until_open: int) -> Steps:
-        """Take one turn after the other until something is done.
+        """Take turns until something is done.
 
         Args:
             done: whether it is.
@@ -330,7 +330,7 @@ class Delivery:
             link.failure = link.failure or cause
             self._settle(link, self._clock())
             if link.answered or not link.open:
-                self._outage = None  # the last one was over
+                self._outage = None  # the last outage was over
         outage = self._outage = self._outage or Outage(self._retries, cause, self._clock())
         if not outage.may_be_cured(cause):
             self.failure = outage.ended_by(cause)
@@ -376,10 +376,10 @@ class Delivery:
         """Try each target once.
 
         Args:
-            first: the number of the one to begin with.
+            first: the number of the address to begin with.
 
         Raises:
-            RabbitChxError: one refuses for good, or none could be connected to.
+            RabbitChxError: a broker refuses for good, or none could be connected to.
         """
         problems: list[RabbitChxError] = []
         for i in range(len(self._targets)):
@@ -410,7 +410,7 @@ class Delivery:
         self._adopt(link)
 
     def _adopt(self, link: Link) -> None:
-        """Go on over this connection, the open rows of the last one first."""
+        """Go on over this connection, the open rows of the last connection first."""
         self._link = link
         self.tally.take_up(link)
         if self._encoder is not None:  # it is not the first

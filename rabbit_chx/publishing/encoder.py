@@ -89,7 +89,7 @@ class Encoder:
         pieces = [FRAME_END] * (len(columns) * len(bodies) + 1)
         for place, column in enumerate(columns):
             pieces[place : -1 : len(columns)] = column
-        # A message's frame end is joined to the next one's head: one piece less for each message.
+        # The frame end of a message is joined to the head of the next: one piece less for each message.
         pieces[0] = pieces[0].removeprefix(FRAME_END)
         return b"".join(pieces)
 

@@ -48,11 +48,11 @@ class PublishReport:
         retried: messages sent once more, because the broker had refused them.
         republished: messages sent once more, because their connection was lost before they were answered. Each may
             be a duplicate. A row may be sent more often than twice.
-        reconnects: connections opened in place of one that was lost.
+        reconnects: connections opened in place of a lost connection.
         bytes_sent: bytes of AMQP frames for these rows.
         seconds: from the first row until now, or until `flush` had the last answer.
         blocked_seconds: of these, how long the broker had asked publishers to wait (connection.blocked).
-        samples: the first few returned messages and one that was refused for good, without their bodies.
+        samples: the first few returned messages and a message that was refused for good, without their bodies.
     """
 
     rows: int = 0

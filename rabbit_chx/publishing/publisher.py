@@ -88,7 +88,7 @@ class Publisher(PublisherBase):
     def _start(self) -> None:
         if self._read_ring is not None:
             self._take(self._read_ring())
-        self._connection: Connection | None = None  # the present one, or the last one
+        self._connection: Connection | None = None  # present or last
         self._lock = threading.RLock()  # the connection's own thread waits for it
         self._run(self._delivery.opening())
 
@@ -115,7 +115,7 @@ class Publisher(PublisherBase):
         properties: PropertyColumns | None = None,
         exchanges: Iterable[str | None] | None = None,
     ) -> PublishReport:
-        """Publish rows and wait until the broker has answered for every one.
+        """Publish rows and wait until the broker has answered for every row.
 
         Args:
             keys: routing keys: a list, an Arrow array, or any iterable of str (UTF-8) or bytes.
@@ -201,7 +201,7 @@ class Publisher(PublisherBase):
 
     def _do(self, step: Step) -> Connection | None:
         if isinstance(step, Turn):
-            assert self._connection is not None  # noqa: S101  # a delivery opens one first
+            assert self._connection is not None  # noqa: S101  # a delivery opens it first
             self._connection.turn(step.wait_s, step.until_open)
         elif isinstance(step, Open):
             self._close_connection()

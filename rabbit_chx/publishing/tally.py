@@ -18,7 +18,7 @@ class Tally:
         nacked: rows that were refused for good.
         retried: messages sent again after a refusal.
         republished: messages sent again over a new connection.
-        reconnects: connections opened in place of a lost one.
+        reconnects: connections opened in place of a lost connection.
         blocked_s: seconds for which the broker asked publishers to wait.
         final: the report that ended these counts; None until then.
         error: the error that was raised with it, or None.
@@ -39,7 +39,7 @@ class Tally:
         self._confirmed = 0
         self._returned = 0
         self._bytes_sent = 0
-        # Of the present one, as it was when these counts began:
+        # Of the present connection, as it was when these counts began:
         self._acked_before = 0
         self._returned_before = 0
         self._bytes_before = 0

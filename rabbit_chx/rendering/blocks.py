@@ -38,7 +38,7 @@ class Table:
         columns: headings, left to right.
         rows: cells, as many per row as there are columns.
         total: cells of a last row, set apart.
-        narrow: a table that says the same in less width, for where this one does not fit; None for none.
+        narrow: a table that says the same in less width, for where this table does not fit; None for none.
     """
 
     columns: Sequence[TableColumn]

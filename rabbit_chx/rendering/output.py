@@ -35,7 +35,7 @@ class Output(Protocol):
         """
 
     def show_each(self, records: Iterable[Record]) -> None:
-        """Write results, one on each line, without holding them back.
+        """Write results, each on a line, without holding them back.
 
         Args:
             records: the results to write.
@@ -126,7 +126,7 @@ class ConsoleOutput:
 
 
 class JsonOutput:
-    """For programs: one JSON document, or one on each line where results are shown as they come.
+    """For programs: one JSON document, or a document on each line where results are shown as they come.
 
     Characters are escaped where the stream is not UTF-8.
 

@@ -52,7 +52,7 @@ GivenBindings: TypeAlias = (
 
 
 def check_destination(destination: object) -> Destination:
-    """Return the destination, if it is one.
+    """Return the destination, if it can be a destination.
 
     Args:
         destination: what the caller gave.
@@ -164,7 +164,7 @@ def listed(values: Iterable[T], wanted: str) -> tuple[T, ...]:
 
 
 def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...]:
-    """Return bindings that are given as tuples or lists of one size.
+    """Return bindings that are given as tuples or lists of the same size.
 
     Args:
         bindings: any iterable but text.

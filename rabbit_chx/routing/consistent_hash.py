@@ -58,7 +58,7 @@ class Explanation:
         term: what is hashed, as Erlang writes it; None on an empty ring, like all that follows.
         phash2: the term's hash; None where an integer is the seed itself, or where there is one bucket.
         seed: 0 to 2^21 - 1; None where there is one bucket, as nothing is hashed then.
-        walk: the buckets that the jump hash went through, the last one being the answer.
+        walk: the buckets that the jump hash went through, the last being the answer.
         bucket: the last of them.
         rule: what the release does, in words.
         source: the server's file and function, and the change that brought the rule.

@@ -1,4 +1,4 @@
-"""What the exchanges that hash a message have in common: how one is given a message."""
+"""What the exchanges that hash a message have in common: how they are given a message."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def bucket_of_seed(seed: int, buckets: int) -> int:
 
 
 def walk_of_seed(seed: int, buckets: int) -> tuple[int, ...]:
-    """Return the buckets that the jump hash goes through, from 0; the last one is the answer.
+    """Return the buckets that the jump hash goes through, from 0; the last is the answer.
 
     Args:
         seed: 0 to 2^21 - 1.

@@ -202,7 +202,7 @@ def refuse_random_id(name: str, value: bytes | None, client: Client) -> None:
         client: the client that sends the message.
 
     Raises:
-        NotDeterminedError: the message_id is a random one.
+        NotDeterminedError: the message_id is random.
     """
     if name == "message_id" and value is None and client == "aio-pika":
         raise NotDeterminedError(

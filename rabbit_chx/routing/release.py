@@ -79,7 +79,7 @@ class Release:
 
         Args:
             version: as the broker says it, or a series such as ``4.3``, which is its newest known patch.
-            store: the metadata store; None for the one that a fresh broker of the version has.
+            store: the metadata store; None for the store that a fresh broker of the version has.
 
         Raises:
             InputError: the version cannot be read or is older than 3.7.8, or cannot have that store; or no patch of the
@@ -134,7 +134,7 @@ class Release:
 
 
 def check_release(release: object) -> Release:
-    """Return the release, if it is one.
+    """Return the release, if it is a Release.
 
     Raises:
         InputError: the argument is not a Release.

@@ -144,7 +144,7 @@ class HashRing:
 
         Args:
             destination: the queue or exchange.
-            weight: the weight of the one binding that goes; None for all bindings of the destination, in
+            weight: the weight of the binding that goes; None for all bindings of the destination, in
                 bind order. If the ring does not know its bindings, a destination with buckets is bound.
             missing_ok: whether the ring itself is returned where nothing is bound, as a broker answers such an unbind.
 

@@ -93,7 +93,7 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
     Args:
         ring: the ring before the unbind.
         destination: the queue or exchange.
-        weight: the weight of the one binding that goes; None for all bindings of the destination.
+        weight: the weight of the binding that goes; None for all bindings of the destination.
 
     Raises:
         InputError: no broker takes such a weight, or the result depends on a weight that is not known.

@@ -1,4 +1,4 @@
-"""What a ring is made of, as a plain value: changes take one and give another, and JSON text is made of one."""
+"""What a ring is made of, as a plain value: a change takes a state and gives another, and JSON text is made of a state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RingState(NamedTuple):
         release: the release whose rules apply.
         provenance: where the ring comes from.
         bindings: all bindings that the broker lists, in bind order; None where they are not known.
-        end_known: whether the next bucket comes directly after the last one.
+        end_known: whether the next bucket comes directly after the last bucket.
     """
 
     buckets: tuple[Place, ...]

@@ -25,17 +25,17 @@ _ALWAYS: Spans = ((OLDEST, None),)
 
 
 def _since(first: str) -> Spans:
-    """Return the span of all versions from this one on."""
+    """Return the span of all versions from this version on."""
     return ((_numbers(first), None),)
 
 
 def _between(first: str, end: str) -> Spans:
-    """Return the span from the first version to the last one before `end`."""
+    """Return the span from the first version to the last before `end`."""
     return ((_numbers(first), _numbers(end)),)
 
 
 def _before(end: str) -> Spans:
-    """Return the span of all versions before this one."""
+    """Return the span of all versions before this version."""
     return ((OLDEST, _numbers(end)),)
 
 

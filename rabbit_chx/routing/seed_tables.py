@@ -5,7 +5,7 @@ depends on nothing but the bucket count N. All rings with the same N share one t
 whoever walks a seed writes the answer down.
 
 A table takes 2 MiB up to 255 buckets, 4 MiB up to 65,535 and 8 MiB above. At most `MAX_TABLES` are kept; the
-one that was asked for longest ago goes first.
+table that was asked for longest ago goes first.
 
 Threads: two threads that walk the same seed write the same bucket into the same cell, and a cell is written
 whole, so a reader sees either "not filled" or the answer. The lock guards the list of tables alone.

@@ -62,7 +62,7 @@ def assigned(
 ) -> dict[_Slot, str]:
     """Return the owner of each slot, with the fewest slots that change hands.
 
-    A queue that holds too many gives away the last ones. The same slots, owners and weights give the same answer, in
+    A queue that holds too many gives away the last slots. The same slots, owners and weights give the same answer, in
     whatever order the weights are listed.
 
     Args:
@@ -85,7 +85,7 @@ def assigned(
 def kept_slots(
     slots: Sequence[_Slot], owners: Mapping[_Slot, str], counts: Mapping[str, int]
 ) -> tuple[dict[_Slot, str], dict[str, int]]:
-    """Return who keeps which slot, and how many more slots each queue gets. A queue with too many keeps the first ones.
+    """Return who keeps which slot, and how many more slots each queue gets. A queue with too many keeps the first slots.
 
     Args:
         slots: the slots, in order.

@@ -36,7 +36,7 @@ def has_slots(text: str | bytes) -> bool:
     """Return whether a JSON text says which queue has which slot.
 
     Args:
-        text: the text; one that is no JSON has no slots.
+        text: the text; what is no JSON has no slots.
     """
     return _document(text).get(_SLOTS) is not None
 

@@ -43,7 +43,7 @@ class OrderReport:
         keys: how many keys they have.
         out_of_order: messages that were handled for the first time after a newer one of their key.
         stale: repeats of old messages after which the newer ones of their key did not come again. What a key's last message
-            leaves is then wrong until the next one.
+            leaves is then wrong until the next message.
         lost: messages that never came. Without `sent` only those that a newer one of their key follows.
         repeated: messages that had been handled before. This is no fault: delivery is at least once.
         redelivered: those of the repeated that the broker marked as redelivered. The others were published twice, or
@@ -79,7 +79,7 @@ class OrderReport:
 class OrderChecker:
     """Checks that the messages of each key are handled in the order of their numbers.
 
-    The publisher of the test numbers the messages of each key: `first`, and then always one more. The handler tells each
+    The publisher of the test numbers the messages of each key: `first`, and then counting up. The handler tells each
     message to `handled` at the moment of its effect. Threads and tasks may share a checker. If the handlers are in several
     processes, let them write down what they handle in one place, such as a table, and tell the checker afterwards, in that
     order.
@@ -190,7 +190,7 @@ class _KeyHistory:
         self.highest = self.last = first - 1
         self._next = first  # all below it were handled
         self._apart: set[int] = set()  # those above it
-        self._in_rerun = False  # the last one was a repeat
+        self._in_rerun = False  # the last message was a repeat
 
     def has(self, number: int) -> bool:
         return number < self._next or number in self._apart

@@ -189,7 +189,7 @@ def prove_upgrade(
     releases: list[Release] = []
     origins: list[str] = []
     published = 0
-    sources = [_source_of(release) for release in (before, after)]  # both are sought before one is started
+    sources = [_source_of(release) for release in (before, after)]  # both are sought before either is started
     for asked, (where, start) in zip((before, after), sources, strict=True):
         said(f"starting RabbitMQ {asked.version}: {where}")
         broker = start()
@@ -237,7 +237,7 @@ def prove_upgrade(
 def _source_of(release: Release) -> tuple[str, Callable[[], RunningBroker]]:
     """Return where a broker of a release comes from, in words, and what starts it. An image may be pulled now.
 
-    Another patch of the same series is taken where this one is not there.
+    Another patch of the same series is taken where this patch is missing.
 
     Raises:
         NoBrokerError: there is none; the message says what was tried.
@@ -275,7 +275,7 @@ def _release_of(broker: RunningBroker, asked: Release) -> Release:
 
 def _with_vhost(broker: RunningBroker, vhost: str) -> RunningBroker:
     """Return the broker with a new vhost in its URL. It goes with the broker."""
-    assert broker.management_url is not None  # noqa: S101  # a broker of ours has one
+    assert broker.management_url is not None  # noqa: S101  # our brokers have it
     Management(broker.management_url).request("PUT", "vhosts", vhost)
     return in_vhost(broker, vhost)
 
@@ -387,7 +387,7 @@ def _places_of(
     seen: Callable[[int], None],
     seen_before: int,
 ) -> dict[int, Place]:
-    """Publish messages, consume them all, and return where each one came to; None for one that came back as unroutable.
+    """Publish messages, consume them all, and return where each message came to; None where it came back as unroutable.
 
     A message that comes to no queue and does not come back is not in the answer, 30 seconds after the last that came.
     `seen` is called from time to time with the number of messages that have come, those of before included.

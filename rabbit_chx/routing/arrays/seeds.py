@@ -170,7 +170,7 @@ def pairs_of_seeds(before: int, after: int) -> list[tuple[int, int, int]]:
     """Return with which bucket of one ring and which bucket of another one there are how many seeds.
 
     Args:
-        before: the bucket count of the one, at least 1.
+        before: the bucket count before, at least 1.
         after: that of the other, at least 1.
     """
     cells = all_buckets(before).astype(np.int64) * after + all_buckets(after)
@@ -204,7 +204,7 @@ def stays_of_seeds(before: int, least: int, most: int) -> Stays:
     Args:
         before: the other bucket count, at least 1.
         least: the smallest bucket count that matters, at least 1.
-        most: the largest one.
+        most: the largest bucket count.
     """
     least, most = min(least, before), max(most, before)
     if most <= _SMALL_RING:
