@@ -140,7 +140,7 @@ def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> N
 
     Args:
         before: the map before the change.
-        after: the other.
+        after: the map after it.
 
     Raises:
         InputError: they are of two kinds, or two clients hash.

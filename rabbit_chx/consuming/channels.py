@@ -291,7 +291,7 @@ class ConsumingConnection:
     def _free_number(self) -> int:
         """Return the number of a channel that was free for long.
 
-        aiormq gives the number of a channel that the broker has closed to the next one at once. It may then open this one before
+        aiormq gives the number of a channel that the broker has closed to the next channel at once. It may then open that channel before
         it has confirmed the close, and the broker ends the connection (541, "second 'channel.open' seen").
         """
         link = self._connection.transport.connection
@@ -371,7 +371,7 @@ class GroupChannels(ConsumingConnection):
     ) -> LineChannel:
         """Read the journal from `since_s` on, in seconds since 1970, and call `take` with the place of each entry, and the entry.
 
-        It is declared where there is none. A user who may not declare it can use one that is there.
+        It is declared where there is none. A user who may not declare it can use a stream that is there.
         """
 
         async def taken(message: Any) -> None:  # noqa: ANN401

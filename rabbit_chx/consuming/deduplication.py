@@ -230,7 +230,7 @@ class DeduplicatorBase(ABC):
 class Deduplicator(DeduplicatorBase):
     """Runs the effect of each message whose id it does not know, and keeps the id once the effect has ended.
 
-    The ids are in the memory of this process. What another process has handled, or this one before it was started again, is
+    The ids are in the memory of this process. What another process has handled, or this process before it was started again, is
     new to it: `SqliteDeduplicator` knows that, too. One object serves any number of threads and tasks.
 
     Args:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _PRIORITIES_FROM = (4, 0, 0)
 _STREAMS_FROM = (3, 9, 0)
-#: When an attempt to connect has hung for this time, the next one begins beside it.
+#: When an attempt to connect has hung for this time, the next attempt begins beside it.
 _HANGS_S = 1.5
 
 #: Names of queues, or what has queues: a ring or a slot table.
@@ -43,7 +43,7 @@ class ConsumerGroup:
     """One member of a group that shares queues and keeps the order of each queue.
 
     Each queue is a quorum queue with a single active consumer. Every member consumes all queues. The broker gives each queue to
-    one member, and to the next one when that one lets go of it. Use it in an ``async with`` block.
+    one member, and to the next member when the first lets go of it. Use it in an ``async with`` block.
 
     Args:
         url: the AMQP URI, or the settings of a connection.
@@ -243,7 +243,7 @@ class ConsumerGroup:
     async def _connected(self) -> GroupChannels:
         """Return the connection that is open, or another one.
 
-        An attempt that hangs in a dead line does not hold up the next one, since the line may be back meanwhile.
+        An attempt that hangs in a dead line does not hold up the next attempt, since the line may be back meanwhile.
         """
         opened, self._channels = self._channels, None
         if opened is not None:

@@ -32,7 +32,7 @@ _REMEDY = (
 
 
 def learned_arguments(queue: str, arguments: Mapping[str, Any], refusal: str) -> dict[str, Any] | None:
-    """Return arguments, and the one of the queue that the refusal of a declaration with them tells; None where it tells none.
+    """Return arguments, and with them the argument of the queue that a refused declaration tells; None where it tells none.
 
     If the queue is no quorum queue, or has no single active consumer, the error is MismatchError.
     """

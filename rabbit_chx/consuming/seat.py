@@ -179,7 +179,7 @@ class QueueLine:
         polling: whether the parking queue is being asked, or is asked again in a moment.
         fetching: whether the answer of the parking queue is on its way.
         came: whether parked messages came lately. What comes after the parking queue was empty does not count: it is of another
-            hand-over, since the mover of this one has bound the slot.
+            hand-over, since the mover of this hand-over has bound the slot.
         emptied: whether the parking queue was empty since `begin`.
         ended: the hand-overs whose `end` was read while another one was awaited, whose mover has died.
         failed: whether a message in it stops the group.

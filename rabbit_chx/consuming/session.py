@@ -103,7 +103,7 @@ class GroupSession:
         task.add_done_callback(self._tasks.discard)
 
     def fail(self, error: RabbitChxError) -> None:
-        """End the session with an error; the first one counts."""
+        """End the session with an error; the first error counts."""
         if self._error is None and not self._leaving:
             self._error = error
         if not isinstance(error, HandlerError | InputError):
@@ -306,9 +306,9 @@ class GroupSession:
             self._write("ready")
 
     def _read_twin(self, entry: JournalEntry) -> None:
-        """Take an entry of another process of this name. Whoever was ready first stays, and the later one ends.
+        """Take an entry of another process of this name. Whoever was ready first stays, and the later process ends.
 
-        One that was there before is most often an earlier run, which has ended and says nothing more, or just one thing more.
+        A process that was there before is most often an earlier run, which has ended and says nothing more, or just one thing more.
         """
         if entry.kind not in ("ready", "alive") or entry.token in self._former:
             return
@@ -436,7 +436,7 @@ class QueueWatch:
     def look(self, queue: str, waiting: int, delivered: int) -> str | None:
         """Note what waits in a queue that has nothing to do. Return what to say if it is to be consumed anew, else None.
 
-        Each renewal in vain doubles the number of looks until the next one.
+        Each renewal in vain doubles the number of looks until the next.
         """
         if not waiting:
             self.forget(queue)

@@ -1,4 +1,4 @@
-"""Finding a broker for tests: the one that the environment names, else one of our own."""
+"""Finding a broker for tests: the broker that the environment names, else our own."""
 
 from __future__ import annotations
 

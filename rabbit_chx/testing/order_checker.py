@@ -41,10 +41,10 @@ class OrderReport:
     Attributes:
         messages: how many messages were handled, repeats included.
         keys: how many keys they have.
-        out_of_order: messages that were handled for the first time after a newer one of their key.
+        out_of_order: messages that were handled for the first time after a newer message of their key.
         stale: repeats of old messages after which the newer ones of their key did not come again. What a key's last message
             leaves is then wrong until the next message.
-        lost: messages that never came. Without `sent` only those that a newer one of their key follows.
+        lost: messages that never came. Without `sent` only those that a newer message of their key follows.
         repeated: messages that had been handled before. This is no fault: delivery is at least once.
         redelivered: those of the repeated that the broker marked as redelivered. The others were published twice, or
             handled by two consumers.

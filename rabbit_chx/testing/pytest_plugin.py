@@ -97,7 +97,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Write which brokers were used, and what did not run for lack of one."""
+    """Write which brokers were used, and what did not run for lack of a broker."""
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ())]
     not_run = Counter(reason.partition(_PREFIX)[2] for reason in reasons if _PREFIX in reason)
     used = config.stash[_used]
@@ -124,7 +124,7 @@ def _chx_series(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture(scope="session")
 def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Iterator[RunningBroker]:
-    """Provide a real broker: of a series that `--chx-broker` names, else the one that `find_broker` finds."""
+    """Provide a real broker: of a series that `--chx-broker` names, else the broker that `find_broker` finds."""
     from rabbit_chx.errors import RabbitChxError
     from rabbit_chx.testing import docker_broker, find_broker
     from rabbit_chx.testing.broker_search import broker_is_named

@@ -167,11 +167,11 @@ def _walk(seeds: UInt32s, buckets: int) -> NDArray[np.float64]:
 
 
 def pairs_of_seeds(before: int, after: int) -> list[tuple[int, int, int]]:
-    """Return with which bucket of one ring and which bucket of another one there are how many seeds.
+    """Return how many seeds have a bucket of one ring and a bucket of another, for each pair of buckets that has any.
 
     Args:
         before: the bucket count before, at least 1.
-        after: that of the other, at least 1.
+        after: the bucket count after, at least 1.
     """
     cells = all_buckets(before).astype(np.int64) * after + all_buckets(after)
     pairs, seeds = np.unique(cells, return_counts=True)
