@@ -30,6 +30,7 @@ class Traffic:
         sent: how many were published.
         lost: how many found no queue, by exchange.
         deleted: the numbers of those that went with their queue.
+        deleted_parked: how many of those were in a parking queue, by exchange.
     """
 
     def __init__(self, model: ModelBroker) -> None:
@@ -38,6 +39,7 @@ class Traffic:
         self.sent = 0
         self.lost: Counter[str] = Counter()
         self.deleted: list[int] = []
+        self.deleted_parked: Counter[str] = Counter()
 
     def publish(self) -> None:
         """Publish a message to each destination of each ring."""
@@ -73,7 +75,9 @@ class Traffic:
 
     def delete(self, queue: str) -> None:
         """Delete the messages of a queue that is deleted."""
-        self.deleted += [number for *_, number in self.queues.pop(queue, ())]
+        for exchange, _, number in self.queues.pop(queue, ()):
+            self.deleted.append(number)
+            self.deleted_parked[exchange] += queue == f"{exchange}.park"
 
     def losing(self) -> set[str]:
         """Return the exchanges that lose messages as they are now."""

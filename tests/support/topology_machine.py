@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from declared_topologies import declared_topologies
-from hypothesis import assume
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from rabbit_chx import ExchangeRef, HashRing, Topology
 from rabbit_chx.routing import Place
@@ -52,17 +51,15 @@ class Stage(Protocol):
 
 @st.composite
 def slotted_topologies(draw: st.DrawFn) -> Topology:
-    """Return a topology of one exchange with slots. Queues may have more than one of them, or none."""
+    """Return a topology of one exchange, with slots or with its queues in the ring. Queues may have several slots, or none."""
     queues = draw(st.lists(st.sampled_from([f"q{n}" for n in range(4)]), unique=True, min_size=1))
     weights = [draw(st.integers(1, 2)) for _ in queues]
     members = ", ".join(
         f'{{ queue = "{queue}", weight = {weight} }}' for queue, weight in zip(queues, weights, strict=True)
     )
-    slots = draw(st.sampled_from([8, 12]))
-    text = (
-        f'[[exchanges]]\nname = "events"\ntype = "{_CHX}"\nslots = {slots}\nmembers = [{members}]\n'
-        '[[queues]]\nname = "q{0..3}"\n'
-    )
+    slots = draw(st.sampled_from([8, 12, None]))
+    layout = f"ring = [{members}]" if slots is None else f"slots = {slots}\nmembers = [{members}]"
+    text = f'[[exchanges]]\nname = "events"\ntype = "{_CHX}"\n{layout}\n[[queues]]\nname = "q{{0..3}}"\n'
     return replace(Topology.from_toml(text), owns=OWNED)
 
 
@@ -71,6 +68,7 @@ _RINGS = declared_topologies(owns=OWNED).filter(
 )
 #: What is wanted from now on; None: what was wanted before.
 _OTHERS = st.one_of(st.none(), _RINGS, slotted_topologies())
+_when_something_was_applied = precondition(lambda machine: bool(machine.wanted.exchanges))
 
 
 class TopologyMachine(RuleBasedStateMachine):
@@ -114,53 +112,59 @@ class TopologyMachine(RuleBasedStateMachine):
                     )
         self.stage.check()
 
-    @rule(data=st.data(), by_file=st.booleans())
-    def repair(self, data: Any, by_file: bool) -> None:  # noqa: FBT001  # hypothesis gives it
-        """A ring is repaired, and is sound then: with a file in its order, else so that each member has its buckets."""
+    @_when_something_was_applied
+    @rule(data=st.data(), by_file=st.booleans(), bound_before=st.integers(0, 2))
+    def repair(self, data: Any, by_file: bool, bound_before: int) -> None:  # noqa: FBT001  # hypothesis gives it
+        """A ring is repaired, and is sound then: with a file it is as the file says, else each bound queue has its buckets."""
+        if bound_before:
+            self.bind_by_hand(data, bound_before)
         live = self.stage.live()
-        rings = [
-            exchange.name
-            for exchange in live.exchanges
-            if exchange.type == _CHX and exchange.name in live.rings
-        ]
         by_file = by_file and self.wanted == collapsed(self.wanted)
-        if by_file:
-            rings = [
-                name
-                for name in rings
-                if (ours := self.wanted.exchange(name)) and ours.type == _CHX and ours.ring
-            ]
         rings = [
-            name for name in rings if not _lacks_queues(live, name)
-        ]  # which only the file of the slots cures
-        assume(rings)
+            name for name in sorted(live.rings) if not _lacks_queues(live, name)
+        ]  # which only an application cures
+        if by_file:
+            said = {
+                exchange.name for exchange in self.wanted.exchanges if exchange.type == _CHX and exchange.ring
+            }
+            rings = [name for name in rings if name in said]
+        if not rings:
+            return
         name = data.draw(st.sampled_from(rings))
-        target = repair_target(live, name, self.wanted if by_file else None)
-        made = plan(target, live)
-        assume(not made.refusals)
+        wanted = self.wanted if by_file else None
+        made = plan(repair_target(live, name, wanted), live)
+        if made.refused(allow_moved=1.0, allow_delete=True):
+            return
         self.stage.apply(made)
         repaired = self.stage.live()
-        kinds = {finding.kind for finding in check(repaired, exchange=name).findings} & _WRONG_RING
-        assert kinds <= (set() if repaired.rings[name].buckets else {"hole"})
+        kinds = {finding.kind for finding in check(repaired, wanted, exchange=name).findings}
+        assert kinds & (_WRONG | {"unexpected"} if by_file else _WRONG_RING) <= (
+            set() if repaired.rings[name].buckets else {"hole"}
+        )
+        if not by_file:
+            assert _bound_to(repaired, name) == _bound_to(live, name)
         self.stage.check()
 
+    @_when_something_was_applied
     @rule(data=st.data(), count=st.integers(1, 3))
     def bind_by_hand(self, data: Any, count: int) -> None:
-        """Somebody binds queues to a ring, whether they are bound to it or not."""
+        """Somebody binds queues to a ring, whether they are bound to it or not. A parking queue in a ring would never be empty."""
         live = self.stage.live()
-        rings, queues = ours(live.rings), ours(queue.name for queue in live.queues)
-        assume(rings and queues)
+        rings = ours(live.rings)
+        queues = [name for name in ours(queue.name for queue in live.queues) if not name.endswith(".park")]
+        if not rings or not queues:
+            return
         source = data.draw(st.sampled_from(rings))
         for _ in range(count):
             queue = data.draw(st.sampled_from(queues))
             self.stage.bind(BindingDefinition(source, queue, data.draw(st.sampled_from(["1", "2", "7"]))))
 
+    @_when_something_was_applied
     @rule(data=st.data())
     def unbind_by_hand(self, data: Any) -> None:
         """Somebody unbinds something."""
-        bindings = _all_bindings(self.stage.live())
-        assume(bindings)
-        self.stage.unbind(data.draw(st.sampled_from(bindings)))
+        if bindings := _all_bindings(self.stage.live()):
+            self.stage.unbind(data.draw(st.sampled_from(bindings)))
 
 
 def ours(names: Iterable[str]) -> list[str]:
@@ -176,6 +180,12 @@ def _all_bindings(live: Topology) -> list[BindingDefinition]:
         for member in exchange.ring or ()
     ]
     return [binding for binding in (*live.bindings, *of_rings) if not binding.source.startswith("theirs")]
+
+
+def _bound_to(live: Topology, name: str) -> set[Place]:
+    """Return what is bound to a hash exchange."""
+    exchange = live.exchange(name)
+    return {member.destination for member in (exchange and exchange.ring) or ()}
 
 
 def _lacks_queues(live: Topology, name: str) -> bool:

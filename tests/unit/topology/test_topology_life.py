@@ -47,12 +47,16 @@ class ModelStage:
 
     def _applied(self, made: Plan, dies_before: int | None) -> Applied:
         """Apply a plan, and look at what became of the messages meanwhile."""
-        losing, lost = self.traffic.losing(), self.traffic.lost.copy()
+        losing, lost, deleted = (
+            self.traffic.losing(), self.traffic.lost.copy(), self.traffic.deleted_parked.copy(),
+        )  # fmt: skip
         try:
             return Mover(self.traffic, dies_before).apply(made, _ALL)
         finally:
             for name, count in (self.traffic.lost - lost).items():
                 assert count == 0 or name in losing or made.rings[name].lost_at_worst > 0, name
+            for name in self.traffic.deleted_parked - deleted:
+                assert made.wanted.exchange(name) is None, f"{name} stays, and what was parked for it is gone"
 
     def bind(self, binding: BindingDefinition) -> None:
         if binding not in self.model.bindings:
