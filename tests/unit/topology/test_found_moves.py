@@ -112,3 +112,29 @@ def test_a_swap_where_nothing_fits() -> None:
     problem = problem_of([5, 2, 4, 1], [0, 0, 1, 1], [6, 6], [0, 0])
     moves = {slot.name: queue for slot, queue in (found_moves(problem) or {}).items()}
     assert moves == {"slot.1": "q1", "slot.3": "q0"}
+
+
+@pytest.mark.parametrize(
+    ("loads", "owners", "limits", "moves"),
+    [
+        pytest.param([2, 5, 1], [0, 1, 1], [6, 4], {1: 0, 0: 1}, id="what need not move stays"),
+        pytest.param(
+            [3, 2, 2], [1, 1, 1], [3, 3, 3], {2: 0, 1: 2}, id="a lighter slot moves where it is enough"
+        ),
+        pytest.param(
+            [3, 2, 1], [1, 0, 1], [3, 2, 2], {0: 0, 1: 1, 2: 2}, id="the emptiest queue is filled first"
+        ),
+        pytest.param(
+            [2, 8, 5], [0, 2, 2], [8, 5, 6], {1: 0, 2: 1, 0: 2}, id="the fullest queue is filled first"
+        ),
+        pytest.param(
+            [2, 5, 3, 0, 8], [2, 1, 0, 1, 1], [9, 6, 9], {1: 0, 0: 1, 4: 2}, id="of as many moves the lighter"
+        ),
+        pytest.param([1, 3, 2], [1, 2, 0], [3, 3, 2], {1: 0, 2: 2}, id="the smallest swap that is enough"),
+    ],
+)
+def test_of_all_ways_a_short_one_is_found(
+    loads: list[float], owners: list[int], limits: list[float], moves: dict[int, int]
+) -> None:
+    found = found_moves(problem_of(loads, owners, limits, [0] * len(limits)))
+    assert found == {ExchangeRef(f"slot.{slot}"): f"q{queue}" for slot, queue in moves.items()}

@@ -42,11 +42,16 @@ def test_nothing_is_proposed_where_nothing_is_over_the_target() -> None:
     assert (made.state, made.moves, made.after) == ("balanced", (), TABLE)
 
 
+def test_sums_that_differ_by_the_rounding_of_floats_are_balanced() -> None:
+    loads = load_of(0.1, 0.1, 0.3, 0.2, 0.7, 0.3, 0.2, 0.7)
+    assert balance(TABLE, loads, target=1.0).state == "balanced"
+
+
 def test_weights_decide_what_is_due_to_a_queue() -> None:
     loads = load_of(20, 5, 20, 5, 20, 5, 20, 5)
     assert balance(TABLE, loads, {"events.1": 4, "events.2": 1}, target=1.0).state == "balanced"
     turned = balance(TABLE, loads, {"events.1": 1, "events.2": 4}, target=1.0)
-    assert [(one.queue, one.weight, one.after) for one in turned.queues] == [
+    assert [(queue.queue, queue.weight, queue.after) for queue in turned.queues] == [
         ("events.1", 1, 0.2),
         ("events.2", 4, 0.8),
     ]
@@ -62,7 +67,7 @@ def test_a_new_queue_takes_slots_and_one_that_leaves_gives_all_away() -> None:
     made = balance(TABLE, load_of(*[1] * 8), {"events.2": 1, "events.3": 1}, target=1.0)
     assert {(move.old, move.new) for move in made.moves} == {("events.1", "events.3")}
     assert len(made.moves) == made.at_least == 4
-    gone = next(one for one in made.queues if one.queue == "events.1")
+    gone = next(queue for queue in made.queues if queue.queue == "events.1")
     assert (gone.weight, gone.limit, gone.slots_before, gone.slots_after, gone.after) == (
         None,
         None,
@@ -76,15 +81,17 @@ def test_queues_are_in_the_natural_order_of_their_names() -> None:
     weights = {f"events.{n}": 1 for n in (10, 3, 2, 4)}
     made = balance(TABLE, load_of(*[1] * 8), weights, target=1.0)
     names = [f"events.{n}" for n in (1, 2, 3, 4, 10)]
-    assert [one.queue for one in made.queues] == names
-    assert [one.destination for one in made.members("events") or ()] == names[1:]
+    assert [queue.queue for queue in made.queues] == names
+    assert [member.destination for member in made.members("events") or ()] == names[1:]
 
 
 def test_a_slot_that_nobody_has_gets_a_queue() -> None:
     table = SlotTable(RING, dict.fromkeys(SLOTS[:4], "events.1") | dict.fromkeys(SLOTS[4:7], "events.2"))
     made = balance(table, load_of(*[1] * 8), target=1.0)
     assert [(move.slot, move.old, move.new) for move in made.moves] == [(SLOTS[7], None, "events.2")]
-    assert [one.queue for one in made.queues] == ["events.1", "events.2", None]
+    assert [queue.queue for queue in made.queues] == ["events.1", "events.2", None]
+    hopeless = balance(table, load_of(90, *[1] * 7), target=1.0)
+    assert (hopeless.state, hopeless.members("events")) == ("impossible", None)
 
 
 def test_a_queue_with_buckets_of_its_own_keeps_them() -> None:
@@ -92,9 +99,10 @@ def test_a_queue_with_buckets_of_its_own_keeps_them() -> None:
     table = SlotTable(ring, dict.fromkeys(SLOTS[:3], "plain") | {SLOTS[2]: "other"})
     loads: dict[Any, float] = {SLOTS[0]: 10, SLOTS[1]: 10, SLOTS[2]: 10, "plain": 20}
     made = balance(table, loads, target=1.2)
-    assert {one.queue: one.after for one in made.queues} == {"plain": 0.6, "other": 0.4}
+    assert {queue.queue: queue.after for queue in made.queues} == {"plain": 0.6, "other": 0.4}
     refused = balance(table, {**loads, "plain": 200}, target=1.2)
-    assert [(one.kind, one.destination) for one in refused.obstacles] == [("own-keys", "plain")]
+    assert refused.state == "impossible"
+    assert [(finding.kind, finding.destination) for finding in refused.obstacles] == [("own-keys", "plain")]
 
 
 def test_another_exchange_in_the_ring_has_no_part_in_it() -> None:
@@ -104,7 +112,7 @@ def test_another_exchange_in_the_ring_has_no_part_in_it() -> None:
     made = balance(table, {**load_of(30, 10, 12, 10, 20, 10, 3, 5), audit: 1_000})
     assert [move.slot for move in made.moves] == [SLOTS[2]]
     assert made.after.other_exchanges == {audit}
-    assert sum(one.after for one in made.queues) == pytest.approx(1)
+    assert sum(queue.after for queue in made.queues) == pytest.approx(1)
 
 
 def keyed(amounts: dict[Any, float], *keys: KeyLoad) -> SlotLoad:
@@ -128,19 +136,19 @@ def test_a_key_hotter_than_a_queue_is_named() -> None:
 
 def test_a_slot_that_is_hot_because_of_one_key_names_it() -> None:
     made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("whale", SLOTS[0], 40, 41)))
-    assert [(one.kind, one.names) for one in made.obstacles] == [("hot-slot", ("whale",))]
+    assert [(finding.kind, finding.names) for finding in made.obstacles] == [("hot-slot", ("whale",))]
     assert "40.000% or more by key 'whale' alone" in made.obstacles[0].says
 
 
 def test_a_slot_that_is_hot_by_many_keys_says_so() -> None:
     made = balance(TABLE, keyed(load_of(70, 10, 5, 5, 2, 2, 2, 4), KeyLoad("small", SLOTS[0], 2, 3)))
-    assert [(one.kind, one.names) for one in made.obstacles] == [("hot-slot", ())]
+    assert [(finding.kind, finding.names) for finding in made.obstacles] == [("hot-slot", ())]
     assert "by many keys" in made.obstacles[0].says
 
 
 def test_a_target_below_what_there_is() -> None:
     made = balance(TABLE, load_of(*[1] * 8), target=0.9)
-    assert (made.state, [one.kind for one in made.obstacles]) == ("impossible", ["target"])
+    assert (made.state, [finding.kind for finding in made.obstacles]) == ("impossible", ["target"])
     assert made.reachable == LoadTarget(1.0)
 
 
@@ -148,7 +156,7 @@ def test_where_no_way_was_found_a_target_that_can_be_reached_is_named() -> None:
     table = SlotTable(RING, dict.fromkeys(SLOTS, "events.1"))
     loads = load_of(3, 3, 3, 0, 0, 0, 0, 0)
     made = balance(table, loads, {"events.1": 1, "events.2": 1}, target=1.1)
-    assert (made.state, [one.kind for one in made.obstacles]) == ("not-found", ["not-found"])
+    assert (made.state, [finding.kind for finding in made.obstacles]) == ("not-found", ["not-found"])
     assert made.reachable == LoadTarget(1.34)
 
 
