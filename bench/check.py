@@ -28,7 +28,7 @@ COMMAND = "import sys; from rabbit_chx.cli import main; sys.exit(main(sys.argv[1
 
 
 def wanted(count: int) -> Topology:
-    """Return a hash exchange with so many queues."""
+    """Return a hash exchange with as many queues as asked for."""
     queues = tuple(QueueDefinition(f"orders.{number}") for number in range(1, count + 1))
     ring = tuple(RingMember(queue.name) for queue in queues)
     return Topology((ExchangeDefinition("orders", "x-consistent-hash", ring=ring),), queues)

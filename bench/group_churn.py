@@ -4,7 +4,7 @@ Each member is a process. It writes what it handles into a file before its handl
 
     python bench/group_churn.py --seconds 120 --rate 3000
 
-First members come and leave, then some of them are killed with SIGKILL, for so many seconds each. The exit code is 1 if a message is
+First members come and leave, then some of them are killed with SIGKILL; each part lasts `--seconds`. The exit code is 1 if a message is
 lost, if one comes after a later one or with a lower generation than before, or if one is repeated that no killed member held.
 """
 

@@ -207,7 +207,7 @@ class _Copies:
         self._inner.basic_publish(exchange, method.routing_key, body, properties, mandatory=True)
 
     def confirmed(self, most: int) -> list[int]:
-        """Wait until no more than so many copies are open; return the delivery tags of those that were confirmed since."""
+        """Wait until at most this many copies are open; return the delivery tags of those that were confirmed since."""
         self._connection.wait_until(lambda: len(self._open) <= most)
         done, self._done = self._done, []
         return done

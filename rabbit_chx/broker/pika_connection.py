@@ -209,7 +209,7 @@ class PikaConnection:
 
     @contextlib.contextmanager
     def channel(self, *, raw_headers: bool = False) -> Iterator[BlockingChannel]:
-        """Open a channel, for example to consume. An error of pika leaves the block as one of ours.
+        """Open a channel, for example to consume. An error of pika leaves the block as our own.
 
         Args:
             raw_headers: whether each message's properties get an attribute ``raw``: their bytes, as the
@@ -238,7 +238,7 @@ class PikaConnection:
         raise error
 
     def process(self, seconds: float) -> None:
-        """Wait for at most so many seconds, or until something has come; callbacks of consumers run in
+        """Wait for at most `seconds`, or until something has come; callbacks of consumers run in
         here.
         """
         limit: Any = seconds  # pika's stubs know whole seconds only

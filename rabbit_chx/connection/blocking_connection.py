@@ -272,11 +272,11 @@ class Transport:
         self._timeout_s = 0.0
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is something to read or room to write, for so many seconds at most."""
+        """Wait until there is something to read or room to write, with a limit in seconds."""
         self._selector.select(timeout_s)
 
     def receive(self, wait_s: float = 0.0) -> bytes:
-        """Return the bytes that have come or come within so many seconds; b"" where none do.
+        """Return the bytes that have come or come within the wait; b"" where none do.
 
         Raises:
             ConnectionLostError: the peer closed or reset the connection.

@@ -251,7 +251,7 @@ def nonsense(where: str, cause: Exception) -> ConnectionLostError:
 
 
 def missing_reply(where: str, method: str, waited_s: float) -> BrokerTimeoutError:
-    """Return the error for a method that the broker did not answer within so many seconds."""
+    """Return the error for a method that the broker did not answer in time."""
     return BrokerTimeoutError(
         f"{where}: no answer to {method} within {waited_s:g} s: look at the broker's log"
     )

@@ -64,7 +64,7 @@ class Turn(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait so many seconds, without a connection."""
+    """Wait without a connection; the time is in seconds."""
 
     seconds: float
 

@@ -19,7 +19,7 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing.rows import Rows
 
-#: Pieces kept for as many different lengths; about 2 MB.
+#: How many pieces are kept, one for each length; about 2 MB.
 _KEPT_LENGTHS = 16_384
 
 

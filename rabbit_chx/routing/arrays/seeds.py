@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CHUNK_SEEDS = 1 << 14
-#: The stays on rings of at most so many buckets are few, and are kept.
+#: Up to this bucket count the stays are few, and are kept.
 _SMALL_RING = 64
 _SEED_MASK = np.uint32(SEEDS - 1)
 
