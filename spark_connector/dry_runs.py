@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError, RabbitChxError
+from rabbit_chx.routing import KeyMap
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.write_options import WriteOptions, texts
 from spark_connector.placing.prediction import NO_QUEUE, kept_ring, rows_by_queue
@@ -26,8 +27,6 @@ from spark_connector.writing.preflight import (
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-
-    from rabbit_chx.routing import KeyMap
 
 _HOTTEST = 10
 _SHOWN_PARTITIONS = 20

@@ -11,6 +11,8 @@ from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from spark_connector.executor_functions import for_each_partition
 from spark_connector.options.write_options import WriteOptions, texts
 from spark_connector.placing.watched_ring import GivenRing, WatchedRing
+from spark_connector.reports.task_report import TaskReport
+from spark_connector.reports.write_report import WriteReport
 from spark_connector.spark_errors import raised_in_task
 from spark_connector.writing.preflight import PreflightAnswer, speculation_of
 from spark_connector.writing.task import Task
@@ -21,9 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
-
-    from spark_connector.reports.task_report import TaskReport
-    from spark_connector.reports.write_report import WriteReport
 
 
 def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None = None) -> WriteReport:

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import ArrayType, DataType, IntegerType, LongType, MapType, StringType, StructType
 
 
 def _sql_name(name: str) -> str:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rabbit_chx.amqp.client_fields import field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, INTEGER_RANGES, AmqpField, FieldType
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, KeyMap, ring_beneath
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, ring_beneath
 
 if TYPE_CHECKING:
     from rabbit_chx.analysis import Hashing, ModuloMap
-    from rabbit_chx.routing import HashRing
 
 _T = TypeVar("_T")
 

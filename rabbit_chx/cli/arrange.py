@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.cli.broker_options import BrokerOptions
@@ -18,10 +18,8 @@ from rabbit_chx.cli.report import document, entry
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Verbatim
+from rabbit_chx.topology import RingPlan, RingProposal
 from rabbit_chx.topology.arrange import rearranged
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology import RingPlan, RingProposal
 
 
 @dataclass(frozen=True, slots=True)

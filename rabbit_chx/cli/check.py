@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
 from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, option, options
@@ -17,12 +18,8 @@ from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.cli.report import document, entry
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
-from rabbit_chx.topology import check
+from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.check import CHECK_KINDS
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
-    from rabbit_chx.topology import Topology, TopologyCheck
 
 _MOST_SHOWN = 50
 _OUTPUTS = ("table", "json", "prometheus")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -24,9 +24,7 @@ from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, sign_of_life
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import KeyMap
+from rabbit_chx.routing import KeyMap
 
 _SHOWN = 10
 

@@ -6,10 +6,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_slots
+from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.cli.broker_options import BrokerOptions
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
@@ -18,12 +21,7 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.consuming import JOURNAL, GroupStatus, JournalEntry, Roster, group_findings
 from rabbit_chx.errors import EmptyRingError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Table
-
-if TYPE_CHECKING:
-    from rabbit_chx.amqp import ConnectionSettings
-    from rabbit_chx.analysis import Finding
-    from rabbit_chx.broker.management import Management
-    from rabbit_chx.routing import Release
+from rabbit_chx.routing import Release
 
 #: What the management API knows is up to 5 s old.
 _STALE_S = 6.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -16,9 +16,7 @@ from rabbit_chx.cli.report import document, source_as_json
 from rabbit_chx.cli.rings import HashingOptions, RingOptions
 from rabbit_chx.errors import RabbitChxError
 from rabbit_chx.rendering import Block, Lines
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, KeyMap
+from rabbit_chx.routing import Destination, KeyMap
 
 _MOST_KEYS = 1_000_000_000
 

@@ -7,30 +7,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.wording import listed, percent, plural
 from rabbit_chx.cli.command import option
 from rabbit_chx.cli.report import matrix_table, numbers, place_text, ring_text, texts
 from rabbit_chx.rendering import Block, Facts, Line, Lines, Section, Table, TableColumn
-from rabbit_chx.topology import BindingDefinition
+from rabbit_chx.topology import (
+    BindingDefinition,
+    FieldChange,
+    Plan,
+    PlannedChange,
+    PlanRefusal,
+    RingMember,
+    RingPlan,
+    RingProposal,
+)
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import kind_of, name_of
 from rabbit_chx.topology.plan_output import NOT_ONE_QUEUE, counted_changes, counted_kind
 from rabbit_chx.topology.ranges import expanded, folded
+from rabbit_chx.topology.slot_plan import SlotHandOver
 from rabbit_chx.topology.toml_file import toml_value
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology import (
-        FieldChange,
-        Plan,
-        PlannedChange,
-        PlanRefusal,
-        RingMember,
-        RingPlan,
-        RingProposal,
-    )
-    from rabbit_chx.topology.slot_plan import SlotHandOver
 
 _FOLDED_ROWS = 20
 _MOST_NAMES = 30

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.amqp.fields import FIELD_TYPES
+from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.arguments import hashed_value
-from rabbit_chx.cli.broker_options import (
-    BrokerOptions,
-    LiveBroker,
-    TraceOptions,
-    counted,
-    unwound_by_signals,
-)
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
@@ -44,11 +38,13 @@ from rabbit_chx.cli.report import (
     texts,
 )
 from rabbit_chx.cli.rings import chosen_release
-from rabbit_chx.cli.samples import SampleOptions, sample_options, traced_sample
+from rabbit_chx.cli.samples import Sample, SampleOptions, sample_options, traced_sample
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Line, Section, Table, TableColumn
-from rabbit_chx.routing import ExchangeRef
+from rabbit_chx.routing import ExchangeRef, HashedOn
+from rabbit_chx.routing.release import Store
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
 from rabbit_chx.topology.objects import is_slot
 from rabbit_chx.topology.upgrade import (
     UpgradePrediction,
@@ -57,16 +53,10 @@ from rabbit_chx.topology.upgrade import (
     hashed_on,
     predict_upgrade,
 )
-from rabbit_chx.topology.upgrade_exchange import SampledMessage, hash_arguments
+from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade, SampledMessage, hash_arguments
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.cli.samples import Sample
-    from rabbit_chx.routing import HashedOn
-    from rabbit_chx.routing.release import Store
     from rabbit_chx.testing.rehearsal import ExchangeProof, UpgradeProof
-    from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology
-    from rabbit_chx.topology.upgrade_exchange import ExchangeUpgrade
 
 _KEYS = 10_000
 _KEY_PATTERN = "key-{n}"

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis import ring_findings
 from rabbit_chx.analysis.wording import percent
@@ -18,14 +18,11 @@ from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_fac
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life
-from rabbit_chx.routing import KeyMap, SlotTable, queue_behind, ring_beneath
+from rabbit_chx.routing import HashRing, KeyMap, SlotTable, queue_behind, ring_beneath
+from rabbit_chx.routing.ring_state import Provenance
 from rabbit_chx.topology import Topology, check
 from rabbit_chx.topology.objects import HASH_EXCHANGE, live_slots
 from rabbit_chx.topology.rings import live_ring_of
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.routing.ring_state import Provenance
 
 
 @dataclass(frozen=True, slots=True)

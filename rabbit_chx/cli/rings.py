@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import click
 
-from rabbit_chx.amqp.fields import FIELD_TYPES
+from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, ModuloMap
+from rabbit_chx.analysis.modulo_map import StreamClient
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.cli.arguments import parse_binding
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
@@ -29,12 +30,10 @@ from rabbit_chx.routing import (
     Release,
     key_map_from_json,
 )
+from rabbit_chx.routing.release import Store
 from rabbit_chx.routing.rules import DUPLICATES_APPEND
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.analysis.modulo_map import StreamClient
-    from rabbit_chx.routing.release import Store
     from rabbit_chx.topology import ExchangeDefinition
 
 ExchangeType: TypeAlias = Literal["x-consistent-hash", "x-modulus-hash", "super-stream"]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.cli.command import STORES, TEXT, Outcome, command, option
 from rabbit_chx.cli.report import document, texts
 from rabbit_chx.cli.rings import chosen_release
 from rabbit_chx.rendering import Block, Table
 from rabbit_chx.routing import RuleRow, rule_rows
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.release import Store
+from rabbit_chx.routing.release import Store
 
 
 @dataclass(frozen=True, slots=True)

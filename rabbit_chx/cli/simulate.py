@@ -30,10 +30,9 @@ from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Table, sign_of_life
-from rabbit_chx.routing import HashRing, SlotTable
+from rabbit_chx.routing import HashRing, KeyMap, SlotTable
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing import KeyMap
     from rabbit_chx.topology.proposals import LeastMoved
 
 _HEAVIEST = 5

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pika
 
@@ -17,16 +17,11 @@ from rabbit_chx.analysis.traffic import InferredRing, Misrouted, compare_traffic
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_reach, read_ring
+from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.scratch_copy import ScratchMessage, copied_runs, declare_copy, route_on_copy
 from rabbit_chx.broker.scratch_vhost import scratch_vhost
-from rabbit_chx.cli.broker_options import (
-    BrokerOptions,
-    LiveBroker,
-    TraceOptions,
-    counted,
-    unwound_by_signals,
-)
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
@@ -58,11 +53,8 @@ from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
-
-if TYPE_CHECKING:
-    from rabbit_chx.broker.management import Management
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.reading import LiveExchange
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology.reading import LiveExchange
 
 _DEFAULT_KEYS = 10_000
 _DEFAULT_PATTERN = "key-{n}"

@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -29,6 +28,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, Release
 from rabbit_chx.topology.arguments import ArgumentTable
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.hand_over import (
     HandOver,
     HandOverLevel,
@@ -37,6 +37,7 @@ from rabbit_chx.topology.hand_over import (
     park_drained,
     parts_of,
 )
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, QueueDefinition
 from rabbit_chx.topology.operations import (
     ApiRequest,
@@ -55,10 +56,6 @@ from rabbit_chx.topology.plan import plan as plan_of
 from rabbit_chx.topology.reading import APPLY_LOCK, rings_read, topology_read
 from rabbit_chx.topology.refusals import PlanRefusal, loss, uncounted_loss
 from rabbit_chx.topology.steps import Access, ApiSequence, CarrierEnd, Pipeline, SendingCheck, Sequence, asked
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.model import Topology
 
 _AT_ONCE = 100
 _NOT_ALLOWED, _NOT_FOUND, _LOCKED = 403, 404, 405

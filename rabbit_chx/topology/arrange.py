@@ -6,14 +6,11 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rabbit_chx.topology.fields import FileEntry, read_document
-from rabbit_chx.topology.objects import FILE
+from rabbit_chx.topology.objects import FILE, RingMember
 from rabbit_chx.topology.toml_file import member_texts, members_text
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.objects import RingMember
 
 #: The key of a ring, and what may hide brackets or makes up an array: strings, comments and the brackets themselves.
 _TOKEN = re.compile(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.arguments import ArgumentTable, ArgumentValue
 
 Action: TypeAlias = Literal["create", "update", "replace", "delete", "bind", "unbind"]
 ObjectKind: TypeAlias = Literal["exchange", "queue", "binding", "policy"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
-from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST
+from rabbit_chx.routing import HASH_ARGUMENTS, NEWEST, HashRing
 from rabbit_chx.topology.changes import fields_between, kind_of, name_of
 from rabbit_chx.topology.check_queues import queue_findings
 from rabbit_chx.topology.check_rings import (
@@ -22,13 +21,8 @@ from rabbit_chx.topology.check_rings import (
     wanted_ring_findings,
 )
 from rabbit_chx.topology.check_slots import slot_findings
-from rabbit_chx.topology.diff import (
-    NamedObject,
-    binding_identity,
-    by_name,
-    object_differences,
-    owned_binding,
-)
+from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name, object_differences, owned_binding
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     BROKERS_EXCHANGES,
     HASH_EXCHANGE,
@@ -40,10 +34,6 @@ from rabbit_chx.topology.plan import policy_in_the_way
 from rabbit_chx.topology.reach import Reach, transient_destinations
 from rabbit_chx.topology.shards import is_sharded, shard_binding
 from rabbit_chx.topology.slots import expanded_by, numbered_slots, slot_layouts
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology.model import Topology
 
 #: All kinds of findings of a check, in the order in which reports list them.
 CHECK_KINDS = (

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import listed, percent, plural
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.check_rings import CheckedExchange, differing_fields
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
-    from rabbit_chx.topology.objects import QueueDefinition
-    from rabbit_chx.topology.policies import QueueSetting
+from rabbit_chx.topology.objects import QueueDefinition
+from rabbit_chx.topology.policies import QueueSetting
 
 _TTL, _EXPIRES, _OVERFLOW = "x-message-ttl", "x-expires", "x-overflow"
 _LIMITS = {"x-max-length": "message", "x-max-length-bytes": "byte"}

@@ -7,21 +7,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding, ring_findings
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place, SlotTable, share_between
+from rabbit_chx.topology.changes import FieldChange
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefinition, RingMember, live_slots
 from rabbit_chx.topology.policies import QueueSetting, queue_setting
+from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.changes import FieldChange
-    from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.reach import Reach, UnroutableKeys
-    from rabbit_chx.topology.slots import SlotLayout
+from rabbit_chx.topology.slots import SlotLayout
 
 _ASK_OWNER = "it is external: ask its owner, or correct the topology"
 _MOST_PLACES = 5

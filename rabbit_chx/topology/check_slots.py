@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import listed, percent, plural
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.changes import fields_between
 from rabbit_chx.topology.check_rings import CheckedExchange, differing_fields
 from rabbit_chx.topology.objects import order_of_name
 from rabbit_chx.topology.slots import ALTERNATE_EXCHANGE, SlotLayout
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
 
 _SHOWN = 3
 

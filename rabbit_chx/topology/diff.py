@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.changes import ObjectKind, PlannedChange, fields_between, kind_of
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
@@ -17,9 +18,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.refusals import PlanRefusal, absent_external, deletion, different_external
 from rabbit_chx.topology.shards import kept_shards, shard_binding
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import Topology
 
 NamedObject: TypeAlias = ExchangeDefinition | QueueDefinition | PolicyDefinition
 _BROKERS_OWN = "amq."

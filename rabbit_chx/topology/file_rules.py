@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.names import too_long
@@ -21,6 +21,7 @@ from rabbit_chx.routing import HASH_ARGUMENTS, HASH_PROPERTIES, Destination, Exc
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import MAX_BUCKETS
 from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.fields import FileEntry, FileObjects
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     QUEUE_TYPE,
@@ -34,9 +35,6 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, applying_policy
 from rabbit_chx.topology.problems import Problem, shown_value, similar
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.fields import FileEntry, FileObjects
 
 #: The field concerned, its value, what is wrong and what to do.
 _Finding = tuple[str, Any, str, str]

@@ -14,13 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as List
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 from uuid import uuid4
 
 from rabbit_chx.errors import BrokerRefusedError
-from rabbit_chx.topology.objects import (
-    BindingDefinition,
-)
+from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.objects import BindingDefinition
 from rabbit_chx.topology.operations import ApiRequest, Operation, QueueDeclare, Refusal, steps_of
 from rabbit_chx.topology.steps import (
     Access,
@@ -33,9 +32,6 @@ from rabbit_chx.topology.steps import (
     Sequence,
     asked,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.changes import PlannedChange
 
 HandOverLevel: TypeAlias = Literal["parked", "in-order"]
 HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)

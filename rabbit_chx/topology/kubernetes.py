@@ -10,14 +10,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.errors import TopologyError
 from rabbit_chx.topology.definitions import hash_exchanges, listed_bindings, listed_fields, ours, unwritable
+from rabbit_chx.topology.objects import ObjectSet
 from rabbit_chx.topology.problems import Problem
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.objects import ObjectSet
 
 _API = "rabbitmq.com/v1beta1"
 #: The fields of each kind, by their names here.

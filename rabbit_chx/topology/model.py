@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.wording import listed
 from rabbit_chx.errors import InputError, TopologyError
-from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, Release, SlotTable
 from rabbit_chx.topology.definitions import definitions_content, definitions_text
 from rabbit_chx.topology.fields import documented, read_document
 from rabbit_chx.topology.file_rules import misspellings, problems_of
@@ -21,19 +21,15 @@ from rabbit_chx.topology.objects import (
     OBJECT_LISTS,
     ExchangeDefinition,
     ObjectSet,
+    PolicyDefinition,
     RingMember,
     SlotNames,
     live_slots,
     order_of_name,
 )
+from rabbit_chx.topology.problems import Problem
 from rabbit_chx.topology.slot_owners import owners_of_slots
 from rabbit_chx.topology.toml_file import line_of, parsed, toml_text
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import KeyMap, Release
-    from rabbit_chx.topology.objects import PolicyDefinition
-    from rabbit_chx.topology.problems import Problem
-
 
 _MOST_NAMES = 10
 

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from rabbit_chx.amqp import names
 from rabbit_chx.amqp.replies import error_for
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError
 from rabbit_chx.routing import ExchangeRef
 from rabbit_chx.topology.arguments import plain
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import (
     BindingDefinition,
     ExchangeDefinition,
     PolicyDefinition,
     QueueDefinition,
 )
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.changes import PlannedChange
 
 CHX = "x-consistent-hash"
 _ACCESS_REFUSED = 403

@@ -12,20 +12,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import Destination, ExchangeRef
 from rabbit_chx.topology.changes import PlannedChange
-from rabbit_chx.topology.objects import (
-    ExchangeDefinition,
-    PolicyDefinition,
-    QueueDefinition,
-)
+from rabbit_chx.topology.diff import BindingDifferences, NamedObject, ObjectDifferences
+from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
 from rabbit_chx.topology.policies import SHARDS_PER_NODE
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.diff import BindingDifferences, NamedObject, ObjectDifferences
-    from rabbit_chx.topology.ring_plan import RingWork
+from rabbit_chx.topology.ring_plan import RingWork
 
 _TAKES_NOTHING = {"x-max-length": 0, "x-overflow": "reject-publish"}
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, Release
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.diff import (
     NamedObject,
     ObjectDifferences,
@@ -33,12 +33,8 @@ from rabbit_chx.topology.refusals import (
     sharded_declaration,
     unknown_cluster,
 )
-from rabbit_chx.topology.ring_plan import RingWork, planned_rings, too_much_moved
+from rabbit_chx.topology.ring_plan import RingPlan, RingWork, planned_rings, too_much_moved
 from rabbit_chx.topology.slots import expanded, expanded_by, parking_queues, slot_layouts
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.ring_plan import RingPlan
 
 _BROKERS_OWN = "amq."
 

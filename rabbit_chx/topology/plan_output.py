@@ -34,22 +34,18 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields as fields_of
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.routing import ExchangeRef, slot_json
+from rabbit_chx.routing import ExchangeRef, HashRing, Place, slot_json
 from rabbit_chx.topology.arguments import plain
-from rabbit_chx.topology.changes import kind_of, name_of
+from rabbit_chx.topology.changes import PlannedChange, TopologyObject, kind_of, name_of
 from rabbit_chx.topology.diff import NamedObject, binding_identity, by_name
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import HashRing, Place
-    from rabbit_chx.topology.changes import PlannedChange, TopologyObject
-    from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import BindingDefinition, RingMember
-    from rabbit_chx.topology.proposals import RingProposal
-    from rabbit_chx.topology.refusals import PlanRefusal
-    from rabbit_chx.topology.ring_plan import RingPlan
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.proposals import RingProposal
+from rabbit_chx.topology.refusals import PlanRefusal
+from rabbit_chx.topology.ring_plan import RingPlan
 
 _FORMAT = "rabbit-chx/plan"
 _FORMAT_VERSION = 1

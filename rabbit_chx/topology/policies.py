@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rabbit_chx.routing import Destination, ExchangeRef
+from rabbit_chx.topology.arguments import ArgumentValue
 from rabbit_chx.topology.objects import ExchangeDefinition, PolicyDefinition, QueueDefinition
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.arguments import ArgumentValue
 
 #: The key of a policy that shards an exchange.
 SHARDS_PER_NODE = "shards-per-node"

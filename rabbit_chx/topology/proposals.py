@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import Destination, ExchangeRef, HashRing, SlotTable
+from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, SlotTable
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.objects import RingMember, SlotNames
 from rabbit_chx.topology.ring_figures import RingFigures
@@ -31,8 +31,6 @@ from rabbit_chx.topology.slot_owners import owners_of_slots
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing import Place
 
 
 _Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import Destination, ExchangeRef, HashedOn, HashRing, Place
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BROKERS_EXCHANGES, HASH_EXCHANGE, ExchangeDefinition, PolicyDefinition
 from rabbit_chx.topology.policies import policy_matches, setting_of
 from rabbit_chx.topology.problems import similar
@@ -23,8 +24,6 @@ from rabbit_chx.topology.problems import similar
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.topology.model import Topology
 
     Nowhere: TypeAlias = bool | NDArray[np.bool_]
 

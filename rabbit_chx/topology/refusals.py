@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from rabbit_chx.routing import HASH_ARGUMENTS
+from rabbit_chx.routing import HASH_ARGUMENTS, Destination, HashRing
 from rabbit_chx.topology.arguments import plain
 from rabbit_chx.topology.changes import FieldChange, TopologyObject, fields_between, kind_of
 from rabbit_chx.topology.objects import HASH_EXCHANGE, BindingDefinition, ExchangeDefinition, QueueDefinition
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, HashRing
 
 ALLOW_DELETE = "--allow-delete"
 _ALLOW_LOSS = "--allow-loss"

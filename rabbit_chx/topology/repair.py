@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.topology.applying import changes_together
+from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.slots import expanded, numbered_slots
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Destination, HashRing
-    from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.plan import Plan
 
 
 def repair_target(live: Topology, exchange: str, wanted: Topology | None = None) -> Topology:

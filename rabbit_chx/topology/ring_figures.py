@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rabbit_chx.routing import Place
 from rabbit_chx.routing.seed_tables import SEEDS
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from rabbit_chx.routing import Place
 
 _OWN_NAMES: Mapping[Place, Place] = {}
 

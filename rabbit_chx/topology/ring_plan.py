@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rabbit_chx.analysis.matrix import MovementMatrix
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HASH_ARGUMENTS, Destination, ExchangeRef, HashRing
+from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.diff import ObjectDifferences
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, order_of_place
 from rabbit_chx.topology.proposals import RingProposal, conversions_of, proposals_of, slots_as_written
 from rabbit_chx.topology.refusals import PlanRefusal, different_external_ring, impossible_ring, unknown_order
@@ -19,12 +23,6 @@ from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.ring_steps import best_steps, bucket_counts, changed_ring, ring_step, state_of
 from rabbit_chx.topology.rings import LiveRing, live_ring_of, ring_of
 from rabbit_chx.topology.slot_plan import SlotHands, SlotsThere, slot_hands
-
-if TYPE_CHECKING:
-    from rabbit_chx.analysis.matrix import MovementMatrix
-    from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.diff import ObjectDifferences
-    from rabbit_chx.topology.model import Topology
 
 _ALLOW_MOVED = "--allow-moved"
 #: A share in a flag is rounded up to a multiple of one part.

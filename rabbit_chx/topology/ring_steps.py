@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from rabbit_chx.routing import Destination, HashRing, Place, ring_changes
 from rabbit_chx.routing.bindings import weight_of
 from rabbit_chx.routing.ring_state import RingState
 from rabbit_chx.topology.changes import PlannedChange
 from rabbit_chx.topology.objects import BindingDefinition, RingMember
+from rabbit_chx.topology.ring_figures import RingFigures
 from rabbit_chx.topology.rings import LiveRing, ring_of
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.ring_figures import RingFigures
 
 #: Many steps are tried in one order only: each costs as many buckets as the ring has.
 _MANY_STEPS = 200

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, HashRing, Place, Release
 from rabbit_chx.routing.bindings import weight_of
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import Topology
 
 
 class LiveRing(NamedTuple):

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis.findings import Finding
 from rabbit_chx.analysis.wording import listed, plural
+from rabbit_chx.routing import Release
 from rabbit_chx.routing.rules import MODULUS_UNORDERED
 from rabbit_chx.routing.sharding import ShardName, shard_names
+from rabbit_chx.topology.model import Topology
+from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 from rabbit_chx.topology.policies import SHARDS_PER_NODE, setting_of
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing import Release
-    from rabbit_chx.topology.model import Topology
-    from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, RingMember
 
 _MODULUS = "x-modulus-hash"
 _MOST_NAMED = 3

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rabbit_chx.routing import ExchangeRef, HashRing, Place
+from rabbit_chx.topology.changes import PlannedChange
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import BindingDefinition, ExchangeDefinition, is_slot
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.changes import PlannedChange
-    from rabbit_chx.topology.model import Topology
 
 _ALTERNATE = "alternate-exchange"
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from math import gcd
-from typing import TYPE_CHECKING
 
 from rabbit_chx.routing import ExchangeRef, Place
 from rabbit_chx.topology.changes import fields_between, name_of
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import (
     HASH_EXCHANGE,
     BindingDefinition,
@@ -28,9 +28,6 @@ from rabbit_chx.topology.objects import (
 from rabbit_chx.topology.policies import setting_of
 from rabbit_chx.topology.rings import live_ring_of
 from rabbit_chx.topology.slot_owners import owners_of_slots, queues_of_slots
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import Topology
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 

@@ -6,27 +6,15 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import (
-    HASH_ARGUMENTS,
-    Binding,
-    Destination,
-    HashedOn,
-    HashRing,
-    Release,
-    rules,
-)
+from rabbit_chx.routing import HASH_ARGUMENTS, Binding, Destination, HashedOn, HashRing, Release, rules
 from rabbit_chx.topology.check_rings import GHOSTS_SINCE, repair_cure
+from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import HASH_EXCHANGE, ExchangeDefinition, RingMember, SlotNames
 from rabbit_chx.topology.reach import transient_destinations
-
-if TYPE_CHECKING:
-    from rabbit_chx.topology.model import Topology
-
 from rabbit_chx.topology.upgrade_exchange import (
     ExchangeUpgrade,
     SampledMessage,

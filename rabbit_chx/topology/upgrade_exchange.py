@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from operator import eq
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.client_fields import HeaderTable, table_for
@@ -25,10 +25,8 @@ from rabbit_chx.routing import (
     rules,
 )
 from rabbit_chx.routing.bindings import weight_of
-
-if TYPE_CHECKING:
-    from rabbit_chx.routing.exchange import HashExchange
-    from rabbit_chx.routing.release import Rule
+from rabbit_chx.routing.exchange import HashExchange
+from rabbit_chx.routing.release import Rule
 
 #: ``safe``: no key moves. ``repair``: none moves, if the ring gets its order back. ``moves``: keys move by a rule.
 #: ``unknown``: no rule says whether keys move.

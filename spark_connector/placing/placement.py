@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
+from rabbit_chx.routing import KeyMap
 from rabbit_chx.routing.murmur3 import murmur3_x86_32
 from spark_connector.placing.prediction import NO_QUEUE, as_ring, indices_or_hole, kept_ring, vectorized
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
     from pyspark.sql import Column, DataFrame
-
-    from rabbit_chx.routing import KeyMap
 
 _HELPER = "_rabbit_chx_partition"
 _SPARK_SEED = 42

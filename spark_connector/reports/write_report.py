@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
+from rabbit_chx.routing import KeyMap
 from spark_connector.placing.key_sample import SplitKeys
 from spark_connector.reports.task_report import MAX_SAMPLES, PublishedCounts, RowSample, TaskReport
 from spark_connector.reports.text_table import text_table_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.routing import KeyMap
     from spark_connector.options.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)

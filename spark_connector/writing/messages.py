@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from rabbit_chx.errors import RowError
+from spark_connector.options.write_options import WriteOptions
 from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, hash_of_key
 from spark_connector.writing.arrow_columns import as_binary, whole_seconds
 from spark_connector.writing.bad_rows import Fault, faults_in
 
 if TYPE_CHECKING:
-    from spark_connector.options.write_options import WriteOptions
     from spark_connector.writing.columns import MessageColumns
     from spark_connector.writing.message_ids import MessageIds
 

@@ -10,10 +10,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import Publisher, PublishReport, Returned
 from rabbit_chx.publishing.publish_report import NACK
 from rabbit_chx.routing import ring_beneath
+from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.key_sample import KeySample, KeySampler
 from spark_connector.placing.prediction import rows_by_queue
 from spark_connector.reports.task_report import MAX_SAMPLES, RowSample, TaskReport, hash_of_key
@@ -21,14 +23,11 @@ from spark_connector.spark_errors import without_traceback
 from spark_connector.writing.message_ids import MessageIds
 from spark_connector.writing.messages import Messages, messages_of
 from spark_connector.writing.preflight import check_speculation
-from spark_connector.writing.task import task_mark
+from spark_connector.writing.task import Task, task_mark
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rabbit_chx.amqp import ConnectionSettings
-    from spark_connector.options.write_options import WriteOptions
-    from spark_connector.writing.task import Task
     from spark_connector.writing.write_plan import WritePlan
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.client_routing import ClientRouting
+from rabbit_chx.routing import KeyMap
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing, ring_reader
+from spark_connector.reports.task_report import TaskReport
 from spark_connector.reports.write_report import WriteReport, check_report_path, notes_on, save_report
 from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.columns import MessageColumns
@@ -28,9 +30,6 @@ from spark_connector.writing.preflight import (
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-    from rabbit_chx.routing import KeyMap
-    from spark_connector.reports.task_report import TaskReport
 
 _log = logging.getLogger(__name__)
 
