@@ -31,7 +31,7 @@ from rabbit_chx.cli.plan_report import changes_table, whole_option
 from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
-from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Section
+from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
 from rabbit_chx.topology import Plan, PlanRefusal, QueueDefinition
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.plan_output import change_entry, counted_changes
@@ -203,7 +203,7 @@ def apply(
     """
     at, expected = broker.live(), how.expected()
     asks = not how.yes and expected is None
-    if asks and (file == STDIN or not _has_terminal()):
+    if asks and (file == STDIN or not has_terminal()):
         raise InputError(
             "apply asks before it changes anything, and there is nobody to ask: give --yes, or --checksum with the checksum "
             "of a plan that was looked at"
@@ -231,9 +231,7 @@ def apply(
             say("the plan is refused, and nothing was changed")
             return Outcome(refused if output == "json" else report, code=REFUSED)
         if output == "table" or asks:
-            stream = sys.stdout if output == "table" else sys.stderr
-            ConsoleOutput(stream).show(report)
-            stream.write("\n")
+            show_planned(report, output)
         if asks and not click.confirm(_question(plan), err=True):
             say("nothing was changed")
             refused = ApplyReport("refused", plan.checksum, size, says="the answer was no")
@@ -281,9 +279,21 @@ def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyRe
 
 
 def _question(plan: Plan) -> str:
-    size = len(plan.changes)
-    if not size:
+    if not plan.changes:
         return f"Publish {plural(sum(plan.parked.values()), 'parked message')} once more?"
+    return question_of(plan)
+
+
+def show_planned(report: Report, output: str) -> None:
+    """Show what is to be done, before it is; on stderr where stdout is for programs."""
+    stream = sys.stdout if output == "table" else sys.stderr
+    ConsoleOutput(stream).show(report)
+    stream.write("\n")
+
+
+def question_of(plan: Plan) -> str:
+    """Return the question whether to do the changes of a plan."""
+    size = len(plan.changes)
     return f"Do {'this' if size == 1 else 'these'} {plural(size, 'change')}?"
 
 
@@ -297,5 +307,6 @@ def _exclusive(plan: Plan) -> Iterator[PlanRefusal]:
             )
 
 
-def _has_terminal() -> bool:
+def has_terminal() -> bool:
+    """Return whether somebody can be asked."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))

@@ -134,11 +134,6 @@ def read_keys(path: str) -> list[str]:
     Raises:
         InputError: the file cannot be read, is not UTF-8, or has no lines.
     """
-    if path.lower().endswith(_COLUMNS):
-        say(
-            f"{path} is read as lines: each is a key as it is there, with all its columns, the first line too; to route "
-            "one column, cut it out first"
-        )
     with sign_of_life(f"reading {file_name(path)}"):
         keys = [key for _, batch in read_batches(path) for key in batch]
     if not keys:
@@ -162,6 +157,11 @@ def read_batches(path: str) -> Iterator[tuple[int, list[str]]]:
     """
     if path == STDIN:
         claim_stdin("the keys")
+    if path.lower().endswith(_COLUMNS):
+        say(
+            f"{path} is read as lines: each is a key as it is there, with all its columns, the first line too; to route "
+            "one column, cut it out first"
+        )
     number = 1
     try:
         with _opened(path, "keys") as file:

@@ -8,7 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import click
+
 from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.cli.apply import has_terminal, question_of, show_planned
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
@@ -26,7 +29,7 @@ from rabbit_chx.cli.inputs import read_topology
 from rabbit_chx.cli.plan_report import PlanReport
 from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.errors import ApplyError
+from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
 from rabbit_chx.topology import BindingDefinition, PlanRefusal, check, plan, repair_target
 from rabbit_chx.topology.check import live_hash_exchange
@@ -64,6 +67,7 @@ class RepairReport:
         gap_s: the longest time that a member was without a bucket, at most, in seconds; None where it was not measured.
         left: what a check finds afterwards.
         says: what went wrong, in words; None where nothing did.
+        asks: whether it is shown before a question, and not as the result.
     """
 
     state: RepairState
@@ -77,6 +81,7 @@ class RepairReport:
     gap_s: float | None = None
     left: Sequence[Finding] = ()
     says: str | None = None
+    asks: bool = False
 
     @property
     def code(self) -> int:
@@ -103,7 +108,7 @@ class RepairReport:
             ending.append(
                 f"Members that are bound again have no bucket in between: {self.gap.member!s} for the longest time, {what}."
             )
-        if self.state == "planned":
+        if self.state == "planned" and not self.asks:
             ending.append("Nothing was changed: --apply does it.")
         # A repair is about one exchange, and there is one way that it goes.
         rings = {name: replace(ring, reordered=None) for name, ring in self.plan.rings.items()}
@@ -148,7 +153,10 @@ class RepairOptions:
     """What a repair restores, and what it may do."""
 
     file: str | None = option(metavar="FILE", help="The topology file whose members and order are restored.")
-    applies: bool = option("--apply", is_flag=True, help="Do it. Without this nothing is changed.")
+    applies: bool = option(
+        "--apply", is_flag=True, help="Do it; at a terminal, ask first. Without this nothing is changed."
+    )
+    yes: bool = option(is_flag=True, help="With --apply: do not ask.")
     allow_moved: float | None = option(
         type=Number(0, 1),
         metavar="SHARE",
@@ -166,6 +174,7 @@ def repair(
     exchange: str = argument(),
     how: RepairOptions = options(RepairOptions),
     broker: BrokerOptions = options(BrokerOptions),
+    output: str,
 ) -> Outcome:
     """Give EXCHANGE the ring that FILE says; without --file, heal the ring that is there.
 
@@ -173,10 +182,13 @@ def repair(
     members keep their order; slots get that of their numbers. Nothing but the bindings of EXCHANGE changes.
 
     By default the command only shows the steps, what they move, and how much has no destination in between (exit code 1;
-    0 where there is nothing to do). With --apply it does them over one channel, reads the ring afterwards and compares.
+    0 where there is nothing to do). With --apply it does them over one channel, reads the ring afterwards and compares. At a
+    terminal it shows them and asks, unless --yes is given; elsewhere --apply is the yes.
 
     The file's max_share_moved holds here too. A refusal prints the flag that lifts it.
     """
+    if how.yes and not how.applies:
+        raise InputError("--yes answers the question of --apply: give --apply too, or leave --yes out")
     at = broker.live()
     at.need_rings()
     vhost = at.settings.vhost
@@ -198,9 +210,19 @@ def repair(
                 say("the repair is refused, and nothing was changed")
         elif not made.changes:
             report = replace(report, state="unchanged")
+        elif how.applies and not how.yes and has_terminal() and not _agreed(report, output):
+            say("nothing was changed")
+            report = replace(report, state="refused", says="the answer was no")
+            return Outcome(report if output == "json" else None, code=report.code)
         elif how.applies:
             report = _applied(opened, report, gaps, wanted, how)
     return Outcome(report, code=report.code)
+
+
+def _agreed(report: RepairReport, output: str) -> bool:
+    """Show the repair and ask."""
+    show_planned(replace(report, asks=True), output)
+    return click.confirm(question_of(report.plan), err=True)
 
 
 def _healed(live: Topology, exchange: str) -> str:

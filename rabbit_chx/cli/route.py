@@ -9,7 +9,7 @@ from typing import Any
 from rabbit_chx.analysis import Hashing, ModuloMap, Refused
 from rabbit_chx.cli.arguments import hashed_value, parse_header, parse_property
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import STDIN, claim_stdin, read_batches
+from rabbit_chx.cli.inputs import STDIN, claim_stdin, file_name, read_batches
 from rabbit_chx.cli.report import document, entry, place_text, source_as_json, source_fact, texts
 from rabbit_chx.cli.rings import HashingOptions, RingOptions
 from rabbit_chx.errors import ChannelClosedError, InputError
@@ -117,6 +117,9 @@ def _text(value: object) -> str:
 def route(
     *,
     keys: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[KEY]..."),
+    key_file: str | None = option(
+        "--keys", metavar="FILE", help="A file with a key on each line, in place of KEYs; - is stdin."
+    ),
     ring: RingOptions = options(RingOptions),
     hashed: HashingOptions = options(HashingOptions),
     headers: tuple[str, ...] = option(
@@ -146,14 +149,19 @@ def route(
     The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
     --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
-    A single - reads the KEYs from stdin, one on each line. Each answer is a line as soon as its KEY is read,
-    with tabs between the fields; with --output json it is a JSON document.
+    --keys FILE reads the KEYs from a file, one on each line; a single - reads them from stdin. Each answer is a line as soon
+    as its KEY is read, with tabs between the fields; with --output json it is a JSON document.
     """
+    if keys and key_file is not None:
+        raise InputError("the keys are given twice, as KEYs and by --keys: give them once")
+    key_file = STDIN if keys == (STDIN,) else key_file
     given = ring.read()
     source, hashing = given.source, hashed.of(given)
     whole = _whole_message(headers, properties, hashing) if headers or properties else {}
-    if not whole and not keys:
-        raise InputError("there is nothing to route: give a KEY, or - to read keys from stdin")
+    if not whole and not keys and key_file is None:
+        raise InputError(
+            "there is nothing to route: give a KEY, or --keys FILE, or - to read keys from stdin"
+        )
     if explain and isinstance(source, ModuloMap):
         raise InputError(
             f"--explain explains rings, and {source.name!r} is of type {source.kind}: leave it out"
@@ -168,12 +176,13 @@ def route(
         place = explanation.destination if explanation else exchange.route(**message)
         return _answered(key, source, place, explanation)
 
-    if keys != (STDIN,):
+    if key_file is None:
         return Outcome(RouteReport(source, [answer(key) for key in keys or ("",)]))
-    claim_stdin("the keys")
+    if key_file == STDIN:
+        claim_stdin("the keys")
     if explain or whole or isinstance(source, ModuloMap):
-        return Outcome(batches=_one_by_one(answer))
-    return Outcome(batches=_in_batches(source, hashing, answer))
+        return Outcome(batches=_one_by_one(key_file, answer))
+    return Outcome(batches=_in_batches(key_file, source, hashing, answer))
 
 
 def _answered(key: str, ring: KeyMap, place: Place, explanation: Explanation | None = None) -> Answer:
@@ -200,9 +209,11 @@ def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashin
     return {"headers": list(map(parse_header, headers)), "properties": named}
 
 
-def _in_batches(ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+def _in_batches(
+    file: str, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
+) -> Iterator[list[Answer]]:
     """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
-    for first, keys in read_batches(STDIN):
+    for first, keys in read_batches(file):
         try:
             places = hashing.route_all([hashed_value(hashing, key) for key in keys], ring_beneath(ring))
         except InputError:
@@ -215,17 +226,19 @@ def _in_batches(ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer])
         if len(answers) == len(keys):
             yield answers
         else:
-            yield from _numbered(first, keys, answer)
+            yield from _numbered(file, first, keys, answer)
 
 
-def _one_by_one(answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
-    for first, keys in read_batches(STDIN):
-        yield from _numbered(first, keys, answer)
+def _one_by_one(file: str, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for first, keys in read_batches(file):
+        yield from _numbered(file, first, keys, answer)
 
 
-def _numbered(first: int, keys: list[str], answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+def _numbered(
+    file: str, first: int, keys: list[str], answer: Callable[[str], Answer]
+) -> Iterator[list[Answer]]:
     for number, key in enumerate(keys, first):
         try:
             yield [answer(key)]
         except (InputError, ChannelClosedError) as error:
-            raise type(error)(f"line {number} of stdin: {error}") from None
+            raise type(error)(f"line {number} of {file_name(file)}: {error}") from None

@@ -11,7 +11,7 @@ import click
 
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.command import TEXT, option, options
-from rabbit_chx.cli.inputs import file_name, read_keys
+from rabbit_chx.cli.inputs import file_name, read_batches, read_keys
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
 
@@ -134,6 +134,22 @@ class SampleOptions:
         if self.count is not None and self.pattern is None:
             raise InputError(f"--count {self.count} says how many keys a pattern makes: give --pattern too")
         return self.read_or_make("") if self.given else None
+
+    @property
+    def source(self) -> str:
+        """Where the keys come from, in words."""
+        return f"the pattern {self.pattern}" if self.key_file is None else file_name(self.key_file)
+
+    def batches(self) -> Iterator[Sequence[str]]:
+        """Yield the keys in batches, those of a file as they are read.
+
+        Raises:
+            InputError: as in `read`.
+        """
+        if self.key_file is not None:
+            yield from (batch for _, batch in read_batches(self.key_file))
+        elif sample := self.read():
+            yield sample.keys
 
     def read_or_make(self, pattern: str, count: int = PATTERN_KEYS) -> Sample:
         """Return the sample; where neither a file nor a pattern was given, make it of this pattern.

@@ -16,7 +16,6 @@ from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions
 from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import file_name, read_batches
 from rabbit_chx.cli.report import (
     document,
     entry,
@@ -27,7 +26,7 @@ from rabbit_chx.cli.report import (
     rounded_entry,
     texts,
 )
-from rabbit_chx.cli.samples import traced_sample
+from rabbit_chx.cli.samples import SampleOptions, sample_options, traced_sample
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim, sign_of_life
@@ -139,29 +138,29 @@ class LoadOptions:
         InputError: the options contradict each other.
     """
 
-    key_file: str | None = option(
-        "--keys",
-        metavar="FILE",
-        help="A file with the key of a message on each line, as a sample of the load; - is stdin.",
-    )
+    sample: SampleOptions = sample_options()
     type_: FieldType | None = option(
         "--type",
         type=click.Choice(FIELD_TYPES),
         metavar="TYPE",
-        help="With --keys, where the exchange hashes a header: the AMQP type of the keys.  [default: longstr]",
+        help="With --keys or --pattern, where the exchange hashes a header: the AMQP type of the keys.  [default: longstr]",
     )
     trace: TraceOptions = options(TraceOptions)
 
     def __post_init__(self) -> None:
-        if self.trace.passive and self.key_file is not None:
-            raise InputError("--passive takes real traffic as the sample: leave --keys out")
-        if self.type_ is not None and self.key_file is None:
-            raise InputError(f"--type {self.type_} is the type of the keys of a file: give --keys too")
+        if self.trace.passive and self.sample.given:
+            raise InputError(
+                "--passive takes real traffic as the sample: leave --keys, --pattern and --count out"
+            )
+        if self.type_ is not None and not self.sample.given:
+            raise InputError(
+                f"--type {self.type_} is the type of the keys of a sample: give --keys or --pattern too"
+            )
 
     @property
     def given(self) -> bool:
         """Whether any sample was asked for."""
-        return self.trace.passive or self.key_file is not None
+        return self.trace.passive or self.sample.given
 
     def read(self, broker: LiveBroker, table: LiveTable) -> SlotSample:
         """Return the sample.
@@ -171,23 +170,23 @@ class LoadOptions:
             table: the slots.
 
         Raises:
-            InputError: the file cannot be read or has no keys, or a key is no value of the type; or no message came.
+            InputError: the keys cannot be read, or there are none, or one is no value of the type; or no message came.
             RabbitChxError: the broker cannot be asked.
         """
-        return self._traced(broker, table) if self.key_file is None else self._of_file(table, self.key_file)
+        return self._traced(broker, table) if self.trace.passive else self._of_keys(table)
 
-    def _of_file(self, table: LiveTable, path: str) -> SlotSample:
-        """Count the keys of a file. The memory that this takes does not grow with the file."""
+    def _of_keys(self, table: LiveTable) -> SlotSample:
+        """Count keys. The memory that this takes does not grow with a file."""
         header = table.arguments.get("hash-header")
         if self.type_ is not None and header is None:
             raise InputError(
                 f"--type {self.type_} is the type of a header, and exchange {table.exchange!r} hashes none: leave it out"
             )
         hashing = Hashing(header, table.arguments.get("hash-property"), field_type=self.type_)
-        with sign_of_life(f"reading {file_name(path)}"):
-            batches = ([hashed_value(hashing, key) for key in batch] for _, batch in read_batches(path))
+        with sign_of_life(f"reading {self.sample.source}"):
+            batches = ([hashed_value(hashing, key) for key in batch] for batch in self.sample.batches())
             return SlotSample.counted(
-                SlotLoad.of_keys(table.slots, batches, hashing=hashing), file_name(path)
+                SlotLoad.of_keys(table.slots, batches, hashing=hashing), self.sample.source
             )
 
     def _traced(self, broker: LiveBroker, table: LiveTable) -> SlotSample:
@@ -475,8 +474,8 @@ def show(
     """Show who has which slot of EXCHANGE, with the exact share of all keys.
 
     RabbitMQ counts messages for the exchange that they are published to, and for queues, but not for slots. The load of each
-    slot comes from a sample: --keys FILE is one of yours, and --passive traces real traffic. With either the ring must be read,
-    by --ring-via. The exit code is 0.
+    slot comes from a sample: --keys FILE is one of yours, --pattern TEXT makes one, and --passive traces real traffic. With any
+    of them the ring must be read, by --ring-via. The exit code is 0.
     """
     live = broker.live()
     if load.given:
@@ -511,7 +510,7 @@ def balance(
 ) -> Outcome:
     """Propose the fewest slots of EXCHANGE that change hands so that no queue has too much of the load.
 
-    The load comes from a sample: --keys FILE, or --passive, which traces real traffic. Of proposals with as few slots it is one
+    The load comes from a sample: --keys FILE, --pattern TEXT, or --passive, which traces real traffic. Of proposals with as few slots it is one
     that moves the least load. Nothing is changed: the result has the members for the topology file, and topology plan and
     apply take them.
 
@@ -523,8 +522,8 @@ def balance(
     aim, weighted = LoadTarget.from_text(target), _parsed_weights(weights)
     if not load.given:
         raise InputError(
-            "RabbitMQ does not count the messages of slots: give --keys FILE with a sample of keys, or --passive to trace real "
-            "traffic"
+            "RabbitMQ does not count the messages of slots: give --keys FILE with a sample of keys, or --pattern TEXT, or --passive "
+            "to trace real traffic"
         )
     live.need_rings()
     table = LiveTable.read(live, exchange)

@@ -150,7 +150,11 @@ def test_a_sample_needs_the_true_ring_and_an_exchange_with_slots(
 ) -> None:
     for arguments, code, says in (
         (["balance", "e", "--keys", key_file, *shop.live], 2, "give --ring-via PREFIX"),
-        (["balance", "e", *shop.live, *shop.via], 2, "give --keys FILE with a sample of keys, or --passive"),
+        (
+            ["balance", "e", *shop.live, *shop.via],
+            2,
+            "give --keys FILE with a sample of keys, or --pattern TEXT",
+        ),
         (["show", "e", "--url", shop.live[1], *shop.via], 2, "give --management-url"),
         (["show", "q", *shop.live, *shop.via], 77, "there is no exchange 'q'"),
         (

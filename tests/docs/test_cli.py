@@ -47,6 +47,19 @@ def test_each_command_has_an_example_for_people_and_one_for_programs() -> None:
         assert any("--output json" not in command for command in of_this)
 
 
+def test_each_document_says_its_format_and_version() -> None:
+    """Each command has an example for programs; the document of `topology export` is RabbitMQ's own."""
+    examples = EXAMPLES + console_examples(TEXT, "console live")
+    documents = [
+        (command, printed)
+        for command, printed in examples
+        if "--output json" in command and "topology export" not in command and "grep" not in command
+    ]
+    assert len(documents) >= len(COMMANDS)
+    for command, printed in documents:
+        assert re.match(r'\{\s*"format": "rabbit-chx/[a-z-]+",\s*"format_version": 1,', printed), command
+
+
 def test_every_exit_code_is_on_the_page() -> None:
     table = TEXT[TEXT.index("**Exit codes.**") : TEXT.index("**The ring.**")]
     codes = re.findall(r"^\| (\d+) \|", table, re.MULTILINE)

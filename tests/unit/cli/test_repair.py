@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import pytest
+from modelled_commands import ModelledCommands
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.cli.repair import RepairReport, RepairState
 from rabbit_chx.rendering import ConsoleOutput
 from rabbit_chx.routing import HashRing, Release
-from rabbit_chx.topology import Topology, plan, repair_target
+from rabbit_chx.topology import RingMember, Topology, plan, repair_target
 from rabbit_chx.topology.repair import MemberGaps
 
+Ran: TypeAlias = Callable[..., tuple[int, str, str]]
 WANTED = Topology.from_toml(
     '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q{1..3}" }]\n[[queues]]\nname = "q{0..3}"\n'
 )
@@ -66,3 +72,66 @@ def test_programs_read_the_plan_and_the_gap() -> None:
     assert (document["format"], document["state"], document["done"]) == ("rabbit-chx/repair", "planned", 0)
     assert document["plan"]["rings"][0]["exchange"] == "orders"
     assert document["longest_gap"] == {"operations": 1, "seconds": None}
+
+
+FILE = WANTED.to_toml()
+
+
+@pytest.fixture
+def repair(modelled: ModelledCommands) -> tuple[str, ...]:
+    """The command that repairs `orders`, whose ring has another order than the file."""
+    ring = tuple(RingMember(queue) for queue in ("q2", "q1", "q3"))
+    modelled.holds(replace(WANTED, exchanges=(replace(WANTED.exchanges[0], ring=ring),)))
+    _, _, path, *options = modelled.arguments("plan", FILE)
+    return ("ring", "repair", "orders", "--file", path, *options)
+
+
+def order(commands: ModelledCommands) -> list[str]:
+    return [str(place) for place in commands.model.topology().rings["orders"].buckets]
+
+
+def test_without_a_terminal_apply_is_the_yes(
+    ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]
+) -> None:
+    assert ran(*repair)[0] == 1
+    assert order(modelled) == ["q2", "q1", "q3"]
+    code, out, _ = ran(*repair, "--apply")
+    assert (code, order(modelled)) == (0, ["q1", "q2", "q3"])
+    assert "check     sound" in out
+
+
+@pytest.mark.parametrize(("typed", "code"), [("y", 0), ("n", 4), ("", 4)])
+def test_somebody_at_a_terminal_sees_the_steps_and_is_asked(
+    ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...], typed: str, code: int
+) -> None:
+    modelled.terminal(f"{typed}\n")
+    found, out, _ = ran(*repair, "--apply")
+    assert (found, order(modelled)[0]) == (code, "q2" if code else "q1")
+    assert "unbind" in out
+    assert "--apply does it" not in out
+    assert re.search(r"Do these \d changes\? \[y/N\]:", modelled.said)
+    assert ("nothing was changed" in modelled.said) == (code == 4)
+
+
+def test_yes_is_the_answer(ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]) -> None:
+    modelled.terminal()
+    assert ran(*repair, "--apply", "--yes")[0] == 0
+    assert order(modelled)[0] == "q1"
+    assert "Do these" not in modelled.said
+    assert ran(*repair, "--apply")[0] == 0, "nothing is to do, and nobody is asked"
+
+
+def test_an_answer_that_was_no_for_programs(
+    ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]
+) -> None:
+    modelled.terminal("n\n")
+    code, out, _ = ran(*repair, "--apply", "-o", "json")
+    document = json.loads(out)
+    assert (code, document["state"], document["says"]) == (4, "refused", "the answer was no")
+    assert "unbind" in modelled.said, "the steps are not on stdout, and still shown"
+
+
+def test_yes_alone_is_no_way_to_apply(ran: Ran, modelled: ModelledCommands, repair: tuple[str, ...]) -> None:
+    code, out, errors = ran(*repair, "--yes")
+    assert (code, out, modelled.opened) == (2, "", 0)
+    assert "give --apply too" in errors

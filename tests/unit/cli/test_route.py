@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -174,3 +175,31 @@ def test_what_an_exchange_without_a_ring_does_not_take(
 ) -> None:
     assert main(["route", *arguments, "k"]) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("asked", [(), ("--explain",), ("--header", "h=v")])
+def test_keys_of_a_file_are_answered_as_those_of_stdin(
+    ran: Callable[..., tuple[int, str, str]],
+    stdin: Callable[[str], None],
+    tmp_path: Path,
+    asked: tuple[str, ...],
+) -> None:
+    path = tmp_path / "keys.txt"
+    path.write_text("k1\nk2\n\nk3")
+    for output in ("table", "json"):
+        options = ("--bind", "q1=1", "--bind", "q2=10", *asked, "--output", output)
+        stdin(path.read_text())
+        of_stdin = ran("route", *options, "-")
+        assert ran("route", *options, "--keys", str(path)) == of_stdin
+        assert of_stdin[1].count("\n") == 4
+    path.write_text("k1\n" + "k" * 256)
+    code, out, errors = ran("route", "--bind", "q1=1", "--keys", str(path))
+    assert (code, out) == (2, "k1\tq1\n")
+    assert errors.startswith(f"rabbit-chx: line 2 of {path}: ")
+
+
+def test_keys_are_given_once(ran: Callable[..., tuple[int, str, str]]) -> None:
+    for keys in ("k", "-"):
+        code, out, errors = ran("route", "--bind", "q1=1", "--keys", "keys.txt", keys)
+        assert (code, out) == (2, "")
+        assert errors == "rabbit-chx: the keys are given twice, as KEYs and by --keys: give them once\n"

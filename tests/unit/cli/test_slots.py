@@ -13,6 +13,7 @@ from rabbit_chx.amqp import AmqpField
 from rabbit_chx.amqp.fields import FieldType
 from rabbit_chx.analysis import Hashing
 from rabbit_chx.cli.broker_options import LiveBroker, TraceOptions
+from rabbit_chx.cli.samples import SampleOptions
 from rabbit_chx.cli.slots import BalanceReport, LiveTable, LoadOptions, SlotSample, SlotsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import ConsoleOutput, Report
@@ -35,8 +36,12 @@ def sample(tmp_path: Path) -> SlotSample:
 
 
 def counted(live: LiveTable, path: Path, type_: FieldType | None = None) -> SlotSample:
-    broker: LiveBroker = None  # type: ignore[assignment]  # a file needs none
-    return LoadOptions(str(path), type_).read(broker, live)
+    return sampled(live, SampleOptions(str(path)), type_)
+
+
+def sampled(live: LiveTable, sample: SampleOptions, type_: FieldType | None = None) -> SlotSample:
+    broker: LiveBroker = None  # type: ignore[assignment]  # a sample of keys needs none
+    return LoadOptions(sample, type_).read(broker, live)
 
 
 def text(report: Report) -> str:
@@ -124,13 +129,26 @@ def test_the_keys_are_of_the_type_that_the_exchange_hashes(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("key_file", "field_type", "passive", "says"),
-    [("keys", None, True, "leave --keys out"), (None, "long", True, "give --keys too")],
+    [
+        ("keys", None, True, "leave --keys, --pattern and --count out"),
+        (None, "long", True, "give --keys or --pattern too"),
+    ],
 )
 def test_options_that_contradict_each_other(
     key_file: str | None, field_type: FieldType | None, *, passive: bool, says: str
 ) -> None:
     with pytest.raises(InputError, match=says):
-        LoadOptions(key_file, field_type, TraceOptions(passive))
+        LoadOptions(SampleOptions(key_file), field_type, TraceOptions(passive))
+
+
+def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text("".join(f"user-{n}\n" for n in range(50)))
+    made, read = sampled(LIVE, SampleOptions(None, "user-{n}", 50)), counted(LIVE, path)
+    assert (made.load, made.messages) == (read.load, read.messages)
+    assert made.source == "the pattern user-{n}"
+    with pytest.raises(InputError, match="--count 50 says how many keys a pattern makes"):
+        sampled(LIVE, SampleOptions(None, None, 50))
 
 
 def test_an_empty_sample_is_none(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ RING = '{"exchanges": [{"name": "x", "type": "x-consistent-hash"}], "bindings": 
 
 def test_stdin_is_read(ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None]) -> None:
     stdin(QUEUE)
-    assert ran("topology", "export", "--from", "-") == (0, QUEUE, "")
+    code, out, errors = ran("topology", "export", "--from", "-")
+    assert (code, errors) == (0, "")
+    assert out.endswith(f"\n\n{QUEUE}")
 
 
 def test_a_byte_order_mark_is_skipped(ran: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
