@@ -6,10 +6,11 @@ then names what it lacks, instead of failing on a module name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
+
+from spark_connector.executor_functions import loader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -43,18 +44,16 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             return "rabbitmq"
 
         def writer(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001  # Spark's signature
-            write_plan, writers = _loaded()
-            checked = write_plan.WritePlan.checked(
+            plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
                 self.options, schema, overwrite=overwrite, speculation=speculation
             )
-            return writers.BatchWriter(checked)
+            return load("spark_connector.writing.spark_writers", "BatchWriter")(plan)
 
         def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ANN401, FBT001, N802  # Spark's
-            write_plan, writers = _loaded()
-            checked = write_plan.WritePlan.checked(
+            plan = load("spark_connector.writing.write_plan", "WritePlan").checked(
                 self.options, schema, overwrite=overwrite, streaming=True, speculation=speculation
             )
-            return writers.stream_writer(checked)
+            return load("spark_connector.writing.spark_writers", "stream_writer")(plan)
 
         # Without these three methods, Spark fails in its own code, and may show local variables that include
         # the options.
@@ -67,24 +66,8 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
         def simpleStreamReader(self, schema: StructType) -> Any:  # noqa: ANN401, N802
             raise NotImplementedError(_WRITES_ONLY)
 
-    _loaded = _loader()
+    load = loader("that plans for Spark")
     return RabbitMQDataSource
-
-
-def _loader() -> Callable[[], tuple[Any, Any]]:
-    def load() -> tuple[Any, Any]:  # nested, so that it is pickled as code and not by name
-        import sys
-
-        try:
-            from spark_connector.writing import spark_writers, write_plan
-        except ImportError as cause:
-            raise ImportError(
-                f"the Python that plans for Spark, {sys.executable}, cannot load rabbit-chx ({cause}): "
-                "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
-            ) from None
-        return write_plan, spark_writers
-
-    return load
 
 
 RabbitMQDataSource = data_source()

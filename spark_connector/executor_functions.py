@@ -1,4 +1,4 @@
-"""Our functions, pickled so that an executor without our packages names what it lacks.
+"""Our functions, pickled so that a Python of Spark without our packages names what it lacks.
 
 A function that is pickled by its name needs our packages where it is loaded. A Python without them says only
 "No module named". So a loader is pickled as code: it loads the function, and says what to do if it cannot.
@@ -55,22 +55,32 @@ def pickled_as_code(
         make: a function or class at the top of one of our modules.
         arguments: its arguments; they can be pickled.
     """
-    return _loader(), (make.__module__, make.__name__, pickle.dumps(arguments))
+    return loader("of this Spark executor"), (make.__module__, make.__name__, pickle.dumps(arguments))
 
 
-def _loader() -> Callable[[str, str, bytes], Any]:
-    def load(module: str, name: str, arguments: bytes) -> Any:  # noqa: ANN401  # nested, so pickled as code
+def loader(where: str) -> Callable[..., Any]:
+    """Return a function that loads what is at the top of one of our modules.
+
+    Args:
+        where: which Python loads it, for the error if that cannot.
+
+    Returns:
+        It takes the names of the module and of the function or class there. With pickled arguments, it calls what it has loaded.
+    """
+
+    def load(module: str, name: str, arguments: bytes | None = None) -> Any:  # noqa: ANN401  # nested, so pickled as code
         import importlib
         import pickle
         import sys
 
         try:
-            # Spark has pickled these arguments around this already.
-            return getattr(importlib.import_module(module), name)(*pickle.loads(arguments))  # noqa: S301
+            loaded = getattr(importlib.import_module(module), name)
+            # Spark has pickled the arguments around this already.
+            return loaded if arguments is None else loaded(*pickle.loads(arguments))  # noqa: S301
         except ImportError as cause:
             del arguments  # tracebacks may show local variables
             raise ImportError(
-                f"the Python of this Spark executor, {sys.executable}, cannot load rabbit-chx ({cause}): "
+                f"the Python {where}, {sys.executable}, cannot load rabbit-chx ({cause}): "
                 "install rabbit-chx[spark] there, or set PYSPARK_PYTHON to a Python that has it"
             ) from None
 

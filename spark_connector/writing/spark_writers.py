@@ -17,7 +17,7 @@ from spark_connector.writing.task import Task
 from spark_connector.writing.task_writer import TaskWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
     from pyspark.sql import Row
@@ -43,24 +43,45 @@ class _TaskDone(WriterCommitMessage):
 
 
 class _SparkWriter:
-    """What all writers have in common."""
+    """What Spark calls of each writer: `write` in the tasks, `commit` or `abort` on the driver's machine."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Publish the rows of a partition."""
         task = Task.current(self._plan.write_id)
-        return _TaskDone(TaskWriter(self._plan, task).write(batches), self._plan)
+        return _TaskDone(TaskWriter(self._plan, task).write(iterator), self._plan)
 
-    def _commit(self, messages: list[WriterCommitMessage | None], batch_id: int | None = None) -> None:
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803  # Spark's name
+    ) -> None:
+        """Write the report, once every task is done.
+
+        Args:
+            messages: what the tasks have returned.
+            batchId: number of the micro-batch; None outside a stream.
+        """
         plan, done = self._planned(messages)
-        plan.commit(done, batch_id)
+        plan.commit(done, batchId)
 
-    def _abort(self, messages: list[WriterCommitMessage | None], batch_id: int | None = None) -> None:
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int | None = None,  # noqa: N803
+    ) -> None:
+        """Write the report when a task failed for good. Messages that are in the queues stay there.
+
+        Args:
+            messages: what the tasks have returned; None of a task that failed.
+            batchId: number of the micro-batch; None outside a stream.
+        """
         plan, done = self._planned(messages)
         if plan.options.client_routing and len(done) == len(messages):
             return  # the commit has failed, and has saved the report that says why
-        plan.abort(done, len(messages), batch_id)
+        plan.abort(done, len(messages), batchId)
 
     def _planned(self, messages: list[WriterCommitMessage | None]) -> tuple[WritePlan, list[TaskReport]]:
         done = [message for message in messages if isinstance(message, _TaskDone)]
@@ -75,54 +96,22 @@ class _SparkWriter:
         return pickled_as_code(type(self), self._plan)
 
 
-class BatchWriter(_SparkWriter, DataSourceArrowWriter):
+class BatchWriter(_SparkWriter, DataSourceArrowWriter):  # type: ignore[misc]  # Spark's own `write` takes rows
     """Writes the partitions of one DataFrame."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]  # Spark's own has it
-        """Publish the rows of a partition. Spark calls this in the task."""
-        return self._write(iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write the report. Spark calls this on the driver's machine once every task is done."""
-        self._commit(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Write the report. Spark calls this on the driver's machine when a task failed for good.
-
-        Messages that are in the queues stay there.
-        """
-        self._abort(messages)
-
-
-class _StreamWriter(_SparkWriter):
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Write the report. Spark calls this on the driver's machine once every task of the batch is done."""
-        self._commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Write the report. Spark calls this on the driver's machine when the batch failed.
-
-        Messages that are in the queues stay there.
-        """
-        self._abort(messages, batchId)
-
-
-class StreamArrowWriter(_StreamWriter, DataSourceStreamArrowWriter):
+class StreamArrowWriter(_SparkWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """Writes the partitions of a micro-batch. Needs PySpark 4.1."""
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
-        """Publish the rows of a partition. Spark calls this in the task."""
-        return self._write(iterator)
 
-
-class StreamRowWriter(_StreamWriter, DataSourceStreamWriter):
+class StreamRowWriter(_SparkWriter, DataSourceStreamWriter):
     """Writes the partitions of a micro-batch on PySpark 4.0, which passes rows instead of Arrow batches."""
 
-    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
-        """Publish the rows of a partition. Spark calls this in the task."""
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:  # type: ignore[override]
+        """Publish the rows of a partition."""
         from spark_connector.writing.row_batches import batches_of_rows
 
-        return self._write(batches_of_rows(iterator, self._plan.schema))
+        return super().write(batches_of_rows(iterator, self._plan.schema))
 
 
 def stream_writer(plan: WritePlan) -> DataSourceStreamWriter | StreamArrowWriter:
