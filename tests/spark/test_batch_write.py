@@ -194,10 +194,10 @@ def test_no_way_to_the_broker(
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (["key", "1 AS value"], "column 'value' is int, not string or binary: use `to_json(value)`"),
+        (["key", "1 AS value"], "column 'value' is int, not string or binary: use `cast(value AS string)`"),
         (
             ["key", "value", "1 AS city"],
-            "column 'city' is not part of a message: drop it, put it into the value with to_json(struct(*))",
+            "column 'city' is not part of a message: drop it, put it into the value with `to_json(struct(*))`",
         ),
     ],
 )
