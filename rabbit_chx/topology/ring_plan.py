@@ -328,21 +328,17 @@ def too_much_moved(ring: RingPlan, limit: float) -> PlanRefusal:
         ring: the ring plan.
         limit: the share that may move.
     """
-    share = math.ceil(ring.moved_at_worst * _PARTS) / _PARTS
-    flag = f"{_ALLOW_MOVED} {share:g}"
-    other = min(
-        (
-            proposal
-            for proposal in ring.proposals
-            if proposal.strategy in ("least-moving-order", "fewest-steps")
-        ),
-        key=lambda proposal: proposal.moved_at_worst,
-        default=None,
-    )
+    flag = f"{_ALLOW_MOVED} {math.ceil(ring.moved_at_worst * _PARTS) / _PARTS:g}"
+    ways = {proposal.strategy: proposal for proposal in ring.proposals}
+    orders = [ways[strategy] for strategy in ("least-moving-order", "fewest-steps") if strategy in ways]
+    order, beside = min(orders, key=lambda way: way.moved_at_worst, default=None), ways.get("new-exchange")
     better = ""
-    if other is not None and other.moved_at_worst < ring.moved_at_worst:
-        figures = f"{_percent(other.moved)} in the end, {_percent(other.moved_at_worst)} at the worst moment"
-        better = f"write the members in the order of the proposal {other.strategy} ({figures}), "
+    if order is not None and order.moved_at_worst < ring.moved_at_worst:
+        figures = f"{_percent(order.moved)} in the end, {_percent(order.moved_at_worst)} at the worst moment"
+        better = f"write the members in the order of the proposal {order.strategy} ({figures}), "
+    elif beside is not None and beside.moved_at_worst <= limit:
+        share = f"{_percent(beside.moved)} at any moment"
+        better = f"go by a new exchange, as the proposal new-exchange says ({share}), "
     return PlanRefusal(
         f"{_what_moves(ring)} in the end, {_percent(ring.moved_at_worst)} at the worst moment, and max_share_moved is {limit:g}: {better}raise "
         f"max_share_moved, or allow it once with {flag}",

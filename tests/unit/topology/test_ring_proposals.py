@@ -121,6 +121,17 @@ def test_the_way_to_slots_is_compared_with_one_for_each_bucket_and_with_a_new_ex
     assert "slots" not in {proposal.strategy for proposal in _into_slots(live, 48, listed).proposals}
 
 
+def test_a_refusal_of_the_way_to_slots_names_the_new_exchange_that_moves_less() -> None:
+    _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
+    members = (RingMember("a", "1"), RingMember("b", "2"))
+    slotted = ExchangeDefinition("x", "x-consistent-hash", slots=30, members=members, max_share_moved=0.2)
+    (refusal,) = plan(Topology((slotted,), live.queues), live).refusals
+    assert (
+        "max_share_moved is 0.2: go by a new exchange, as the proposal new-exchange says (0.0% at any moment), raise"
+        in refusal.says
+    )
+
+
 def test_a_ring_that_was_not_read_has_no_ways_to_slots() -> None:
     _, live = _weighted({"a": 10, "b": 20}, {"a": 1})
     assumed = {"x": replace(live.rings["x"], provenance="assumed")}
