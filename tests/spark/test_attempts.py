@@ -86,14 +86,14 @@ def test_tasks_and_a_stage_that_run_again_after_a_shuffle(
     job = tmp_path / "job.py"
     job.write_text(JOB)
     run_python(job, vhost_url, tmp_path)
-    found = consumed()
+    messages = consumed()
 
     tasks = json.loads((tmp_path / "tasks.json").read_text())
     assert [task["attempt"] for task in tasks["tasks"]] == [1] * 4
     assert tasks["notes"] == [
         "Spark ran 4 of 4 tasks more than once: rows of the earlier attempts may be in the queues twice"
     ]
-    assert sum(message.body.startswith(b"task") for message in found) > 20_500  # some are there twice
+    assert sum(message.body.startswith(b"task") for message in messages) > 20_500  # some are there twice
 
     assert (tmp_path / "lost").exists()
     stage = json.loads((tmp_path / "stage.json").read_text())
@@ -103,7 +103,7 @@ def test_tasks_and_a_stage_that_run_again_after_a_shuffle(
 
     # An id is that of one row, and a row keeps its id: a consumer that drops repeats sees every row once.
     rows_of = defaultdict(set)
-    for message in found:
+    for message in messages:
         rows_of[message.properties.message_id].add((message.key, message.body))
     assert not [name for name, rows in rows_of.items() if len(rows) > 1]
     assert len(rows_of) == 40_000

@@ -39,10 +39,10 @@ def write(df: DataFrame, url: str, *, mode: str = "append", **options: object) -
 
 def test_every_row_is_where_the_mirror_says(spark: SparkSession, vhost_url: str, consumed: Consumed) -> None:
     write(frame(spark, rows=25_000), vhost_url)
-    found = consumed()
-    assert sorted(m.body for m in found) == sorted(b"body %d" % i for i in range(25_000))
-    assert all(RING.destination_for(m.key) == m.queue for m in found)
-    assert all(m.key.split()[1] == m.body.decode().split()[1] for m in found)
+    messages = consumed()
+    assert sorted(m.body for m in messages) == sorted(b"body %d" % i for i in range(25_000))
+    assert all(RING.destination_for(m.key) == m.queue for m in messages)
+    assert all(m.key.split()[1] == m.body.decode().split()[1] for m in messages)
 
 
 def test_binary_columns_any_order_and_any_case(

@@ -96,10 +96,10 @@ def test_each_partition_has_one_queue_and_each_key_one_partition(
     placement = Placement.of(ring, **arguments)
     assert placed.columns == df.columns
     assert placed.rdd.getNumPartitions() == placement.partitions + df.schema["key"].nullable
-    found = placed.groupBy(F.spark_partition_id().alias("partition"), "key").count().collect()
-    assert sum(row["count"] for row in found) == 1_000
-    assert len(found) == len({row.key for row in found}) == 50
-    for row in found:
+    rows = placed.groupBy(F.spark_partition_id().alias("partition"), "key").count().collect()
+    assert sum(row["count"] for row in rows) == 1_000
+    assert len(rows) == len({row.key for row in rows}) == 50
+    for row in rows:
         assert placement.labels[row.partition].partition(" ")[0] == ring.destination_for(row.key)
 
 
@@ -107,16 +107,16 @@ def test_spark_sends_each_salt_where_it_should_go(spark: SparkSession) -> None:
     for partitions in (2, 7, 64):
         rows = list(enumerate(salts(partitions)))
         df = spark.createDataFrame(rows, "partition int, salt int").repartition(partitions, "salt")
-        found = df.select("partition", F.spark_partition_id()).collect()
-        assert [wanted for wanted, got in found if wanted != got] == []
+        placed = df.select("partition", F.spark_partition_id()).collect()
+        assert [wanted for wanted, got in placed if wanted != got] == []
 
 
 def test_rows_without_a_queue_are_together_and_last(spark: SparkSession) -> None:
     df = frame(spark).withColumn("key", F.expr("if(key = 'key 3', null, key)"))
     placed = place(df, RING, slices={"q2": 2})
-    found = placed.select(F.spark_partition_id().alias("partition"), "key").distinct().collect()
-    assert {row.partition for row in found if row.key is None} == {4}
-    assert {row.key for row in found if row.partition == 4} == {None}
+    rows = placed.select(F.spark_partition_id().alias("partition"), "key").distinct().collect()
+    assert {row.partition for row in rows if row.key is None} == {4}
+    assert {row.key for row in rows if row.partition == 4} == {None}
     assert placed.rdd.getNumPartitions() == 5
 
 
@@ -138,10 +138,10 @@ def test_keys_stay_in_order(spark: SparkSession, vhost_url: str, consumed: Consu
     ordered = place(shuffled, RING, slices={"q3": 2}, order_by=F.col("value").cast("int"))
     report = publish(ordered, {"url": vhost_url, "exchange": "x"}, RING)
     assert [len(task.predicted) for task in report.tasks][:4] == [1] * 4
-    found = consumed()
-    assert all(RING.destination_for(m.key) == m.queue for m in found)
-    by_key = groupby(sorted(found, key=lambda m: m.key), key=lambda m: m.key)  # sorted is stable
-    sequences = {key: [int(m.body) for m in messages] for key, messages in by_key}
+    messages = consumed()
+    assert all(RING.destination_for(m.key) == m.queue for m in messages)
+    by_key = groupby(sorted(messages, key=lambda m: m.key), key=lambda m: m.key)  # sorted is stable
+    sequences = {key: [int(m.body) for m in of_key] for key, of_key in by_key}
     assert sequences == {f"key {n}": list(range(n, 6_000, 50)) for n in range(50)}
 
 
@@ -158,9 +158,9 @@ def test_slots_are_followed_to_their_queues(
         expected = dry_run(placed, options, slots.to_json())
         assert expected.shares == slots.shares()
         report = publish(placed, options, lambda: broker.slots("events"))
-        found = consumed()
-        assert all(slots.destination_for(m.key) == m.queue for m in found)
-        assert Counter(m.queue for m in found) == report.predicted == expected.predicted
+        messages = consumed()
+        assert all(slots.destination_for(m.key) == m.queue for m in messages)
+        assert Counter(m.queue for m in messages) == report.predicted == expected.predicted
         assert (report.ring_provenance, report.notes) == ("read", ())
 
         def moved_meanwhile() -> SlotTable:

@@ -52,10 +52,10 @@ def test_the_report_has_every_row(
     assert report.batch_id is None  # no stream
     assert report.rows == report.confirmed == computed.value == 3_000
     assert [task.partition for task in report.tasks] == [0, 1, 2]
-    found = consumed()
-    assert Counter(m.queue for m in found) == report.predicted
+    messages = consumed()
+    assert Counter(m.queue for m in messages) == report.predicted
     assert report.ring_provenance == "replayed"
-    assert sorted(m.body for m in found) == sorted(b"body %d" % n for n in range(3_000))
+    assert sorted(m.body for m in messages) == sorted(b"body %d" % n for n in range(3_000))
 
 
 @pytest.mark.usefixtures("channel")
@@ -144,25 +144,25 @@ def test_a_dry_run_predicts_and_sends_nothing(
     hot = frame(spark).withColumn("key", F.expr("if(value < 'body 3', 'hot key', key)"))
     bad = spark.sql("SELECT string(null) AS key, 'v' AS value UNION ALL SELECT repeat('k', 256), 'v'")
     hot = hot.union(bad).coalesce(2)
-    found = dry_run(hot, options, RING)
-    assert not found.ok
-    assert found.rows == 1_002
-    assert found.bad_rows == {"column 'key' is null": 1, "column 'key' is longer than 255 bytes": 1}
-    assert found.columns == {"key": "key", "value": "value"}
-    first = found.hottest[0]
+    run = dry_run(hot, options, RING)
+    assert not run.ok
+    assert run.rows == 1_002
+    assert run.bad_rows == {"column 'key' is null": 1, "column 'key' is longer than 255 bytes": 1}
+    assert run.columns == {"key": "key", "value": "value"}
+    first = run.hottest[0]
     rows = sum(f"body {n}" < "body 3" for n in range(1_000))
     assert (first.key, first.rows, first.queue) == ("hot key", rows, RING.destination_for("hot key"))
-    assert len(found.hottest) == 10
-    text = str(found)
+    assert len(run.hottest) == 10
+    text = str(run)
     assert "problem: 2 rows are bad, and badRows is fail" in text
     assert "hot key" in text
-    assert json.loads(found.to_json())["predicted"] == found.predicted
+    assert json.loads(run.to_json())["predicted"] == run.predicted
     assert not consumed()
 
     placed = dry_run(place(hot, RING), {**options, "badRows": "skip"}, RING)
     assert placed.ok
     assert [list(part.queues) for part in placed.partitions] == [["q1"], ["q2"], ["q3"], []]
-    assert placed.predicted == found.predicted
+    assert placed.predicted == run.predicted
     report = publish(place(hot, RING), {**options, "badRows": "skip"}, RING)
     assert report.predicted == placed.predicted == Counter(m.queue for m in consumed())
     assert report.skipped == 2
@@ -173,12 +173,12 @@ def test_a_dry_run_names_what_is_wrong_with_the_broker(
     spark: SparkSession, options: dict[str, object]
 ) -> None:
     values = frame(spark, 10).select("value")
-    found = dry_run(values, {**options, "exchange": "amq.topic", "routingKey": "constant"}, RING.to_json())
-    assert [problem.partition("exchange ")[2].partition(":")[0] for problem in found.problems] == [
+    run = dry_run(values, {**options, "exchange": "amq.topic", "routingKey": "constant"}, RING.to_json())
+    assert [problem.partition("exchange ")[2].partition(":")[0] for problem in run.problems] == [
         "'amq.topic' is of type topic, not x-consistent-hash"
     ]
-    assert found.predicted[str(RING.destination_for("constant"))] == 10
-    assert [(hot.key, hot.rows) for hot in found.hottest] == [("constant", 10)]
+    assert run.predicted[str(RING.destination_for("constant"))] == 10
+    assert [(hot.key, hot.rows) for hot in run.hottest] == [("constant", 10)]
     (problem,) = dry_run(values, {"url": "amqp://127.0.0.1:1", "exchange": "x", "routingKey": "k"}).problems
     assert "nobody answers there" in problem
     with pytest.raises(InputError, match="column 'key' is missing"):

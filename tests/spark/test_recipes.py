@@ -72,7 +72,7 @@ def rows(spark: SparkSession) -> DataFrame:
 
 def union(frames: list[DataFrame]) -> DataFrame:
     """All rows in one partition, so that one task writes them."""
-    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames).coalesce(1)
+    return reduce(lambda upper, lower: upper.unionByName(lower, allowMissingColumns=True), frames).coalesce(1)
 
 
 def test_a_column_of_another_type(spark: SparkSession, options, consumed) -> None:
@@ -271,6 +271,6 @@ def test_the_key_of_a_placement(spark: SparkSession, options, consumed) -> None:
     (recipe,) = RECIPE.findall(str(caught.value))
     repaired = failing.withColumn("customer id", F.expr(recipe))
     publish(place(repaired, ring, key="customer id").withColumnRenamed("customer id", "key"), options)
-    found = consumed()
-    assert {message.key for message in found} == {str(number) for number in range(30)}
-    assert all(message.queue == ring.destination_for(message.key) for message in found)
+    messages = consumed()
+    assert {message.key for message in messages} == {str(number) for number in range(30)}
+    assert all(message.queue == ring.destination_for(message.key) for message in messages)

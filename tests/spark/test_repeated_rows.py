@@ -120,6 +120,6 @@ def test_each_row_has_one_effect(vhost_url: str, channel: BlockingChannel, tmp_p
             channel.cancel()
     assert ran == {True: ROWS, False: delivered - ROWS}
     db = sqlite3.connect(database)
-    found = Counter(value for (value,) in db.execute("SELECT value FROM effects"))
+    effects = Counter(value for (value,) in db.execute("SELECT value FROM effects"))
     db.close()
-    assert found == {f"row {n}": 2 for n in range(ROWS // 2)}
+    assert effects == {f"row {n}": 2 for n in range(ROWS // 2)}

@@ -73,9 +73,9 @@ def job_folder(tmp_path: Path, orders: str) -> Path:
 def commands(heading: str) -> str:
     """The commands of a section of the page."""
     section = page(PAGE).partition(f"### {heading}\n")[2].partition("\n##")[0]
-    (found,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-    assert "spark://master:7077" in found
-    return str(found)
+    (block,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    assert "spark://master:7077" in block
+    return str(block)
 
 
 def run_as_written(

@@ -88,8 +88,8 @@ class Stream:
 
     def report(self, batch: int) -> dict[str, Any]:
         """Of a batch."""
-        found: dict[str, Any] = json.loads((self.reports / f"batch-{batch}.json").read_text())
-        return found
+        report: dict[str, Any] = json.loads((self.reports / f"batch-{batch}.json").read_text())
+        return report
 
 
 def test_every_row_of_every_batch_once_and_a_report_of_each(
@@ -106,8 +106,8 @@ def test_every_row_of_every_batch_once_and_a_report_of_each(
     stream.add(["k", "k"])
     stream.run(options)
 
-    found = consumed()
-    assert Counter(message.body for message in found) == Counter(
+    messages = consumed()
+    assert Counter(message.body for message in messages) == Counter(
         f"k{i} {i}".encode() for count in (500, 300) for i in range(count)
     ) + Counter([b"k 0", b"k 1"])
     reports = [stream.report(batch) for batch in range(3)]
@@ -119,7 +119,7 @@ def test_every_row_of_every_batch_once_and_a_report_of_each(
     predicted: Counter[str] = Counter()
     for report in reports:
         predicted.update(report["predicted"])
-    assert predicted == Counter(message.queue for message in found)
+    assert predicted == Counter(message.queue for message in messages)
 
 
 def test_a_failed_batch_is_replayed_with_the_same_ids(
@@ -246,9 +246,9 @@ def test_rows_instead_of_arrow_as_in_pyspark_4_0(
     )
     stream.run({"url": vhost_url, "ignoreUnknownColumns": "true", "reportPath": stream.reports}, frame)
     assert stream.report(0)["confirmed"] == 2
-    found = {message.key: message for message in consumed()}
-    assert {key: message.body for key, message in found.items()} == {"a": b"a 0", "b": b"b 1"}
-    properties = found["a"].properties
+    messages = {message.key: message for message in consumed()}
+    assert {key: message.body for key, message in messages.items()} == {"a": b"a 0", "b": b"b 1"}
+    properties = messages["a"].properties
     assert (properties.headers, properties.timestamp, properties.priority) == ({"h": "a"}, 1_356_998_401, 9)
 
 

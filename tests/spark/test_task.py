@@ -52,8 +52,8 @@ def write(url: str, columns: dict[str, list[Any]], *, batches: int = 1, **option
     batch = pa.RecordBatch.from_arrays(
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
-    found = MessageColumns.of(schema, parsed)
-    return TaskWriter(WritePlan(found, parsed, schema), Task.current("w", 7)).write([batch] * batches)
+    positions = MessageColumns.of(schema, parsed)
+    return TaskWriter(WritePlan(positions, parsed, schema), Task.current("w", 7)).write([batch] * batches)
 
 
 def plan_of(options: WriteOptions) -> WritePlan:
@@ -85,18 +85,18 @@ def test_every_part_of_a_message(vhost_url: str, channel: BlockingChannel, consu
         persistent="false",
     )
     assert (report.rows, report.published, report.confirmed) == (2, 2, 2)
-    found = {message.body: message for message in consumed()}
-    assert found[b"one"].queue == RING.destination_for("a")
-    one, two = found[b"one"].properties, found[b"two"].properties
-    assert one.headers == {"h": "1", "c": "own", "n": 5}
-    assert (one.message_id, one.content_type, one.expiration, one.priority) == (
+    messages = {message.body: message for message in consumed()}
+    assert messages[b"one"].queue == RING.destination_for("a")
+    first, second = messages[b"one"].properties, messages[b"two"].properties
+    assert first.headers == {"h": "1", "c": "own", "n": 5}
+    assert (first.message_id, first.content_type, first.expiration, first.priority) == (
         "m1",
         "text/plain",
         "60000",
         9,
     )
-    assert (one.timestamp, one.delivery_mode) == (1_356_998_401, 1)
-    assert (two.headers, two.message_id, two.priority, two.timestamp) == (
+    assert (first.timestamp, first.delivery_mode) == (1_356_998_401, 1)
+    assert (second.headers, second.message_id, second.priority, second.timestamp) == (
         {"c": "all", "n": 5},
         None,
         None,

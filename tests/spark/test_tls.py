@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.docker]
 @pytest.fixture(scope="module")
 def mutual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
     """A broker that wants a certificate of its authority from each client."""
-    with tls_broker(tmp_path_factory.mktemp("mutual"), mutual=True) as found:
-        yield found
+    with tls_broker(tmp_path_factory.mktemp("mutual"), mutual=True) as running:
+        yield running
 
 
 @pytest.fixture

@@ -58,24 +58,24 @@ class SparkDriver:
         self.folder = folder
         for name in ("events", "scratch"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        ours, theirs = multiprocessing.Pipe()
+        connection, of_program = multiprocessing.Pipe()
         environment = _environment(folder, master)
-        self._connection: Connection = ours
+        self._connection: Connection = connection
         self._numbers = 0
         self._answers: dict[int, tuple[Any, str | None]] = {}
-        with theirs, (folder / "output.txt").open("ab") as output:
+        with of_program, (folder / "output.txt").open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), str(theirs.fileno())],
+                [sys.executable, str(_PROGRAM), str(of_program.fileno())],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[of_program.fileno()],
                 start_new_session=True,
             )
         try:
-            ours.send(
+            connection.send(
                 {
                     "spark.master": master,
                     "spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"],
@@ -102,13 +102,13 @@ class SparkDriver:
 
     def at_once(self, function: Callable[..., _T], /, **arguments: Any) -> _T:
         """Run a function beside the one that runs, and return what it returns."""
-        found: _T = self.answer(self._send(function, arguments, at_once=True), _END_S)
-        return found
+        answer: _T = self.answer(self._send(function, arguments, at_once=True), _END_S)
+        return answer
 
     def run(self, function: Callable[..., _T], /, *, within_s: float = 300.0, **arguments: Any) -> _T:
         """Run a function, and return what it returns."""
-        found: _T = self.answer(self.begin(function, **arguments), within_s)
-        return found
+        answer: _T = self.answer(self.begin(function, **arguments), within_s)
+        return answer
 
     def has_answered(self, number: int) -> bool:
         """Whether the answer of a request is there, or will never be."""
@@ -228,10 +228,10 @@ class SparkDriver:
 
 def _environment(folder: Path, master: str) -> dict[str, str]:
     """Return the environment of a driver whose workers find what the tests share."""
-    ours = os.pathsep.join([str(_PROGRAM.parent), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(_PROGRAM.parent), os.environ.get("PYTHONPATH", "")])
     environment = {
         **os.environ,
-        "PYTHONPATH": ours.rstrip(os.pathsep),
+        "PYTHONPATH": path.rstrip(os.pathsep),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

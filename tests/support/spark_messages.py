@@ -66,8 +66,8 @@ def read(
     batch = pa.RecordBatch.from_arrays(
         [pa.array(values, type=types[name][1]) for name, values in columns.items()], names=list(columns)
     )
-    found = MessageColumns.of(schema, parsed)
-    return messages_of(batch, found, parsed, partition=3, first_row=first_row, ids=ids, samples=samples)
+    positions = MessageColumns.of(schema, parsed)
+    return messages_of(batch, positions, parsed, partition=3, first_row=first_row, ids=ids, samples=samples)
 
 
 def as_lists(messages: Messages) -> dict[str, Any]:

@@ -136,22 +136,22 @@ class SparkRun:
             among: finds those that are connected to a port: `SparkDriver.workers` or `executors`.
         """
         deadline = time.monotonic() + _START_S
-        while not (found := among(self.port)):
+        while not (processes := among(self.port)):
             assert time.monotonic() < deadline, "no process publishes"
             time.sleep(_POLL_S)
-        return found[0]
+        return processes[0]
 
     @property
     def report(self) -> dict[str, Any]:
         """The report of a batch write."""
-        found: dict[str, Any] = json.loads(self.report_path.read_text())
-        return found
+        report: dict[str, Any] = json.loads(self.report_path.read_text())
+        return report
 
     def search_for_the_password(self) -> None:
         """Look for it in all that the driver and this run have written."""
         for folder in (self.driver.folder, self.folder):
-            found = traces_of_canary(folder)
-            assert not found, f"the password is in {found}"
+            traces = traces_of_canary(folder)
+            assert not traces, f"the password is in {traces}"
 
     def _until_more(self, over_at: float) -> float | None:
         before = rows_waiting(self.site.broker.url, self.site.queues)
