@@ -73,7 +73,7 @@ class CheckReport:
             ]
         )
         for (vhost, exchange, cure), alike in groupby(
-            findings[:_MOST_SHOWN], key=lambda found: (found[0], found[1].exchange, found[1].cure)
+            findings[:_MOST_SHOWN], key=lambda pair: (pair[0], pair[1].exchange, pair[1].cure)
         ):
             about = [("vhost", vhost)] if self.all_vhosts else []
             if exchange is not None:

@@ -118,8 +118,8 @@ def check(
     if exchange is None:
         names = _hash_exchanges(live, wanted)
     else:
-        given = [exchange] if isinstance(exchange, str) else exchange
-        names = [live_hash_exchange(live, name).name for name in dict.fromkeys(given)]
+        asked = [exchange] if isinstance(exchange, str) else exchange
+        names = [live_hash_exchange(live, name).name for name in dict.fromkeys(asked)]
     unroutable: dict[str, float] = {}
     misplaced: dict[str, float] = {}
     parked: dict[str, int] = {}
@@ -153,8 +153,8 @@ def check(
             findings.append(checked.finding("different", says, "write its members as `ring` in the topology"))
     if plain is not None and exchange is None:
         # What slots are made of is checked with their hash exchange.
-        made = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
-        findings += _object_findings(_without(plain, made), _without(live, made), file)
+        parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
+        findings += _object_findings(_without(plain, parts), _without(live, parts), file)
     return TopologyCheck(tuple(dict.fromkeys(findings)), tuple(names), unroutable, misplaced, parked)
 
 
@@ -201,8 +201,8 @@ def _ring_read(live: Topology, name: str) -> HashRing:
 
 def _cluster(wanted: Topology, live: Topology) -> Iterator[Finding]:
     if wanted.cluster is not None and wanted.cluster != live.cluster:
-        there = "a cluster whose name is not known" if live.cluster is None else live.cluster
-        says = f"the topology is for the cluster {wanted.cluster}, and this is {there}"
+        cluster = "a cluster whose name is not known" if live.cluster is None else live.cluster
+        says = f"the topology is for the cluster {wanted.cluster}, and this is {cluster}"
         yield Finding("different", says, f"connect to {wanted.cluster}, or correct `cluster`")
 
 
@@ -216,17 +216,17 @@ def _without(topology: Topology, names: frozenset[str]) -> Topology:
 
 def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Finding]:
     """Yield what a plan would create, change, delete, bind and unbind, as what is wrong. Rings are checked elsewhere."""
-    there = by_name(live)
+    live_objects = by_name(live)
     for key, wished in by_name(wanted).items():
-        found, what = there.get(key), f"{key[0]} {wished.name}"
+        live_object, what = live_objects.get(key), f"{key[0]} {wished.name}"
         cure = apply_cure(file, external=wished.owner == "external")
-        if found is None:
+        if live_object is None:
             if wished.name and not wished.name.startswith(
                 _BROKERS_OWN
             ):  # no list shows the broker's own exchanges
                 says = f"{what} is not there: {_WITHOUT_IT[key[0]]}"
                 yield _object_finding("missing", wished, says, _past_policy(wished, live, cure))
-        elif fields := fields_between(found, wished):
+        elif fields := fields_between(live_object, wished):
             says, share = f"{what} differs: {differing_fields(fields)}", None
             if isinstance(wished, ExchangeDefinition) and wished.type == HASH_EXCHANGE:
                 elsewhere = any(field.field in _DECIDES_ON_KEYS for field in fields)

@@ -250,9 +250,9 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
         yield checked.finding("different", f"no broker of this release has such a ring: {error}", cure)
         return
     yield from wanted_order_findings(checked, members)
-    ours, bound = _by_destination(members), _by_destination(checked.bound)
-    to_be = wanted.shares() if ours.keys() - bound.keys() else {}
-    for place, listed in ours.items():
+    by_place, bound = _by_destination(members), _by_destination(checked.bound)
+    to_be = wanted.shares() if by_place.keys() - bound.keys() else {}
+    for place, listed in by_place.items():
         if place not in bound:
             share = to_be.get(place, 0.0)
             keys = " and ".join(member.key for member in listed)
@@ -261,7 +261,7 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
         elif Counter(listed) != Counter(bound[place]):
             says = f"{place!s} is bound with {_said(bound[place])}, and the topology says {_said(listed)}"
             yield checked.finding("different", says, cure, place, checked.shares.get(place, 0.0))
-    for place in (place for place in bound if place not in ours):
+    for place in (place for place in bound if place not in by_place):
         share = checked.shares.get(place, 0.0)
         says = f"{place!s} is bound and not in the topology: {percent(share)} of all keys go there"
         yield checked.finding("unexpected", says, cure, place, share)
@@ -276,9 +276,9 @@ def wanted_order_findings(
         return
     share = _moved_to(checked, wanted)
     common = set(wanted.destinations) & set(ring.destinations)
-    there = [place for place in ring.destinations if place in common]
-    ours = [place for place in wanted.destinations if place in common]
-    for place, belongs in zip(there, ours, strict=True):
+    live_order = [place for place in ring.destinations if place in common]
+    wanted_order = [place for place in wanted.destinations if place in common]
+    for place, belongs in zip(live_order, wanted_order, strict=True):
         if place != belongs:
             says = (
                 f"the ring has another order than {source}: {place!s} is where {belongs!s} belongs; {percent(share)} of all keys "
@@ -310,8 +310,8 @@ def _by_queue(ring: HashRing, owners: Mapping[ExchangeRef, str]) -> KeyMap:
     if not owners:
         return ring
     exchanges = {place for place in ring.destinations if isinstance(place, ExchangeRef)}
-    there = {slot: queue for slot, queue in owners.items() if slot in exchanges}
-    return SlotTable(ring, there, frozenset(exchanges - owners.keys()))
+    present = {slot: queue for slot, queue in owners.items() if slot in exchanges}
+    return SlotTable(ring, present, frozenset(exchanges - owners.keys()))
 
 
 def _by_destination(members: Iterable[RingMember]) -> dict[Destination, list[RingMember]]:

@@ -47,9 +47,9 @@ def _cure(checked: CheckedExchange, by_hand: str) -> str:
 
 def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
     """Yield which of the exchanges are missing or different, but for alternate exchanges."""
-    there = {exchange.name: exchange for exchange in checked.live.exchanges}
+    live_exchanges = {exchange.name: exchange for exchange in checked.live.exchanges}
     wanted = [exchange for exchange in layout.exchanges() if exchange.name != checked.name]
-    if missing := [exchange.name for exchange in wanted if exchange.name not in there]:
+    if missing := [exchange.name for exchange in wanted if exchange.name not in live_exchanges]:
         says = (
             f"{_named(missing, 'the exchange', 'exchanges')} {'is' if len(missing) == 1 else 'are'} not there"
         )
@@ -57,7 +57,9 @@ def _exchanges(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding
             "missing", says, checked.applied, _only([ExchangeRef(name) for name in missing])
         )
     for exchange in wanted:
-        fields = fields_between(there[exchange.name], exchange) if exchange.name in there else ()
+        fields = (
+            fields_between(live_exchanges[exchange.name], exchange) if exchange.name in live_exchanges else ()
+        )
         differing = [field for field in fields if field.field != f"arguments.{ALTERNATE_EXCHANGE}"]
         if differing:
             says = f"exchange {exchange.name} differs: {differing_fields(differing)}"

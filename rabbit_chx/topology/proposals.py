@@ -265,14 +265,14 @@ def _filling(loose: Sequence[RingMember], gap: int) -> list[RingMember] | None:
     """Return members whose weights add up to the gap; None if there are none."""
     if gap <= 0:
         return [] if gap == 0 else None
-    found: dict[int, list[RingMember]] = {0: []}
+    fillings: dict[int, list[RingMember]] = {0: []}
     for member in loose:
         weight = weight_of(*member.binding)
-        for reached in sorted(found, reverse=True):
-            if reached + weight <= gap and reached + weight not in found:
-                found[reached + weight] = [*found[reached], member]
-        if gap in found:
-            return found[gap]
+        for reached in sorted(fillings, reverse=True):
+            if reached + weight <= gap and reached + weight not in fillings:
+                fillings[reached + weight] = [*fillings[reached], member]
+        if gap in fillings:
+            return fillings[gap]
     return None
 
 
@@ -290,15 +290,15 @@ class _Score:
 
     def best(self, orders: Iterable[Order]) -> Order:
         """Return the best of some orders."""
-        found: list[Order] = []
+        kept: list[Order] = []
         most = -1
         for order in orders:
             staying = self.staying(order)
             if staying > most:
-                found, most = [], staying
+                kept, most = [], staying
             if staying == most:
-                found.append(order)
-        return max(dict.fromkeys(found), key=self._rank)
+                kept.append(order)
+        return max(dict.fromkeys(kept), key=self._rank)
 
     def _rank(self, order: Order) -> tuple[int, tuple[int, ...]]:
         kept = kept_members(self._live, order)

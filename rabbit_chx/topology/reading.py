@@ -129,12 +129,12 @@ def topology_read(access: Access) -> Sequence[Topology]:
 
 def _parked(topology: Topology) -> OperationSequence[Mapping[str, int]]:
     """Count what is in each parking queue, over AMQP: the management API counts every few seconds."""
-    found = {}
+    messages = {}
     for queue in queues_behind_slots(topology):
         answer = yield QueueDeclare(queue, passive=True)
         if isinstance(answer, QueueCounts):
-            found[queue] = answer.messages
-    return found
+            messages[queue] = answer.messages
+    return messages
 
 
 def rings_read(exchanges: Iterable[str], release: Release) -> Sequence[Mapping[str, HashRing]]:
@@ -146,10 +146,10 @@ def rings_read(exchanges: Iterable[str], release: Release) -> Sequence[Mapping[s
     names = tuple(exchanges)
     if not names:
         return {}
-    found = yield RingRequest(names)
+    buckets_of = yield RingRequest(names)
     return {
         name: HashRing.from_buckets(buckets, release, next_bucket=getattr(buckets, "next_bucket", None))
-        for name, buckets in found.items()
+        for name, buckets in buckets_of.items()
     }
 
 
@@ -216,22 +216,22 @@ def hash_exchange(vhost: str, name: str) -> ApiSequence[LiveExchange]:
         InputError: AMQP has no exchange of such a name.
     """
     check_declared_name(name, "exchange")
-    found = yield from exchange_found(vhost, name)
-    if found["type"] != CHX:
+    exchange = yield from exchange_found(vhost, name)
+    if exchange["type"] != CHX:
         raise MismatchError(
-            f"exchange {name!r} in vhost {vhost!r} is of type {found['type']}, not {CHX}: give another one",
+            f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, not {CHX}: give another one",
             exchange=name,
         )
     return LiveExchange(
         vhost,
         name,
         {
-            argument: found["arguments"][argument]
+            argument: exchange["arguments"][argument]
             for argument in HASH_ARGUMENTS
-            if argument in found["arguments"]
+            if argument in exchange["arguments"]
         },
         (yield from bindings_listed(vhost, name)),
-        found["arguments"].get(_ALTERNATE) or (yield from policy_of(vhost, found)).get(_ALTERNATE),
+        exchange["arguments"].get(_ALTERNATE) or (yield from policy_of(vhost, exchange)).get(_ALTERNATE),
         (yield from release_read()),
     )
 
@@ -251,15 +251,15 @@ def ring_read(access: Access, exchange: str, release: Release) -> Sequence[HashR
         yield from exchange_found(access.vhost, exchange)
     else:
         yield from check_exchange(access.where, exchange)
-    found = yield RingRequest((exchange,))
-    if exchange not in found:
+    buckets_of = yield RingRequest((exchange,))
+    if exchange not in buckets_of:
         raise MismatchError(
             f"exchange {exchange!r} in vhost {access.vhost!r} is not of type {CHX}, or the ring source asks another broker: check "
             "the exchange and the ring source",
             exchange=exchange,
         )
     return HashRing.from_buckets(
-        found[exchange], release, next_bucket=getattr(found[exchange], "next_bucket", None)
+        buckets_of[exchange], release, next_bucket=getattr(buckets_of[exchange], "next_bucket", None)
     )
 
 
@@ -274,17 +274,17 @@ def exchange_mirror(
         RingSourceError: the ring could not be read.
     """
     check_declared_name(name, "exchange")
-    found = yield from exchange_found(access.vhost, name)
-    if found["type"] == _MODULUS:
+    exchange = yield from exchange_found(access.vhost, name)
+    if exchange["type"] == _MODULUS:
         return ModulusHashExchange(name, (yield from bindings_listed(access.vhost, name)), release=release)
-    if found["type"] != CHX:
+    if exchange["type"] != CHX:
         raise MismatchError(
-            f"exchange {name!r} in vhost {access.vhost!r} is of type {found['type']}, which does not hash: give one of type {CHX} "
+            f"exchange {name!r} in vhost {access.vhost!r} is of type {exchange['type']}, which does not hash: give one of type {CHX} "
             f"or {_MODULUS}",
             exchange=name,
         )
     ring = yield from ring_read(access, name, release)
-    arguments = {name: value for name, value in found["arguments"].items() if name in HASH_ARGUMENTS}
+    arguments = {name: value for name, value in exchange["arguments"].items() if name in HASH_ARGUMENTS}
     return ConsistentHashExchange(name, ring, arguments=arguments)
 
 
@@ -301,7 +301,7 @@ def exchange_found(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
         NotFoundError: there is no such exchange or vhost.
     """
     try:
-        found: dict[str, Any] = yield ApiRequest(
+        exchange: dict[str, Any] = yield ApiRequest(
             "GET", ("exchanges", vhost, name), fields={"type": str, "arguments": dict}
         )
     except NotFoundError:
@@ -310,7 +310,7 @@ def exchange_found(vhost: str, name: str) -> ApiSequence[dict[str, Any]]:
             exchange=name,
             reply_code=404,
         ) from None
-    return found
+    return exchange
 
 
 def bindings_listed(vhost: str, name: str) -> ApiSequence[tuple[Binding, ...]]:
@@ -323,11 +323,11 @@ def _bindings(vhost: str, name: str) -> ApiRequest:
     return ApiRequest("GET", ("exchanges", vhost, name, "bindings", "source"), listed=True, fields=_BINDING)
 
 
-def policy_of(vhost: str, found: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
+def policy_of(vhost: str, exchange: Mapping[str, Any]) -> ApiSequence[Mapping[str, Any]]:
     """Read what the policy sets that applies to an exchange; nothing where none does."""
-    if not found.get("policy"):
+    if not exchange.get("policy"):
         return {}
-    request = ApiRequest("GET", ("policies", vhost, found["policy"]), fields={"definition": dict})
+    request = ApiRequest("GET", ("policies", vhost, exchange["policy"]), fields={"definition": dict})
     definition: dict[str, Any] = (yield request)["definition"]
     return definition
 
@@ -387,13 +387,14 @@ def rates_read(vhost: str, exchange: str) -> ApiSequence[PublishRates]:
         NotFoundError: there is no such exchange or vhost.
         UnreachableError: nothing answers at the address.
     """
-    found = yield from exchange_found(vhost, exchange)
+    described = yield from exchange_found(vhost, exchange)
     queues = yield ApiRequest(
         "GET", ("queues", vhost), {"columns": _COLUMNS}, listed=True, fields={"name": str}
     )
     rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
     return PublishRates(
-        _rate(found, "publish_in_details"), {name: rate for name, rate in rates.items() if rate is not None}
+        _rate(described, "publish_in_details"),
+        {name: rate for name, rate in rates.items() if rate is not None},
     )
 
 
@@ -441,21 +442,21 @@ def modulo_map_read(vhost: str, name: str) -> ApiSequence[ModuloMap]:
         NotFoundError: there is no such exchange or vhost.
         MismatchError: the exchange does not do that.
     """
-    found = yield from exchange_found(vhost, name)
+    exchange = yield from exchange_found(vhost, name)
     listed = yield _bindings(vhost, name)
     bindings = [
         (destination_of(binding), str(binding["routing_key"]), binding.get("arguments") or {})
         for binding in listed
     ]
     release = yield from release_read()
-    given = modulo_map_of(name, found["type"], found["arguments"], bindings, release)
-    if given is None:
+    modulo_map = modulo_map_of(name, exchange["type"], exchange["arguments"], bindings, release)
+    if modulo_map is None:
         raise MismatchError(
-            f"exchange {name!r} in vhost {vhost!r} is of type {found['type']}, which does not hash: give one of type "
+            f"exchange {name!r} in vhost {vhost!r} is of type {exchange['type']}, which does not hash: give one of type "
             "x-consistent-hash or x-modulus-hash, or a super stream",
             exchange=name,
         )
-    return given
+    return modulo_map
 
 
 def sharded_exchange(
@@ -474,8 +475,8 @@ def sharded_exchange(
         MismatchError: no policy shards it, and it has no shards.
     """
     check_declared_name(name, "exchange")
-    found = yield from exchange_found(access.vhost, name)
-    policy = yield from policy_of(access.vhost, found)
+    exchange = yield from exchange_found(access.vhost, name)
+    policy = yield from policy_of(access.vhost, exchange)
     shards = yield from _shards(access.vhost, name)
     sharded = SHARDS_PER_NODE in policy
     if not sharded and not shards:
@@ -486,17 +487,17 @@ def sharded_exchange(
         )
     asked = policy.get(SHARDS_PER_NODE)
     nodes = yield from _running_nodes()
-    exchange = ShardedExchange(
+    sharding = ShardedExchange(
         name,
-        found["type"],
-        found["policy"] if sharded else None,
+        exchange["type"],
+        exchange["policy"] if sharded else None,
         asked if isinstance(asked, int) else 0,  # the broker takes 1.5, and then makes no shard
         str(policy.get("routing-key", "")),
         shards,
         nodes,
         release,
     )
-    return (yield from _counted(exchange)) if counts else exchange
+    return (yield from _counted(sharding)) if counts else sharding
 
 
 def _shards(vhost: str, exchange: str) -> ApiSequence[tuple[Shard, ...]]:
