@@ -115,6 +115,6 @@ def test_what_cannot_be_compared(
 ) -> None:
     path = tmp_path / "ring.json"
     path.write_text(RING.to_json())
-    code, out, errors = ran("compare", *(one.replace("{ring}", str(path)) for one in arguments))
+    code, out, errors = ran("compare", *(part.replace("{ring}", str(path)) for part in arguments))
     assert (code, out) == (2, "")
     assert says in errors

@@ -46,7 +46,7 @@ def test_what_is_written_is_read_back_whatever_its_characters(
 
 def test_only_what_an_exchange_reaches(exported: Callable[..., tuple[int, str, str]]) -> None:
     found = Topology.from_toml(exported("--exchange", "orders")[1])
-    assert [one.name for one in found.exchanges] == ["orders"]
+    assert [exchange.name for exchange in found.exchanges] == ["orders"]
     assert exported("--exchange", "order")[2] == (
         "rabbit-chx: there is no exchange order: did you mean orders?\n"
     )
@@ -59,7 +59,7 @@ def test_why_slots_stay_plain_is_told(ran: Callable[..., tuple[int, str, str]], 
     code, out, errors = ran("topology", "export", "--from", str(path))
     assert (code, errors) == (0, "")
     assert "slots = 4" in out
-    left = tuple(one for one in live.bindings if one.source != "events.slot.02")
+    left = tuple(binding for binding in live.bindings if binding.source != "events.slot.02")
     path.write_text(replace(live, bindings=left).to_toml())
     code, out, errors = ran("topology", "export", "--from", str(path))
     assert code == 0
@@ -76,7 +76,7 @@ def test_definitions_say_that_the_order_is_lost(
     code, out, errors = exported(*options, "--vhost", "shop")
     document: dict[str, Any] = json.loads(out)
     assert code == 0
-    assert {one["vhost"] for one in document["queues"]} == {"shop"}
+    assert {queue["vhost"] for queue in document["queues"]} == {"shop"}
     assert "the ring order of orders is lost: give --no-rings" in errors
     assert "ring repair orders --file FILE --apply" in errors
     _, out, errors = exported(*options, "--no-rings")

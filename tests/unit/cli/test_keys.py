@@ -47,7 +47,7 @@ def test_keys_of_an_exchange_without_a_ring(
     document = answer("keys", *given, wanted, "--count", "20")
     assert len(document["keys"]) == 20
     routed = answer("route", *given, *document["keys"])
-    assert {one["destination"] for one in routed["answers"]} == {wanted}
+    assert {answer["destination"] for answer in routed["answers"]} == {wanted}
     assert document["ring"] is None
     kind = "modulus" if given is MODULUS else "super_stream"
     assert document[kind] == routed[kind]

@@ -43,7 +43,7 @@ def test_the_flags_that_lift_all_refusals(flags: list[str | None], lifting: list
 def test_many_refusals_say_how_to_see_the_rest() -> None:
     refusals = [PlanRefusal(f"reason {chr(97 + n)}", "--allow-delete") for n in range(26)]
     blocks = list(PlanReport(plan(Topology(), Topology()), refusals=refusals).blocks())
-    section = next(one for one in blocks if isinstance(one, Section))
+    section = next(block for block in blocks if isinstance(block, Section))
     facts = section.blocks[0]
     assert isinstance(facts, Facts)
     assert facts.pairs[-1] == ("...", "6 more; --all shows them")

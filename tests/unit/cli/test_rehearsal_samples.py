@@ -32,8 +32,8 @@ def test_keys_without_a_pattern_suit_their_exchange() -> None:
     (message, *_) = samples_of(Topology.from_toml(text), ASKED, {})["t"]
     assert (message.key, dict(message.properties)) == ("0", {"timestamp": 0})
     made = samples_of(MIXED, ASKED, {"account": "long"})
-    assert [one.key for one in made["accounts"]] == ["0", "1", "2"]
-    assert [one.key for one in made["tenants"]] == ["key-0", "key-1", "key-2"]
+    assert [message.key for message in made["accounts"]] == ["0", "1", "2"]
+    assert [message.key for message in made["tenants"]] == ["key-0", "key-1", "key-2"]
     assert made["tenants"][0].headers == ((b"tenant", AmqpField("longstr", "key-0")),)
 
 

@@ -26,8 +26,8 @@ def test_the_document(answer: Callable[..., Any], file: str) -> None:
     assert (document["format"], document["format_version"]) == ("rabbit-chx/rehearse", 1)
     assert (document["proven"], document["proof"]) == (False, None)
     assert document["not_proven"] == "it was not asked for"
-    by_name = {one["exchange"]: one for one in document["exchanges"]}
-    assert {name: one["verdict"] for name, one in by_name.items()} == {
+    by_name = {exchange["exchange"]: exchange for exchange in document["exchanges"]}
+    assert {name: exchange["verdict"] for name, exchange in by_name.items()} == {
         "accounts": "moves", "images": "moves", "mails": "repair", "orders": "repair", "tenants": "moves",
     }  # fmt: skip
     accounts = by_name["accounts"]
@@ -42,7 +42,7 @@ def test_the_document(answer: Callable[..., Any], file: str) -> None:
 
 def test_nothing_moves_is_0(answer: Callable[..., Any], file: str) -> None:
     document = answer("rehearse", file, "--from", "4.3.0", "--to", "4.3.6", "--count", "5", "--no-brokers")
-    assert {one["verdict"] for one in document["exchanges"]} == {"safe"}
+    assert {exchange["verdict"] for exchange in document["exchanges"]} == {"safe"}
 
 
 def test_the_page(ran: Callable[..., tuple[int, str, str]], file: str) -> None:
@@ -75,7 +75,7 @@ def test_a_definitions_file_says_its_release(
     assert "is assumed as the bindings are listed" in said
     document = json.loads(out)
     assert document["from"]["version"] == "3.12.14"
-    orders = next(one for one in document["exchanges"] if one["exchange"] == "orders")
+    orders = next(exchange for exchange in document["exchanges"] if exchange["exchange"] == "orders")
     assert orders["before"]["provenance"] == "assumed"
     assert "topology export --exchange orders > orders.toml" in orders["findings"][0]["cure"]
 

@@ -76,7 +76,7 @@ def test_a_route_has_the_slot_and_the_queue(answer: Callable[..., Any], ran: Ran
 def test_the_lines_of_stdin_have_the_slot_as_their_third_field(ring: str, more: list[str]) -> None:
     done = piped(["route", "--ring", ring, "-", *more], "\n".join(KEYS).encode())
     fields = [line.split("\t") for line in done.stdout.decode().splitlines()]
-    assert [one[:3] for one in fields] == [
+    assert [field[:3] for field in fields] == [
         [key, str(TABLE.destination_for(key)), "" if place == AUDIT else place.name]
         for key in KEYS
         for place in [RING.destination_for(key)]
@@ -97,8 +97,8 @@ def test_a_simulation_counts_by_queue_and_changes_no_slots(
 ) -> None:
     document = answer("simulate", "--ring", ring, "--pattern", "key-{n}", "--count", "30")
     shares = {str(written(place)): share for place, share in TABLE.shares().items()}
-    assert {str(one["destination"]): one["share"] for one in document["shares"]} == shares
-    assert sum(one["messages"] for one in document["sample"]["destinations"]) == 30
+    assert {str(share["destination"]): share["share"] for share in document["shares"]} == shares
+    assert sum(destination["messages"] for destination in document["sample"]["destinations"]) == 30
     for change in (["--unbind", "e.1"], ["--add", "e.4=1"]):
         code, _, errors = ran("simulate", "--ring", ring, *change)
         assert code == 2
@@ -114,9 +114,9 @@ def test_two_tables_are_compared_by_queue(answer: Callable[..., Any], ring: str,
     path.write_text(written_ring(other))
     document = answer("compare", "--ring", ring, "--to-ring", str(path), code=1)
     assert document["exact"]["moved"] == RING.shares()[SLOTS[0]]
-    assert [(one["from"], one["to"]) for one in document["exact"]["cells"] if one["from"] != one["to"]] == [
-        ("e.1", "e.4")
-    ]
+    assert [
+        (cell["from"], cell["to"]) for cell in document["exact"]["cells"] if cell["from"] != cell["to"]
+    ] == [("e.1", "e.4")]
     assert answer("compare", "--ring", ring, "--to-release", "3.12.14")["exact"]["moved"] == 0
 
 

@@ -80,16 +80,18 @@ class Script:
         if isinstance(step, SendingCheck):
             return None
         if isinstance(step, Pipeline):
-            return next((answer for one in step.operations if (answer := self.answers(one))), None)
+            return next(
+                (answer for operation in step.operations if (answer := self.answers(operation))), None
+            )
         return self.answers(step)
 
     def operations(self) -> list[Any]:
         """Return the operations after the lock and before its end."""
         return [
-            one
-            for one in self.steps
-            if not isinstance(one, (ApiRequest, RingRequest, SendingCheck))
-            and getattr(one, "queue", "") != APPLY_LOCK
+            step
+            for step in self.steps
+            if not isinstance(step, (ApiRequest, RingRequest, SendingCheck))
+            and getattr(step, "queue", "") != APPLY_LOCK
         ]
 
     def apply(self, made: Plan, permission: Permission = Permission()) -> Applied:  # noqa: B008
@@ -111,7 +113,7 @@ def test_new_objects_go_in_one_pipeline_and_the_ring_is_read_afterwards() -> Non
 
     (pipeline,) = script.operations()
     assert isinstance(pipeline, Pipeline)
-    assert [one for one in pipeline.operations if isinstance(one, QueueBind)] == [
+    assert [operation for operation in pipeline.operations if isinstance(operation, QueueBind)] == [
         QueueBind(f"orders.{n}", "orders", "1", {}) for n in (1, 2, 3)
     ]
     assert len(done.changes) == 7
@@ -129,14 +131,18 @@ def test_a_plan_of_another_broker_is_outdated_and_nothing_is_done() -> None:
 
 
 def test_another_application_is_waited_for_by_the_user() -> None:
-    script = Script(lambda one: Refusal(405, "RESOURCE_LOCKED") if isinstance(one, QueueDeclare) else None)
+    script = Script(
+        lambda operation: Refusal(405, "RESOURCE_LOCKED") if isinstance(operation, QueueDeclare) else None
+    )
     with pytest.raises(PlanOutdatedError, match=f"exclusive queue {APPLY_LOCK}"):
         script.apply(plan(WANTED, script.live()))
     assert len(script.steps) == 1
 
 
 def test_who_may_not_declare_the_lock_is_refused_before_anything_is_done() -> None:
-    script = Script(lambda one: Refusal(403, "ACCESS_REFUSED") if isinstance(one, QueueDeclare) else None)
+    script = Script(
+        lambda operation: Refusal(403, "ACCESS_REFUSED") if isinstance(operation, QueueDeclare) else None
+    )
     with pytest.raises(
         AccessRefusedError, match=rf"needs configure on queue {APPLY_LOCK}: .*nothing was changed"
     ) as caught:
@@ -146,8 +152,8 @@ def test_who_may_not_declare_the_lock_is_refused_before_anything_is_done() -> No
 
 
 def test_a_refused_pipeline_is_done_again_one_by_one_to_find_the_refusal() -> None:
-    def answers(one: Operation) -> Refusal | None:
-        refused = isinstance(one, QueueDeclare) and one.queue == "orders.2"
+    def answers(operation: Operation) -> Refusal | None:
+        refused = isinstance(operation, QueueDeclare) and operation.queue == "orders.2"
         return Refusal(403, "ACCESS_REFUSED - access to queue 'orders.2' refused") if refused else None
 
     script = Script(answers)
@@ -160,10 +166,10 @@ def test_a_refused_pipeline_is_done_again_one_by_one_to_find_the_refusal() -> No
 
 
 def test_a_first_operation_that_is_refused_changes_nothing() -> None:
-    def answers(one: Operation) -> Refusal | None:
+    def answers(operation: Operation) -> Refusal | None:
         return (
             None
-            if getattr(one, "queue", None) == APPLY_LOCK
+            if getattr(operation, "queue", None) == APPLY_LOCK
             else Refusal(403, "ACCESS_REFUSED - access to x refused")
         )
 
@@ -173,8 +179,8 @@ def test_a_first_operation_that_is_refused_changes_nothing() -> None:
 
 
 def test_a_lost_connection_says_how_far_it_got() -> None:
-    def answers(one: Operation) -> None:
-        if isinstance(one, QueueBind):
+    def answers(operation: Operation) -> None:
+        if isinstance(operation, QueueBind):
             raise ConnectionLostError("gone")
 
     script = Script(answers)
@@ -198,14 +204,14 @@ def test_another_ring_than_planned_is_an_error() -> None:
     ],
 )
 def test_a_queue_in_use_is_not_deleted(counts: QueueCounts, says: str) -> None:
-    def answers(one: Operation) -> Any:
-        return counts if isinstance(one, QueueDeclare) and one.passive else None
+    def answers(operation: Operation) -> Any:
+        return counts if isinstance(operation, QueueDeclare) and operation.passive else None
 
     script = Script(answers, queues=("old",))
     made = plan(Topology(owns=("old",)), script.live())
     with pytest.raises(PlanRefusedError, match=f"queue old is to be deleted, and {says}") as caught:
         script.apply(made, Permission(delete=True))
-    assert [one.allow_with for one in caught.value.refusals] == ["--allow-loss"]
+    assert [refusal.allow_with for refusal in caught.value.refusals] == ["--allow-loss"]
 
     assert len(script.apply(made, Permission(delete=True, loss=True)).changes) == 1
     assert script.operations()[-1] == QueueDelete("old")
@@ -213,7 +219,7 @@ def test_a_queue_in_use_is_not_deleted(counts: QueueCounts, says: str) -> None:
 
 def test_a_deletion_has_to_be_allowed() -> None:
     script = Script(
-        lambda one: QueueCounts(0, 0) if getattr(one, "passive", False) else None, queues=("old",)
+        lambda operation: QueueCounts(0, 0) if getattr(operation, "passive", False) else None, queues=("old",)
     )
     made = plan(Topology(owns=("old",)), script.live())
     with pytest.raises(PlanRefusedError, match="--allow-delete"):
@@ -264,7 +270,7 @@ def test_a_name_that_would_reach_the_broker_as_another_is_refused_before_anythin
 
 
 def test_a_pipeline_that_ends_with_a_queue_is_done_once() -> None:
-    script = Script(lambda one: QueueCounts(0, 0) if isinstance(one, QueueDeclare) else None)
+    script = Script(lambda operation: QueueCounts(0, 0) if isinstance(operation, QueueDeclare) else None)
     script.apply(plan(Topology(queues=(QueueDefinition("a"), QueueDefinition("b"))), script.live()))
     (pipeline,) = script.operations()
     assert isinstance(pipeline, Pipeline)

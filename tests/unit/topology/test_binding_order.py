@@ -23,6 +23,6 @@ def test_a_circle_is_cut() -> None:
 def test_a_long_chain_is_no_recursion() -> None:
     names = [f"x{n}" for n in range(5000)]
 
-    found = downstream_first(names, {one: [other] for one, other in itertools.pairwise(names)})
+    found = downstream_first(names, {source: [target] for source, target in itertools.pairwise(names)})
 
     assert found == names[::-1]

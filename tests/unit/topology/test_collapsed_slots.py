@@ -53,14 +53,14 @@ def _with_binding(live: Topology, *more: BindingDefinition) -> Topology:
 
 
 def _without_binding(live: Topology, source: str) -> Topology:
-    return replace(live, bindings=tuple(one for one in live.bindings if one.source != source))
+    return replace(live, bindings=tuple(binding for binding in live.bindings if binding.source != source))
 
 
 def _with_ring(live: Topology, numbers: list[int]) -> Topology:
     ring = [ExchangeRef(f"events.slot.{n:02d}") for n in numbers]
     events = live.exchange("events")
     assert events is not None
-    others = [one for one in live.exchanges if one.name != "events"]
+    others = [exchange for exchange in live.exchanges if exchange.name != "events"]
     changed = replace(live, exchanges=(*others, replace(events, ring=tuple(map(RingMember, ring)))))
     return changed.with_rings({"events": HashRing.from_buckets(ring)})
 
@@ -77,8 +77,8 @@ def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
     return replace(
         live,
         exchanges=tuple(
-            replace(one, **fields) if one.name == name else one  # type: ignore[arg-type]
-            for one in live.exchanges
+            replace(exchange, **fields) if exchange.name == name else exchange  # type: ignore[arg-type]
+            for exchange in live.exchanges
         ),
     )
 
@@ -154,12 +154,15 @@ def _with_exchange(live: Topology, name: str, **fields: object) -> Topology:
         ),
         (
             lambda live: replace(
-                live, exchanges=tuple(one for one in live.exchanges if one.name != "events.park")
+                live,
+                exchanges=tuple(exchange for exchange in live.exchanges if exchange.name != "events.park"),
             ),
             "exchange events.park is not there",
         ),
         (
-            lambda live: replace(live, queues=tuple(one for one in live.queues if one.name != "events.park")),
+            lambda live: replace(
+                live, queues=tuple(queue for queue in live.queues if queue.name != "events.park")
+            ),
             "queue events.park is not there",
         ),
     ],
@@ -180,20 +183,20 @@ def test_a_slot_exchange_that_is_no_member_stays_beside_the_others() -> None:
     """As after the number of slots became smaller."""
     live = _with_ring(_live(), [0, 1, 2, 3, 4, 5, 6])
     found = collapsed(live)
-    assert [one.name for one in found.exchanges] == ["events", "events.slot.07"]
-    assert [one.source for one in found.bindings] == ["events.slot.07"]
+    assert [exchange.name for exchange in found.exchanges] == ["events", "events.slot.07"]
+    assert [binding.source for binding in found.bindings] == ["events.slot.07"]
     assert expanded(found, live) == live
 
 
 def test_one_that_differs_does_not_keep_another_from_being_folded() -> None:
-    one = expanded(slotted(4, '[{ queue = "events.1" }]'), Topology())
+    slotted_once = expanded(slotted(4, '[{ queue = "events.1" }]'), Topology())
     text = slotted(4, '[{ queue = "events.1" }]').to_toml().replace('"events"', '"orders"')
     both = replace(expanded(Topology.from_toml(text), Topology()), queues=())
     live = replace(
-        one,
-        exchanges=(*one.exchanges, *both.exchanges),
-        bindings=(*one.bindings, *both.bindings),
-        queues=(*one.queues, QueueDefinition("orders.park")),
+        slotted_once,
+        exchanges=(*slotted_once.exchanges, *both.exchanges),
+        bindings=(*slotted_once.bindings, *both.bindings),
+        queues=(*slotted_once.queues, QueueDefinition("orders.park")),
     )
     found = collapsed(_without_binding(live, "orders.slot.02"))
     assert [e.name for e in found.exchanges if e.slots is not None] == ["events"]
@@ -211,7 +214,9 @@ def test_a_round_trip_says_the_same(slots: int, counts: list[int], random: objec
     owners = [f"q{n}" for n, count in enumerate(counts) for _ in range(count)]
     owners = (owners * slots)[:slots]
     random.shuffle(owners)  # type: ignore[attr-defined]
-    lists = {queue: [n for n, one in enumerate(owners) if one == queue] for queue in dict.fromkeys(owners)}
+    lists = {
+        queue: [n for n, owner in enumerate(owners) if owner == queue] for queue in dict.fromkeys(owners)
+    }
     members = ", ".join(f'{{ queue = "{queue}", slots = {some} }}' for queue, some in lists.items())
     live = expanded(slotted(slots, f"[{members}]", "q{0..8}"), Topology())
     found = collapsed(live)

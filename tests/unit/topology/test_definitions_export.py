@@ -30,15 +30,15 @@ ORDERS = Topology(
 def ours(topology: Topology) -> Topology:
     """Return a topology of objects that a definitions file can say: ours, without slots, with listed queues."""
     exchanges = tuple(
-        replace(one, owner="ours", slots=None, members=None, ring=one.ring or () if one.type == TYPE else None, max_share_moved=None)
-        for one in topology.exchanges
+        replace(exchange, owner="ours", slots=None, members=None, ring=exchange.ring or () if exchange.type == TYPE else None, max_share_moved=None)
+        for exchange in topology.exchanges
     )  # fmt: skip
-    queues = {one.name: replace(one, owner="ours", exclusive=False) for one in topology.queues}
+    queues = {queue.name: replace(queue, owner="ours", exclusive=False) for queue in topology.queues}
     for binding in topology.bindings:
         if isinstance(binding.destination, str):
             queues.setdefault(binding.destination, QueueDefinition(binding.destination))
-    bindings = tuple(replace(one, owner="ours") for one in topology.bindings)
-    policies = tuple(replace(one, owner="ours") for one in topology.policies)
+    bindings = tuple(replace(binding, owner="ours") for binding in topology.bindings)
+    policies = tuple(replace(policy, owner="ours") for policy in topology.policies)
     return Topology(exchanges, tuple(queues.values()), bindings, policies)
 
 
@@ -54,7 +54,7 @@ def test_a_topology_is_what_its_definitions_say(topology: Topology) -> None:
 def test_the_file_says_that_an_import_loses_the_ring_order() -> None:
     document = json.loads(ORDERS.to_definitions())
     assert "the ring order of orders is lost" in document["explanation"]
-    assert [one["destination"] for one in document["bindings"]] == ["q.2", "q.1"]
+    assert [binding["destination"] for binding in document["bindings"]] == ["q.2", "q.1"]
     assert document["bindings"][0] == {
         "source": "orders", "vhost": "/", "destination": "q.2", "destination_type": "queue", "routing_key": "3", "arguments": {},
     }  # fmt: skip
@@ -73,21 +73,24 @@ def test_the_cure_is_a_file_without_the_bindings_of_hash_exchanges() -> None:
 
 def test_the_type_of_each_queue_is_written() -> None:
     queues: list[dict[str, Any]] = json.loads(ORDERS.to_definitions(vhost=None))["queues"]
-    assert [one["arguments"] for one in queues] == [{"x-queue-type": "classic"}, {"x-queue-type": "quorum"}]
-    assert all("vhost" not in one for one in queues)
+    assert [queue["arguments"] for queue in queues] == [
+        {"x-queue-type": "classic"},
+        {"x-queue-type": "quorum"},
+    ]
+    assert all("vhost" not in queue for queue in queues)
 
 
 def test_what_is_external_is_not_written() -> None:
     external = replace(
         ORDERS,
-        exchanges=tuple(replace(one, owner="external") for one in ORDERS.exchanges),
+        exchanges=tuple(replace(exchange, owner="external") for exchange in ORDERS.exchanges),
         queues=(replace(ORDERS.queues[0], owner="external"), ORDERS.queues[1]),
         bindings=(BindingDefinition("audit", "q.2", owner="external"),),
         policies=(PolicyDefinition("p", "", owner="external"),),
     )
     document = json.loads(external.to_definitions())
     assert (document["exchanges"], document["bindings"], document["policies"]) == ([], [], [])
-    assert [one["name"] for one in document["queues"]] == ["q.2"]
+    assert [queue["name"] for queue in document["queues"]] == ["q.2"]
     assert document["explanation"] == "Written by rabbit_chx."
 
 
@@ -101,4 +104,4 @@ def test_what_definitions_cannot_say_is_refused_all_at_once() -> None:
     )
     with pytest.raises(TopologyError, match="do not know which queue has which slot") as caught:
         topology.to_definitions()
-    assert [one.path for one in caught.value.problems] == ["exchange x", "queue mine"]
+    assert [problem.path for problem in caught.value.problems] == ["exchange x", "queue mine"]

@@ -43,7 +43,7 @@ def test_an_export_says_what_was_declared(name: str) -> None:
             for n in range(1, 6)
         ),
         *(QueueDefinition(f"plain.{n}") for n in (2, 3, 10)),
-        next(one for one in topology.queues if one.name.startswith("sharding: images - ")),
+        next(queue for queue in topology.queues if queue.name.startswith("sharding: images - ")),
         QueueDefinition(
             "typed",
             arguments={
@@ -62,7 +62,9 @@ def test_an_export_says_what_was_declared(name: str) -> None:
     )
     assert topology.exchange("brief") == ExchangeDefinition("brief", durable=False, auto_delete=True)
     assert topology.exchange("amq.rabbitmq.log") is None
-    assert {one.owner for one in topology.exchanges} | {one.owner for one in topology.queues} == {"ours"}
+    assert {exchange.owner for exchange in topology.exchanges} | {
+        queue.owner for queue in topology.queues
+    } == {"ours"}
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -71,11 +73,11 @@ def test_the_ring_of_an_export_is_assumed(name: str) -> None:
     orders = topology.exchange("orders")
     assert orders is not None
     assert orders.ring is not None
-    assert {one.binding for one in orders.ring} == {
+    assert {member.binding for member in orders.ring} == {
         ("orders.1", "1"), ("orders.2", "1"), ("orders.3", "1"), ("orders.5", "007"), (ExchangeRef("audit"), "2"),
     }  # fmt: skip
     assert topology.rings["orders"].provenance == "assumed"
-    assert topology.rings["orders"].bindings == tuple(one.binding for one in orders.ring)
+    assert topology.rings["orders"].bindings == tuple(member.binding for member in orders.ring)
     assert orders.arguments == {"hash-header": "tenant"}
     assert (topology.exchange("images") or orders).ring is None
 
@@ -119,7 +121,7 @@ def test_another_vhost_is_read_by_its_name() -> None:
 
 def test_a_member_that_is_no_longer_listed_keeps_its_place() -> None:
     document = json.loads(exported("vhost-4.3.6.json"))
-    document["queues"] = [one for one in document["queues"] if one["name"] != "orders.5"]
+    document["queues"] = [queue for queue in document["queues"] if queue["name"] != "orders.5"]
     topology = Topology.from_definitions(json.dumps(document))
     assert "orders.5" in topology.rings["orders"].destinations
     assert "queue orders.5: a member of orders that is not among the queues" in topology.left_out
@@ -164,4 +166,8 @@ def test_a_file_that_no_broker_wrote_is_refused(text: str, says: str) -> None:
 def test_all_mistakes_of_a_file_are_told_at_once() -> None:
     with pytest.raises(TopologyError) as caught:
         Topology.from_definitions('{"queues": [5, {"name": "q", "durable": 1}], "policies": 5}')
-    assert [one.path for one in caught.value.problems] == ["queues[0]", "queues[1].durable", "policies"]
+    assert [problem.path for problem in caught.value.problems] == [
+        "queues[0]",
+        "queues[1].durable",
+        "policies",
+    ]

@@ -40,7 +40,7 @@ def agreed(document: dict[str, Any]) -> bool:
     by_parser = not read_document(document, FILE).problems
     assert by_schema == by_parser, (
         document,
-        by_parser or [str(one) for one in read_document(document, FILE).problems],
+        by_parser or [str(problem) for problem in read_document(document, FILE).problems],
     )
     return by_schema
 
@@ -109,7 +109,7 @@ def test_any_document_is_a_topology_or_has_problems_with_places(document: dict[s
     except TopologyError as error:
         problems = error.problems
     assert (topology is None) == bool(problems)
-    assert all(one.path and one.rule and one.remedy for one in problems)
+    assert all(problem.path and problem.rule and problem.remedy for problem in problems)
     if topology is not None:
         assert Topology.from_toml(topology.to_toml()) == topology
         assert agreed(document)

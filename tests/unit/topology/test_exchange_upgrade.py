@@ -69,7 +69,7 @@ def test_modulus_bindings_are_counted_by_name_from_4_3_on() -> None:
     assert sum(upgrade.exact.amounts.values()) == 1
     assert upgrade.sample.matrix.amounts.keys() == {("b", "a"), ("a", "b"), ("c", "c")}
     mirror = ModulusHashExchange("x", bindings, NEW)
-    assert list(upgrade.sample.after) == [mirror.route(one.routing_key) for one in keys(300)]
+    assert list(upgrade.sample.after) == [mirror.route(key.routing_key) for key in keys(300)]
 
 
 def test_modulus_bindings_in_the_order_of_names_are_safe() -> None:

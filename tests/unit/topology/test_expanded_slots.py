@@ -18,7 +18,11 @@ _EVENTS = "x-consistent-hash"
 
 
 def _owners(topology: Topology) -> dict[str, str]:
-    return {one.source: str(one.destination) for one in topology.bindings if ".slot." in one.source}
+    return {
+        binding.source: str(binding.destination)
+        for binding in topology.bindings
+        if ".slot." in binding.source
+    }
 
 
 def test_a_new_exchange_with_slots() -> None:
@@ -54,7 +58,7 @@ def test_what_has_no_slots_stays_the_same_object() -> None:
 @pytest.mark.parametrize(("count", "last"), [(1, "00"), (100, "99"), (101, "100"), (1024, "1023")])
 def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
     plain = expanded(slotted(count, '[{ queue = "events.1" }]'), Topology())
-    ring = next(one.ring for one in plain.exchanges if one.name == "events")
+    ring = next(exchange.ring for exchange in plain.exchanges if exchange.name == "events")
     assert ring is not None
     assert len(ring) == count
     assert ring[-1].destination == ExchangeRef(f"events.slot.{last}")
@@ -64,7 +68,7 @@ def test_numbers_are_as_wide_as_the_largest(count: int, last: str) -> None:
 def test_a_parking_queue_of_the_file_is_the_one() -> None:
     more = '[[queues]]\nname = "events.park"\ntype = "quorum"\n'
     plain = expanded(slotted(4, '[{ queue = "events.1" }]', more=more), Topology())
-    assert [one for one in plain.queues if one.name == "events.park"] == [
+    assert [queue for queue in plain.queues if queue.name == "events.park"] == [
         QueueDefinition("events.park", "quorum")
     ]
 
@@ -72,8 +76,8 @@ def test_a_parking_queue_of_the_file_is_the_one() -> None:
 def test_what_is_of_others_is_laid_out_as_theirs() -> None:
     theirs = slotted(4, '[{ queue = "events.1" }]\nowner = "external"')
     plain = expanded(theirs, Topology())
-    assert {one.owner for one in plain.exchanges} == {"external"}
-    assert {one.owner for one in plain.bindings} == {"external"}
+    assert {exchange.owner for exchange in plain.exchanges} == {"external"}
+    assert {binding.owner for binding in plain.bindings} == {"external"}
     assert plain.queue("events.park") == QueueDefinition("events.park", owner="external")
 
 
@@ -112,7 +116,7 @@ def test_new_slots_go_where_most_of_their_keys_are() -> None:
     everything = [
         ["events.1" if number & (1 << bit) else "events.2" for bit in range(8)] for number in range(256)
     ]
-    best = max(staying(one) for one in everything if one.count("events.1") == 4)
+    best = max(staying(key) for key in everything if key.count("events.1") == 4)
     assert staying(list(owners.values())) > best - 0.001
     assert best > 0.6
 

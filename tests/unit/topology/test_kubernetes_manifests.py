@@ -41,7 +41,7 @@ WHOLE = Topology(
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(text) if one is not None]
+    return [document for document in yaml.safe_load_all(text) if document is not None]
 
 
 def test_each_object_is_a_document() -> None:
@@ -71,7 +71,9 @@ def test_the_comment_says_that_the_ring_order_is_lost() -> None:
     assert "# orders is lost." in text
     without = WHOLE.to_kubernetes("prod", rings=False)
     assert "without the bindings of orders: bind their members in ring order" in without.splitlines()[0]
-    assert [one["spec"]["source"] for one in documents(without) if one["kind"] == "Binding"] == ["audit"]
+    assert [
+        document["spec"]["source"] for document in documents(without) if document["kind"] == "Binding"
+    ] == ["audit"]
     assert Topology().to_kubernetes("prod") == "# Written by rabbit_chx.\n"
 
 
@@ -79,23 +81,23 @@ def test_the_comment_says_that_the_ring_order_is_lost() -> None:
 def test_any_topology_is_yaml_that_says_it(topology: Topology, vhost: str) -> None:
     some = Topology(
         tuple(
-            replace(one, internal=False, slots=None, members=None, ring=one.ring or ())
-            for one in topology.exchanges
+            replace(exchange, internal=False, slots=None, members=None, ring=exchange.ring or ())
+            for exchange in topology.exchanges
         ),
-        tuple(replace(one, exclusive=False) for one in topology.queues),
+        tuple(replace(queue, exclusive=False) for queue in topology.queues),
         topology.bindings,
-        tuple(replace(one, apply_to="all") for one in topology.policies),
+        tuple(replace(policy, apply_to="all") for policy in topology.policies),
     )
     found = documents(some.to_kubernetes("prod", vhost=vhost))
-    names = [(one["kind"], one["metadata"]["name"]) for one in found]
+    names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in found]
     assert len(set(names)) == len(names)
-    for one in found:
-        assert RESOURCE_NAME.fullmatch(one["metadata"]["name"])
-        assert len(one["metadata"]["name"]) <= 253
-        assert one["spec"].keys() - {"vhost", "rabbitmqClusterReference"} <= FIELDS[one["kind"]]
-        assert one["spec"]["vhost"] == vhost
-    queues = {one["spec"]["name"]: one["spec"] for one in found if one["kind"] == "Queue"}
-    assert queues.keys() == {one.name for one in some.queues if one.owner == "ours"}
+    for manifest in found:
+        assert RESOURCE_NAME.fullmatch(manifest["metadata"]["name"])
+        assert len(manifest["metadata"]["name"]) <= 253
+        assert manifest["spec"].keys() - {"vhost", "rabbitmqClusterReference"} <= FIELDS[manifest["kind"]]
+        assert manifest["spec"]["vhost"] == vhost
+    queues = {manifest["spec"]["name"]: manifest["spec"] for manifest in found if manifest["kind"] == "Queue"}
+    assert queues.keys() == {queue.name for queue in some.queues if queue.owner == "ours"}
     for queue in some.queues:
         if queue.owner == "ours":
             assert ArgumentTable(queues[queue.name].get("arguments", {})) == queue.arguments
@@ -118,4 +120,4 @@ def test_what_the_operator_has_no_field_for_is_refused_all_at_once() -> None:
     )
     with pytest.raises(TopologyError, match="the operator has no internal exchanges") as caught:
         topology.to_kubernetes("prod")
-    assert [one.path for one in caught.value.problems] == ["queue mine", "exchange inner", "policy p"]
+    assert [problem.path for problem in caught.value.problems] == ["queue mine", "exchange inner", "policy p"]

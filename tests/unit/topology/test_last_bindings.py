@@ -28,7 +28,9 @@ LIVE = replace(BOUND, owns=(), release=Release("4.3.6"))
 
 def said(wanted: Topology, live: Topology = LIVE) -> list[str]:
     """What the plan says of exchanges that go by themselves."""
-    return [one.says for one in plan(wanted, live).refusals if "with its last binding" in one.says]
+    return [
+        refusal.says for refusal in plan(wanted, live).refusals if "with its last binding" in refusal.says
+    ]
 
 
 def test_a_replaced_queue_would_take_its_only_exchange_with_it() -> None:

@@ -24,7 +24,7 @@ def gaps(*buckets: str) -> MemberGaps:
 
 def test_a_member_that_is_bound_again_has_a_gap() -> None:
     found = gaps("q2", "q1", "q3")  # unbind q2, bind q2, unbind q3, bind q3
-    assert [one.member for one in found.gaps] == ["q2", "q3"]
+    assert [gap.member for gap in found.gaps] == ["q2", "q3"]
     assert found.longest is not None
     assert found.longest.operations == 1
 
@@ -63,4 +63,4 @@ def test_a_ring_without_steps_has_no_gap() -> None:
 
 
 def test_a_member_that_had_no_bucket_has_no_gap() -> None:
-    assert [one.member for one in gaps("q1", "q3").gaps] == ["q3"]
+    assert [gap.member for gap in gaps("q1", "q3").gaps] == ["q3"]

@@ -38,7 +38,7 @@ def test_order_does_not_count_but_that_of_a_ring(topology: Topology, random: Any
     for exchange in topology.exchanges:
         if exchange.ring and len(exchange.ring) > 1:
             turned = replace(exchange, ring=exchange.ring[::-1])
-            others = tuple(one for one in topology.exchanges if one != exchange)
+            others = tuple(other for other in topology.exchanges if other != exchange)
             assert replace(topology, exchanges=(*others, turned)) != topology
 
 
@@ -48,7 +48,7 @@ def test_objects_are_found_by_name_and_shown_by_number() -> None:
     assert topology.exchange("x") == ExchangeDefinition("x")
     assert topology.queue("x") is None
     assert topology.exchange("q.9") is None
-    assert [one.name for one in topology.queues] == ["q.9", "q.10"]
+    assert [queue.name for queue in topology.queues] == ["q.9", "q.10"]
     assert repr(topology) == "<Topology 1 exchanges, 2 queues, 0 bindings, 0 policies>"
     assert pickle.loads(pickle.dumps(topology)) == topology  # noqa: S301
 
@@ -69,7 +69,7 @@ def test_a_ring_that_was_read_orders_the_members() -> None:
     ring = HashRing.from_buckets(["c", ExchangeRef("a"), "b", "c", "a"], Release("4.3.6"))
     live = listed.with_rings({"x": ring, "gone": ring})
     (first, second) = live.exchanges
-    assert [one.destination for one in first.ring or ()] == ["c", "b", "a", "silent"]
+    assert [member.destination for member in first.ring or ()] == ["c", "b", "a", "silent"]
     assert second == listed.exchange("y")
     assert live.rings["x"].provenance == "read"
     assert Topology.from_toml(live.to_toml()) == live
@@ -80,7 +80,7 @@ def test_the_error_has_lines_in_the_order_of_the_file() -> None:
     text = '[[bindings]]\nsource = "x"\n\n[[queues]]\nname = "amq.q"\ntype = "quroum"\n\n[[exchanges]]\nname = "x.{2..1}"\n'
     with pytest.raises(TopologyError) as caught:
         Topology.from_toml(text, file="t.toml")
-    assert [(one.line, one.path) for one in caught.value.problems] == [
+    assert [(problem.line, problem.path) for problem in caught.value.problems] == [
         (1, "bindings[0].queue"), (5, "queues[0].name"), (6, "queues[0].type"), (9, "exchanges[0].name"),
     ]  # fmt: skip
     assert str(caught.value).startswith("t.toml has 4 mistakes:\n  line 1, bindings[0].queue: ")
@@ -88,7 +88,7 @@ def test_the_error_has_lines_in_the_order_of_the_file() -> None:
 
 def test_a_topology_made_in_python_knows_its_mistakes() -> None:
     wrong = Topology(queues=(QueueDefinition("q", "quorum", exclusive=True), QueueDefinition("amq.x")))
-    assert [(one.path, one.value) for one in wrong.problems] == [
+    assert [(problem.path, problem.value) for problem in wrong.problems] == [
         ("queues[0].name", '"amq.x"'), ("queues[1].exclusive", "true"),
     ]  # fmt: skip
     assert Topology(queues=(QueueDefinition("q"),)).problems == ()
@@ -103,7 +103,7 @@ def test_a_file_of_windows_is_read() -> None:
 
 def test_a_large_file_is_read_and_written_in_a_moment() -> None:
     queues = tuple(QueueDefinition(f"{'ab'[n % 2]}{n * 7}", arguments={"n": n}) for n in range(10_000))
-    members = tuple(RingMember(one.name, "10000") for one in queues[:1000])
+    members = tuple(RingMember(queue.name, "10000") for queue in queues[:1000])
     topology = Topology((ExchangeDefinition("x", TYPE, ring=members),), queues)
     begin = time.monotonic()
     assert Topology.from_toml(topology.to_toml()) == topology

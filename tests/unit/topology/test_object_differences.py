@@ -23,19 +23,19 @@ def test_each_object_is_in_one_list() -> None:
 
     found = object_differences(wanted, live)
 
-    assert [one.name for one in found.created] == ["new"]
+    assert [subject.name for subject in found.created] == ["new"]
     assert [(old.pattern, new.pattern) for old, new in found.updated] == [("a", "b")]
     assert [new.name for _, new in found.replaced] == ["other"]
-    assert [one.name for one in found.deleted] == ["mine.old", "mine.p"]
-    assert [one.name for one in found.unmanaged] == ["theirs"]
+    assert [subject.name for subject in found.deleted] == ["mine.old", "mine.p"]
+    assert [subject.name for subject in found.unmanaged] == ["theirs"]
     assert found.refusals == ()
 
 
 def test_an_exchange_and_a_queue_of_one_name_are_two_objects() -> None:
     found = object_differences(Topology((ExchangeDefinition("a"),)), Topology((), (QueueDefinition("a"),)))
 
-    assert [type(one) for one in found.created] == [ExchangeDefinition]
-    assert [type(one) for one in found.unmanaged] == [QueueDefinition]
+    assert [type(subject) for subject in found.created] == [ExchangeDefinition]
+    assert [type(subject) for subject in found.unmanaged] == [QueueDefinition]
 
 
 def test_objects_of_others_are_only_compared() -> None:
@@ -48,4 +48,4 @@ def test_objects_of_others_are_only_compared() -> None:
 
     assert (found.created, found.replaced, found.unmanaged) == ((), (), ())
     assert len(found.refusals) == 2
-    assert all(one.allow_with is None for one in found.refusals)
+    assert all(refusal.allow_with is None for refusal in found.refusals)

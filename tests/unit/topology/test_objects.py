@@ -60,8 +60,8 @@ def test_the_type_of_a_queue_is_said_once() -> None:
 
 
 def test_objects_are_values() -> None:
-    one = ExchangeDefinition("x", "x-consistent-hash", ring=[RingMember(ExchangeRef("y"), "2")])  # type: ignore[arg-type]
-    assert one.ring == (RingMember(ExchangeRef("y"), "2"),)
-    assert len({one, ExchangeDefinition("x", "x-consistent-hash", ring=one.ring)}) == 1
+    exchange = ExchangeDefinition("x", "x-consistent-hash", ring=[RingMember(ExchangeRef("y"), "2")])  # type: ignore[arg-type]
+    assert exchange.ring == (RingMember(ExchangeRef("y"), "2"),)
+    assert len({exchange, ExchangeDefinition("x", "x-consistent-hash", ring=exchange.ring)}) == 1
     with pytest.raises(FrozenInstanceError):
-        one.name = "z"  # type: ignore[misc]
+        exchange.name = "z"  # type: ignore[misc]

@@ -48,7 +48,10 @@ def test_the_format() -> None:
     (ring,) = document["rings"]
     assert list(ring) == ["exchange", "moved", "moved_at_worst", "proposals", "before", "after", "matrix"]
     assert (ring["exchange"], ring["moved"]) == ("h", planned.rings["h"].moved)
-    assert [one["strategy"] for one in ring["proposals"]][:2] == ["as-written", "least-moving-order"]
+    assert [proposal["strategy"] for proposal in ring["proposals"]][:2] == [
+        "as-written",
+        "least-moving-order",
+    ]
     assert list(ring["proposals"][0]) == ["strategy", "moved", "moved_at_worst", "ring"]
     assert ring["proposals"][0]["ring"] == [{"queue": "b", "weight": "1"}, {"queue": "a", "weight": "1"}]
     assert HashRing.from_json(json.dumps(ring["before"])) == HashRing.from_buckets(["a"])
@@ -95,7 +98,7 @@ def test_arguments_and_exchanges_as_a_file_writes_them() -> None:
 
     document = json.loads(plan(wanted, Topology()).to_json())
 
-    fields = {one["field"]: one["new"] for change in document["changes"] for one in change["fields"]}
+    fields = {field["field"]: field["new"] for change in document["changes"] for field in change["fields"]}
     assert fields["arguments.list"] == ["a", 1.5]
     assert fields["arguments.k"] == [1, {"l": True}]
     assert fields["destination"] == "exchange x"
@@ -103,7 +106,9 @@ def test_arguments_and_exchanges_as_a_file_writes_them() -> None:
 
 def test_each_slot_that_changes_hands_has_its_old_and_its_new_queue() -> None:
     live = live_of(slotted(8, '[{ queue = "events.{1..2}" }]'))
-    bare = replace(live, bindings=tuple(one for one in live.bindings if one.source != "events.slot.01"))
+    bare = replace(
+        live, bindings=tuple(binding for binding in live.bindings if binding.source != "events.slot.01")
+    )
     lists = '[{ queue = "events.1", slots = [0, 1, 2] }, { queue = "events.2", slots = [3, 4, 5, 6, 7] }]'
 
     (ring,) = json.loads(plan(slotted(8, lists), bare).to_json())["rings"]

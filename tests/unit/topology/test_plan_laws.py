@@ -65,12 +65,14 @@ def test_what_is_not_owned_stays(there: Topology, wanted: Topology, release: Rel
     live = broker.topology()
     assert plan(wanted, live).changes == ()
     assert not any(change.action == "delete" for change in planned.changes)
-    queues, exchanges = ({one.name for one in side} for side in (wanted.queues, wanted.exchanges))
-    foreign = [one for one in before.queues if one.name not in queues]
-    assert [one for one in live.queues if one.name not in queues] == foreign
-    others = [one for one in before.exchanges if one.name not in exchanges]
-    assert [one for one in live.exchanges if one.name not in exchanges] == others
-    assert {one for one in planned.unmanaged if isinstance(one, (QueueDefinition, ExchangeDefinition))} == {
+    queues, exchanges = ({subject.name for subject in side} for side in (wanted.queues, wanted.exchanges))
+    foreign = [queue for queue in before.queues if queue.name not in queues]
+    assert [queue for queue in live.queues if queue.name not in queues] == foreign
+    others = [exchange for exchange in before.exchanges if exchange.name not in exchanges]
+    assert [exchange for exchange in live.exchanges if exchange.name not in exchanges] == others
+    assert {
+        subject for subject in planned.unmanaged if isinstance(subject, (QueueDefinition, ExchangeDefinition))
+    } == {
         *foreign,
         *others,
     }
@@ -131,17 +133,17 @@ def test_the_order_of_the_input_says_nothing(
 @_slow
 @given(declared_topologies(), declared_topologies(), declared_topologies())
 def test_the_checksum_tells_two_wanted_topologies_apart(
-    there: Topology, one: Topology, other: Topology
+    there: Topology, first: Topology, other: Topology
 ) -> None:
     live = ModelBroker.holding(there, _RELEASES[0]).topology()
-    same = (one.exchanges, one.queues, one.bindings, one.policies) == (
+    same = (first.exchanges, first.queues, first.bindings, first.policies) == (
         other.exchanges,
         other.queues,
         other.bindings,
         other.policies,
     )
 
-    assert (plan(one, live).checksum == plan(other, live).checksum) == same
+    assert (plan(first, live).checksum == plan(other, live).checksum) == same
 
 
 @pytest.mark.parametrize("release", _RELEASES[:2], ids=lambda release: release.version)
@@ -156,12 +158,12 @@ def test_ghost_buckets_are_cleared(
         Topology((ExchangeDefinition("h", "x-consistent-hash", ring=there),), queues), release
     )
     broker.lose(lost)
-    kept = tuple(one for one in queues if one.name != lost)
+    kept = tuple(queue for queue in queues if queue.name != lost)
     ours = Topology((ExchangeDefinition("h", "x-consistent-hash", ring=wanted),), kept)
 
     planned = plan(ours, broker.topology())
     broker.apply(planned.changes)
 
     assert broker.topology().queues == kept
-    assert broker.rings["h"].buckets == HashRing.from_bindings([one.binding for one in wanted]).buckets
+    assert broker.rings["h"].buckets == HashRing.from_bindings([member.binding for member in wanted]).buckets
     assert plan(ours, broker.topology()).changes == ()

@@ -30,10 +30,10 @@ def test_a_plan_in_a_few_lines() -> None:
     assert str(made).splitlines() == [
         "2 changes: 1 binding removed, 1 queue deleted",
         f"orders: {moved.moved:.3%} of the keys have another destination in the end, {moved.moved_at_worst:.3%} at the worst moment",
-        *(f"refused: {one}" for one in made.refusals),
+        *(f"refused: {refusal}" for refusal in made.refusals),
         f"checksum {made.checksum}",
     ]
-    assert [one.argument for one in made.refusals] == ["allow_moved=0.8335", "allow_delete=True"]
+    assert [refusal.argument for refusal in made.refusals] == ["allow_moved=0.8335", "allow_delete=True"]
     assert str(made.refusals[1]).endswith("or allow it with --allow-delete (in Python allow_delete=True)")
 
 

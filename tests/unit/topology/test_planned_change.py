@@ -19,7 +19,7 @@ def test_only_what_differs_is_named() -> None:
     live = QueueDefinition("q", arguments={"a": 1, "b": 2})
     wanted = QueueDefinition("q", "quorum", arguments={"b": 2, "c": {"d": [1]}})
 
-    fields = {one.field: (one.old, one.new) for one in fields_between(live, wanted)}
+    fields = {field.field: (field.old, field.new) for field in fields_between(live, wanted)}
 
     assert fields == {
         "type": ("classic", "quorum"),
@@ -64,7 +64,7 @@ def test_a_binding_is_named_by_its_ends_and_its_key() -> None:
     change = PlannedChange("unbind", BindingDefinition("x", ExchangeRef("y"), "k"), None)
 
     assert (change.kind, change.name) == ("binding", "x -> exchange y (key k)")
-    assert [one.old for one in change.fields] == ["x", "exchange y", "k"]
+    assert [field.old for field in change.fields] == ["x", "exchange y", "k"]
 
 
 def test_a_change_as_text_is_a_short_sentence() -> None:

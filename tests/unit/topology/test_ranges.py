@@ -97,7 +97,7 @@ def test_an_escaped_text_stands_for_itself(text: str) -> None:
 
 @given(st.lists(entries, max_size=8))
 def test_folding_keeps_every_entry_and_their_order(some: list[dict[str, Any]]) -> None:
-    unfolded = [one for run in folded(some, FIELDS) for one in expanded(run, FIELDS)]
+    unfolded = [entry for run in folded(some, FIELDS) for entry in expanded(run, FIELDS)]
     assert repr(unfolded) == repr(some)
 
 

@@ -70,17 +70,23 @@ TOPOLOGY = Topology.from_toml(
 
 def test_everything_that_messages_reach_comes_with_an_exchange() -> None:
     found = reached_from(TOPOLOGY, ["orders"])
-    assert [one.name for one in found.exchanges] == ["audit", "dead", "late", "orders", "unroutable"]
-    assert [one.name for one in found.queues] == ["audit.all", "dead.all", "orders.1", "orders.2"]
-    assert {one.source for one in found.bindings} == {"audit", "dead"}
-    assert [one.name for one in found.policies] == ["dead letters", "of exchanges"]
+    assert [exchange.name for exchange in found.exchanges] == [
+        "audit",
+        "dead",
+        "late",
+        "orders",
+        "unroutable",
+    ]
+    assert [queue.name for queue in found.queues] == ["audit.all", "dead.all", "orders.1", "orders.2"]
+    assert {binding.source for binding in found.bindings} == {"audit", "dead"}
+    assert [policy.name for policy in found.policies] == ["dead letters", "of exchanges"]
     assert found.cluster == "rabbit@prod"
 
 
 def test_several_exchanges_come_together() -> None:
     found = reached_from(TOPOLOGY, ["other", "dead"])
-    assert [one.name for one in found.exchanges] == ["dead", "other"]
-    assert [one.name for one in found.queues] == ["dead.all", "others"]
+    assert [exchange.name for exchange in found.exchanges] == ["dead", "other"]
+    assert [queue.name for queue in found.queues] == ["dead.all", "others"]
 
 
 def test_a_circle_ends() -> None:

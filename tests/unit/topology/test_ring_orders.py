@@ -21,7 +21,7 @@ from rabbit_chx.topology.rings import LiveRing
 
 
 def _ring(members: Sequence[RingMember]) -> HashRing:
-    return HashRing.from_buckets([one.destination for one in members for _ in range(int(one.key))])
+    return HashRing.from_buckets([member.destination for member in members for _ in range(int(member.key))])
 
 
 def _moved(figures: RingFigures, order: Sequence[RingMember]) -> float:
@@ -46,7 +46,7 @@ def _members(*names: str, key: str = "1") -> list[RingMember]:
 
 
 def _names(order: tuple[RingMember, ...]) -> str:
-    return "".join(str(one.destination) for one in order)
+    return "".join(str(member.destination) for member in order)
 
 
 def _rings(places: str) -> st.SearchStrategy[list[RingMember]]:
@@ -143,7 +143,7 @@ def test_large_rings_of_one_weight_reach_the_best_assignment_of_places(seed: int
     stays = np.zeros((len(wanted), len(wanted)))
     before, after = (all_buckets(len(side)).astype(int) for side in (there, wanted))
     pairs, counts = np.unique(before * len(wanted) + after, return_counts=True)
-    number = {one.destination: n for n, one in enumerate(wanted)}
+    number = {member.destination: n for n, member in enumerate(wanted)}
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
         source, place = divmod(pair, len(wanted))
         if there[source].destination in number:

@@ -64,7 +64,10 @@ def test_a_ring_in_another_order_gets_the_order_of_the_topology() -> None:
 def test_a_ghost_goes_and_the_order_stays() -> None:
     there = broker()
     there.lose("q2")
-    assert [one.kind for one in check(there.topology()).findings] == ["unroutable-share", "ghost-bucket"]
+    assert [finding.kind for finding in check(there.topology()).findings] == [
+        "unroutable-share",
+        "ghost-bucket",
+    ]
     assert repaired(there) == ["q1", "q3", "q4", "q5", "q5"]
     assert "q2" not in there.queues
 
@@ -81,7 +84,7 @@ def test_of_two_bindings_the_one_with_the_buckets_stays() -> None:
     there = broker()
     bound(there, "q5", "9")
     assert repaired(there) == ["q1", "q2", "q3", "q4", "q5", "q5"]
-    assert [one.routing_key for one in there.bindings if one.destination == "q5"] == ["2"]
+    assert [binding.routing_key for binding in there.bindings if binding.destination == "q5"] == ["2"]
 
 
 @pytest.mark.parametrize("keys", [("1", "3"), ("3", "1")])
@@ -94,10 +97,10 @@ def test_of_two_bindings_whichever_is_listed_first_the_one_with_the_buckets_stay
     bound(there, "q1", "3")
     live = there.topology()
     (exchange,) = live.exchanges
-    members = [one for one in exchange.ring or () if one.destination != "q1"]
+    members = [member for member in exchange.ring or () if member.destination != "q1"]
     both = (*members, *(RingMember("q1", key) for key in keys))
     target = repair_target(replace(live, exchanges=(replace(exchange, ring=both),)), "orders")
-    (kept,) = (one for one in target.exchanges[0].ring or () if one.destination == "q1")
+    (kept,) = (member for member in target.exchanges[0].ring or () if member.destination == "q1")
     assert kept.key == "3"
 
 

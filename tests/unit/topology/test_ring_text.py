@@ -131,10 +131,10 @@ def test_whatever_a_file_says_only_the_order_of_its_rings_is_another(
     wanted = replace(
         topology,
         exchanges=tuple(
-            replace(one, ring=tuple(orders[one.name]))
-            if one.ring is not None and one.name not in done.unwritten
-            else one
-            for one in topology.exchanges
+            replace(exchange, ring=tuple(orders[exchange.name]))
+            if exchange.ring is not None and exchange.name not in done.unwritten
+            else exchange
+            for exchange in topology.exchanges
         ),
     )
     assert Topology.from_toml(done.text) == wanted

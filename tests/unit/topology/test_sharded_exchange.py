@@ -23,13 +23,13 @@ SOUND = ShardedExchange(
 
 
 def kinds(exchange: ShardedExchange) -> dict[str, tuple[str, ...]]:
-    return {one.kind: one.names for one in exchange.findings}
+    return {finding.kind: finding.names for finding in exchange.findings}
 
 
 def test_nothing_is_said_of_what_is_sound() -> None:
     assert SOUND.findings == ()
     assert SOUND.missing == ()
-    assert [one.name for one in SOUND.local("rabbit@b")] == list(NAMES[2:])
+    assert [node.name for node in SOUND.local("rabbit@b")] == list(NAMES[2:])
 
 
 def test_what_is_not_there_is_missing_on_running_nodes_alone() -> None:
@@ -55,9 +55,9 @@ def test_without_a_policy_all_are_left_over() -> None:
 def test_shards_of_a_node_that_is_away() -> None:
     away = replace(SOUND, nodes=("rabbit@b",))
     assert kinds(away) == {"node-away": NAMES[:2]}
-    assert [one.name for one in away.reachable] == list(NAMES[2:])
+    assert [shard.name for shard in away.reachable] == list(NAMES[2:])
     assert replace(away, nodes=None).reachable == SOUND.shards
-    replicated = tuple(replace(one, type="quorum") for one in SOUND.shards)
+    replicated = tuple(replace(shard, type="quorum") for shard in SOUND.shards)
     assert replace(away, shards=replicated).reachable == replicated
 
 

@@ -49,7 +49,9 @@ def test_another_queue_that_is_owned_is_still_deleted() -> None:
     gone = {(change.action, change.name) for change in plan(FILE, live).changes}
     assert ("delete", "old") in gone
     assert not any(name in SHARDS for _, name in gone)
-    assert {one.destination for one in check(live, FILE).findings if one.kind == "unexpected"} >= {"old"}
+    assert {
+        finding.destination for finding in check(live, FILE).findings if finding.kind == "unexpected"
+    } >= {"old"}
 
 
 def test_shards_that_lowering_leaves_are_left_too() -> None:
@@ -169,5 +171,8 @@ def test_what_counts_is_the_policy_at_the_moment_of_the_declaration() -> None:
     transient = replace(HASHED, durable=False)
     live = Topology((transient,), release=release)
     made = plan(Topology((HASHED,), policies=(WEIGHED,)), live)
-    assert [(one.action, one.name) for one in made.changes] == [("create", "shards"), ("replace", "images")]
+    assert [(change.action, change.name) for change in made.changes] == [
+        ("create", "shards"),
+        ("replace", "images"),
+    ]
     assert "the policy shards shards it" in made.refusals[-1].says

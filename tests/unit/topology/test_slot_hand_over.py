@@ -81,7 +81,9 @@ def test_movers_may_die_before_any_operation(first: int) -> None:
         try:
             Mover(traffic, (first + number * 7) % _DEATHS).apply(wanted)
         except ClientKilledError:
-            behind = Counter(one.source for one in traffic.model.bindings if ".slot." in one.source)
+            behind = Counter(
+                binding.source for binding in traffic.model.bindings if ".slot." in binding.source
+            )
             assert set(behind.values()) <= {1}, "a slot has two queues"
             assert len(behind) >= 5, "two slots have no queue"
     Mover(traffic).apply(_THREE)
@@ -113,7 +115,7 @@ def test_a_slot_that_is_only_unbound_does_not_take_the_hand_over_of_the_next() -
 
 def test_a_slot_that_nobody_has_is_bound_before_others_change_hands() -> None:
     traffic = _begun()
-    lost = next(one for one in traffic.model.bindings if one.source == "events.slot.05")
+    lost = next(binding for binding in traffic.model.bindings if binding.source == "events.slot.05")
     traffic.model.unbind(lost)
     done = Mover(traffic).apply(_THREE)
     assert str(done.changes[0]).startswith("bind events.slot.05")
@@ -166,7 +168,9 @@ class Watched(Mover):
                 self.told.append(f"{type(step).__name__} {step.queue}")
                 if self.told[-1] == self._refuses:
                     return Refusal(403, "ACCESS_REFUSED")
-                bound = any(one.source == getattr(step, "exchange", "") for one in self._model.bindings)
+                bound = any(
+                    binding.source == getattr(step, "exchange", "") for binding in self._model.bindings
+                )
                 if isinstance(step, QueueUnbind) and not bound:  # a second time, as a broker allows
                     return None
             case QueueDeclare(queue="events.park", passive=True):
@@ -227,7 +231,7 @@ def test_a_slot_whose_new_queue_is_refused_has_not_changed_hands(
         mover.apply(_THREE, Permission(1.0, hand_over=level))
     assert caught.value.applied.handed_over == caught.value.applied.changes == ()
     assert (caught.value.queue, caught.value.reply_code) == ("events.3", 403)
-    assert "events.slot.02" not in {one.source for one in mover.traffic.model.bindings}
+    assert "events.slot.02" not in {binding.source for binding in mover.traffic.model.bindings}
 
 
 def test_a_slot_whose_old_queue_is_refused_is_where_it_was() -> None:

@@ -61,7 +61,7 @@ def test_what_is_right_or_all_different_is_not_doubted() -> None:
     )
     topology = Topology.from_toml(right.replace('hash-headers = "a", ', ""))
     assert topology.misspellings == ()
-    assert [str(one) for one in topology.unlisted] == ["exchange zzz", "orders.9", "other"]
+    assert [str(name) for name in topology.unlisted] == ["exchange zzz", "orders.9", "other"]
 
 
 def test_a_thousand_names_are_compared_in_a_moment() -> None:

@@ -29,7 +29,7 @@ name = "events.{1..2}"
 PLAIN = expanded(WANTED, Topology())
 BY_POLICY = replace(
     PLAIN,
-    exchanges=tuple(replace(one, arguments={}) for one in PLAIN.exchanges),
+    exchanges=tuple(replace(exchange, arguments={}) for exchange in PLAIN.exchanges),
     policies=(PolicyDefinition("park", r"\.slot\.", "exchanges", {"alternate-exchange": "events.park"}, 0),),
 )
 
@@ -49,7 +49,7 @@ class Counting(ModelClient):
             return self._answer
         found = super()._do(step)
         if isinstance(step, ApiRequest) and step.path[0] == "queues":
-            return [{**one, "messages": 9} for one in found]
+            return [{**answer, "messages": 9} for answer in found]
         return found
 
 

@@ -23,7 +23,7 @@ def share(
 ) -> float:
     """Return the share of ``x`` that ends nowhere, where the queues q1 and q2 exist."""
     hashing = tuple(ExchangeDefinition(name, CHX, ring=()) for name in rings if name != "x")
-    there = {one.name: one for one in (*hashing, *exchanges)}
+    there = {exchange.name: exchange for exchange in (*hashing, *exchanges)}
     there["x"] = root or ExchangeDefinition("x", CHX, ring=())
     live = Topology(
         tuple(there.values()),

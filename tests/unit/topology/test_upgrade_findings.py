@@ -28,7 +28,7 @@ def found(
     exchange = ExchangeDefinition("x", "x-consistent-hash", arguments=named, ring=ring)
     sample = {"x": keys(20, Hashing(arguments.get("hash_header")))}
     prediction = predict_upgrade(Topology((exchange,), queues), sample, Release(before), after, file="t.toml")
-    return {one.kind: one for one in prediction.exchanges[0].findings}
+    return {finding.kind: finding for finding in prediction.exchanges[0].findings}
 
 
 def test_a_lost_order_is_cured_by_a_repair() -> None:
@@ -89,4 +89,4 @@ def test_a_ring_with_ghosts_is_told() -> None:
     read = HashRing.from_buckets(["a", "gone", "b"], Release("4.2.9"))
     live = replace(topology, rings={"x": read})
     (upgrade,) = predict_upgrade(live, {}, Release("4.2.9"), NEW).exchanges
-    assert [one.kind for one in upgrade.findings] == ["ring-differs"]
+    assert [finding.kind for finding in upgrade.findings] == ["ring-differs"]

@@ -13,7 +13,7 @@ from rabbit_chx.topology.upgrade import bound_to, hash_exchanges, predict_upgrad
 
 def verdicts(before: Release, after: Release) -> dict[str, str]:
     prediction = predict_upgrade(MIXED, samples(100), before, after)
-    return {one.name: one.verdict for one in prediction.exchanges}
+    return {exchange.name: exchange.verdict for exchange in prediction.exchanges}
 
 
 def test_an_upgrade_to_4_3() -> None:
@@ -27,7 +27,7 @@ def test_an_upgrade_to_4_3() -> None:
 
 def test_a_patch_of_4_3_is_safe() -> None:
     prediction = predict_upgrade(MIXED, samples(50), Release("4.3.0"), Release("4.3.6"))
-    assert {one.verdict for one in prediction.exchanges} == {"safe"}
+    assert {exchange.verdict for exchange in prediction.exchanges} == {"safe"}
     assert not prediction.moves
 
 
