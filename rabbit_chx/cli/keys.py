@@ -27,16 +27,16 @@ class KeysReport:
 
     source: KeyMap | ModuloMap
     destination: Destination
-    found: Iterable[str]
+    keys: Iterable[str]
 
     def blocks(self) -> Iterator[Block]:
         """Return the bare keys, for a shell loop."""
-        yield Lines(self.found)
+        yield Lines(self.keys)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
         source = source_as_json(self.source)
-        return document("keys", **source, destination=self.destination, keys=list(self.found))
+        return document("keys", **source, destination=self.destination, keys=list(self.keys))
 
 
 @dataclass(slots=True)
@@ -48,13 +48,13 @@ class Search:
     ended: NoKeyFoundError | None = None
 
     def __iter__(self) -> Iterator[str]:
-        found = 0
+        count = 0
         try:
             for key in islice(self.endless, self.count):
-                found += 1
+                count += 1
                 yield key
         except NoKeyFoundError as error:
-            if not found:
+            if not count:
                 raise RabbitChxError(str(error)) from None  # the search failed: no wrong usage
             self.ended = error
 

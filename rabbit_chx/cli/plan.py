@@ -28,24 +28,24 @@ class LivePlan:
     """A topology file beside a broker.
 
     Attributes:
-        given: the file.
+        file: the file.
         live: what is on the broker.
         plan: what it takes to turn that into what the file says.
         vhost: the vhost.
     """
 
-    given: TopologyInput
+    file: TopologyInput
     live: Topology
     plan: Plan
     vhost: str
 
     @classmethod
-    def read(cls, opened: Broker, given: TopologyInput, vhost: str) -> LivePlan:
+    def read(cls, opened: Broker, file: TopologyInput, vhost: str) -> LivePlan:
         """Read a broker, and plan. Nothing is changed.
 
         Args:
             opened: the broker.
-            given: the topology file.
+            file: the topology file.
             vhost: the vhost's name.
 
         Raises:
@@ -54,7 +54,7 @@ class LivePlan:
         with sign_of_life("reading the broker"):
             live = opened.topology()
         with sign_of_life("planning"):
-            return cls(given, live, planned(given.topology, live), vhost)
+            return cls(file, live, planned(file.topology, live), vhost)
 
     def report(
         self, refusals: Sequence[PlanRefusal] | None = None, *, whole: bool, ending: Sequence[str] = ()
@@ -64,13 +64,13 @@ class LivePlan:
         where = f"{live.cluster or 'a cluster without a name'}, RabbitMQ {live.release}, vhost {self.vhost}"
         return PlanReport(
             self.plan,
-            [("file", self.given.name), ("broker", where)],
+            [("file", self.file.name), ("broker", where)],
             refusals,
             whole,
             ending,
             to_json(
                 {
-                    "file": self.given.name,
+                    "file": self.file.name,
                     "broker": entry(self, "cluster=live.cluster", "release=live.release", "vhost"),
                 }
             ),

@@ -175,21 +175,21 @@ class RingOptions:
         of_other = other is not None and other.to_bindings and not self.bindings
         type_ = None if of_other else self.exchange_type
         rules = chosen_release(self.release, self.store)
-        given = self._chosen(
+        ring = self._chosen(
             "the ring", self.bindings, self.ring_file, self.topology, self.exchange, rules=rules, type_=type_
         )
-        if given is None:
+        if ring is None:
             raise InputError(
                 "there is no ring: give --bind QUEUE=WEIGHT for each queue, or --ring FILE, or --topology FILE, or --exchange NAME"
             )
-        return given
+        return ring
 
-    def read_other(self, given: RingInput, other: OtherRingOptions) -> RingInput:
+    def read_other(self, first: RingInput, other: OtherRingOptions) -> RingInput:
         """Return the ring to compare with: one of its own, or the same buckets under another release.
 
         Args:
-            given: the ring that was read.
-            other: the options of the other.
+            first: the ring that was read.
+            other: the options of this one.
 
         Raises:
             InputError: the two cannot be compared.
@@ -197,8 +197,8 @@ class RingOptions:
         """
         rules, type_ = chosen_release(other.to_release, other.to_store), None
         if other.to_bindings:
-            rules = rules or given.source.release
-            type_ = self.exchange_type or (given.type if isinstance(given.source, ModuloMap) else None)
+            rules = rules or first.source.release
+            type_ = self.exchange_type or (first.type if isinstance(first.source, ModuloMap) else None)
         read = self._chosen(
             "the other ring",
             other.to_bindings,
@@ -207,8 +207,8 @@ class RingOptions:
             other.to_exchange,
             rules=rules,
             type_=type_,
-        ) or given.under(rules)
-        types = (given.type, read.type)
+        ) or first.under(rules)
+        types = (first.type, read.type)
         if "x-consistent-hash" in types and types[0] != types[1]:
             raise InputError(
                 f"the one is of type {types[0]} and the other of type {types[1]}, which hash otherwise: compare two of one type"
@@ -227,14 +227,14 @@ class RingOptions:
         type_: ExchangeType | None,
     ) -> RingInput | None:
         """Return one of the two rings; None where no option gives it."""
-        given = [
+        ways = [
             *(["bindings"] if bindings else []),
             *([] if file is None else [f"the file {file}"]),
             *([] if topology is None else [f"the topology {topology}"]),
             *([] if exchange is None or topology is not None else [f"the exchange {exchange}"]),
         ]
-        if len(given) > 1:
-            raise InputError(f"{name} is given twice, as {given[0]} and as {given[1]}: give it once")
+        if len(ways) > 1:
+            raise InputError(f"{name} is given twice, as {ways[0]} and as {ways[1]}: give it once")
         if type_ is not None and not bindings:
             raise InputError(
                 f"--exchange-type {type_} is the type of the exchange of --bind: give --bind too"
@@ -382,9 +382,9 @@ def say_ignored(
         before: the ring before the first binding; None for an empty one.
     """
     bound: set[Destination] = set(before.destinations) if before else set()
-    made: set[tuple[Destination, str]] = set(before.bindings or ()) if before else set()
+    known: set[tuple[Destination, str]] = set(before.bindings or ()) if before else set()
     for destination, key in bindings:
-        if (destination, key) in made:
+        if (destination, key) in known:
             say(f"the binding {destination!s}={key} is given twice: for the broker it is one")
         elif destination in bound and not release.follows(DUPLICATES_APPEND):
             say(
@@ -392,7 +392,7 @@ def say_ignored(
                 f"of {destination!s}; to give it another weight, unbind it first"
             )
         bound.add(destination)
-        made.add((destination, key))
+        known.add((destination, key))
 
 
 def _of_file(path: str) -> RingInput:
@@ -424,11 +424,11 @@ def _is_definitions(text: bytes) -> bool:
     return isinstance(document, dict) and "exchanges" in document and "bindings" in document
 
 
-def _of_topology(given: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
+def _of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
     """Return what a hash exchange of a topology file routes by."""
     from rabbit_chx.topology.reading import modulo_map_of
 
-    topology, exchange = given.topology, exchange_in(given, name)
+    topology, exchange = file.topology, exchange_in(file, name)
     bindings = [
         (binding.destination, binding.routing_key, binding.arguments)
         for binding in topology.bindings
@@ -439,12 +439,12 @@ def _of_topology(given: TopologyInput, name: str | None, rules: Release | None) 
         return RingInput.without_ring(modulo).under(rules)
     if any(member.slots is None for member in exchange.members or ()):
         say(
-            f"{given.name} shares the slots of {exchange.name} by weight: who has which is assumed as on a new broker"
+            f"{file.name} shares the slots of {exchange.name} by weight: who has which is assumed as on a new broker"
         )
     return RingInput(topology.key_map(exchange.name, rules), hash_arguments_of(exchange))
 
 
-def exchange_in(given: TopologyInput, name: str | None) -> ExchangeDefinition:
+def exchange_in(file: TopologyInput, name: str | None) -> ExchangeDefinition:
     """Return the hash exchange of that name in a topology file; the only one there where there is no name.
 
     Raises:
@@ -455,19 +455,19 @@ def exchange_in(given: TopologyInput, name: str | None) -> ExchangeDefinition:
 
     hashing = {
         exchange.name: exchange
-        for exchange in given.topology.exchanges
+        for exchange in file.topology.exchanges
         if exchange.type == HASH_EXCHANGE
         or modulo_map_of(exchange.name, exchange.type, exchange.arguments, (), None) is not None
     }
     if not hashing:
         raise InputError(
-            f"{given.name} has no exchange that hashes: give a file with one of type {HASH_EXCHANGE}"
+            f"{file.name} has no exchange that hashes: give a file with one of type {HASH_EXCHANGE}"
         )
     names = listed(list(hashing), _MOST_NAMES)
     if name is None and len(hashing) > 1:
-        raise InputError(f"{given.name} has several exchanges that hash: say which, one of {names}")
+        raise InputError(f"{file.name} has several exchanges that hash: say which, one of {names}")
     if name is not None and name not in hashing:
-        raise InputError(f"{given.name} has no exchange {name!r} that hashes: give one of {names}")
+        raise InputError(f"{file.name} has no exchange {name!r} that hashes: give one of {names}")
     return hashing[name or next(iter(hashing))]
 
 
