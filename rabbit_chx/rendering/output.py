@@ -42,6 +42,17 @@ class Output(Protocol):
         """
 
 
+def write_utf8(stream: TextIO, text: str) -> None:
+    """Write the text as it is, in UTF-8, whatever the encoding of the stream."""
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(text)
+    else:
+        stream.flush()
+        buffer.write(text.encode())
+        buffer.flush()
+
+
 class ConsoleOutput:
     """For people: as wide as the terminal, or without limit where the output goes elsewhere.
 
@@ -66,7 +77,7 @@ class ConsoleOutput:
         written = False
         for block in _unfolded(report.blocks()):
             if isinstance(block, Verbatim) and not self._stream.isatty():
-                self._write_verbatim(block.text)
+                write_utf8(self._stream, block.text)
                 continue
             gap = "\n" if written else ""
             for text in self._rendered(block):
@@ -83,16 +94,6 @@ class ConsoleOutput:
         for record in records:
             self._stream.write(f"{record.as_line()}\n")
         self._stream.flush()
-
-    def _write_verbatim(self, text: str) -> None:
-        """Write the text as it is, in UTF-8, whatever the encoding of the stream."""
-        buffer = getattr(self._stream, "buffer", None)
-        if buffer is None:
-            self._stream.write(text)
-        else:
-            self._stream.flush()
-            buffer.write(text.encode())
-            buffer.flush()
 
     def _rendered(self, block: Line | Lines | Facts | Table | Verbatim) -> Iterator[str]:
         if isinstance(block, Lines):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TextIO, cast
 
 from rabbit_chx.rendering.blocks import Report
-from rabbit_chx.rendering.output import Record
+from rabbit_chx.rendering.output import Record, write_utf8
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,7 @@ class PrometheusOutput:
         Args:
             report: the result to write, a `MeasuredReport`.
         """
-        text = metrics_text(cast("MeasuredReport", report).metrics())
-        binary = getattr(self._stream, "buffer", None)
-        if binary is None:
-            self._stream.write(text)
-            return
-        self._stream.flush()
-        binary.write(text.encode())
+        write_utf8(self._stream, metrics_text(cast("MeasuredReport", report).metrics()))
 
     def show_each(self, records: Iterable[Record]) -> None:
         """Raise an error, since results that come one by one have no metrics.
