@@ -190,6 +190,8 @@ def _opened(path: str, what: str) -> BufferedReader | BinaryIO:
     if sys.stdin is None:  # Python sets None where the stream is closed
         pipe = "keys" if what != "topology" else "a topology"
         raise InputError(f"stdin is closed: pipe {pipe} into it, or give a file")
+    if sys.stdin.closed:  # whoever reads it whole closes it
+        raise InputError(f"stdin cannot be the {what} twice: give one of them as a file")
     return sys.stdin.buffer
 
 

@@ -45,6 +45,15 @@ def test_stdin_is_not_for_two(
     assert "stdin cannot be both the ring and the keys: give one of them as a file" in errors
 
 
+def test_stdin_is_no_file_that_is_given_twice(
+    ran: Callable[..., tuple[int, str, str]], stdin: Callable[[str], None]
+) -> None:
+    stdin(RING.to_json())
+    code, out, errors = ran("compare", "--ring", "-", "--to-ring", "-")
+    assert (code, out) == (2, "")
+    assert errors == "rabbit-chx: stdin cannot be the ring twice: give one of them as a file\n"
+
+
 def test_stdin_is_streamed_as_lines_and_as_documents() -> None:
     ring = HashRing.from_bindings([("q1", 1), ("q2", 10)])
     keys = [f"user {n}" for n in range(25_000)]
