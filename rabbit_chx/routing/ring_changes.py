@@ -120,6 +120,8 @@ def why_not_bound(ring: RingState, destination: Destination, weight: int | str |
     bindings = ring.bindings or ()
     if keys := [key for place, key in bindings if place == destination]:
         return f"{destination!s} is bound with the key {' and '.join(keys)}, and not with {weight!s}: give a key that is bound"
+    if destination in ring.buckets:
+        return f"{destination!r} has buckets and no binding: no unbind takes them away"
     places = dict.fromkeys((*ring.buckets, *(place for place, _ in bindings)))
     names = {place: place.name if isinstance(place, ExchangeRef) else place for place in places if place}
     wanted = destination.name if isinstance(destination, ExchangeRef) else destination

@@ -151,6 +151,7 @@ NOTHING_BOUND: list[tuple[HashRing, tuple[object, ...], str]] = [
     (HashRing.from_bindings([(ExchangeRef("a"), 2)]), ("a",), r"'a' is not bound: did you mean ExchangeRef\(name='a'\)\?"),
     (HashRing.from_buckets(["a", None]), ("b",), "'b' is not bound: give"),
     (HashRing.from_bindings([]), ("b",), "'b' is not bound: give"),
+    (HashRing(("a", "b"), NEWEST, "assumed", (("a", "1"),)), ("b",), "'b' has buckets and no binding: no unbind takes them away"),
 ]  # fmt: skip
 
 
