@@ -44,6 +44,10 @@ CASES: dict[str, tuple[PlannedChange, tuple[Any, ...]]] = {
         PlannedChange("create", None, CLASSIC),
         (QueueDeclare("q", False, {"x-max-length": 5, "x-queue-type": "classic"}, auto_delete=True),),
     ),
+    "an exclusive queue": (
+        PlannedChange("create", None, QueueDefinition("q", exclusive=True)),
+        (QueueDeclare("q", True, {"x-queue-type": "classic"}, exclusive=True),),
+    ),
     "a deleted exchange": (PlannedChange("delete", EXCHANGE, None), (ExchangeDelete("x", if_unused=True),)),
     "a deleted queue": (
         PlannedChange("delete", CLASSIC, None),

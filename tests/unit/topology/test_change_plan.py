@@ -267,3 +267,65 @@ def test_only_topologies_are_planned() -> None:
         plan("orders.toml", _hashing("a"))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="live is a NoneType: give a Topology"):
         plan(_hashing("a"), None)  # type: ignore[arg-type]
+
+
+def test_keys_that_are_hashed_on_something_else_all_move() -> None:
+    live = _read(_hashing(*"abc"), *"abc")
+
+    assert plan(_hashing(*"abc", durable=False), live).rings["orders"].moved == 0.0
+    assert plan(_hashing(*"abc", arguments={"hash-header": "h"}), live).rings["orders"].moved == 1.0
+
+
+def test_a_ring_of_others_that_differs_is_refused_and_not_changed() -> None:
+    live = _read(_hashing("a", "b"), "a", "b")
+
+    assert plan(_hashing("a", "b", owner="external"), live).refusals == ()
+    planned = plan(_hashing("b", "a", owner="external"), live)
+    assert planned.changes == ()
+    assert ["is external, and its ring differs" in refusal.says for refusal in planned.refusals] == [True]
+
+
+def test_only_a_proposal_with_a_better_worst_moment_is_advised() -> None:
+    live = _read(_hashing(*"abcdefgh"), *"abcdefgh")
+    planned = plan(_hashing("h", *"bcdefg", max_share_moved=0.1), live)
+
+    worse = next(
+        proposal for proposal in planned.rings["orders"].proposals if proposal.strategy == "fewest-steps"
+    )
+    assert worse.moved_at_worst > planned.rings["orders"].moved_at_worst
+    assert ["proposal" in refusal.says for refusal in planned.refusals] == [False]
+
+
+def test_a_destination_that_is_wanted_twice_has_no_other_order() -> None:
+    live = _read(_hashing(*"abc"), *"abc")
+    twice = (RingMember("b"), RingMember("a"), RingMember("a", "2"))
+    wanted = replace(live, exchanges=(ExchangeDefinition("orders", _CHX, ring=twice),))
+
+    ring = plan(wanted, live).rings["orders"]
+    assert ring.moved_at_worst == 1.0
+    assert ring.proposals == ()
+
+
+def test_a_replaced_exchange_keeps_a_member_whose_queue_is_gone_and_is_refused() -> None:
+    live = _read(_hashing(*"abc"), *"abc")
+    exchange = ExchangeDefinition("orders", _CHX, durable=False)
+    wanted = Topology((exchange,), tuple(QueueDefinition(name) for name in "bcdefgh"), owns=("a",))
+
+    planned = plan(wanted, live)
+    assert any(
+        "queue a is neither in the topology nor on the broker" in refusal.says for refusal in planned.refusals
+    )
+
+
+def test_weights_that_are_older_than_the_limit_of_the_release_stay_as_they_are() -> None:
+    heavy, light = RingMember("a", "20000"), RingMember("b")
+
+    def holding(*members: RingMember) -> Topology:
+        return replace(_hashing("a"), exchanges=(ExchangeDefinition("orders", _CHX, ring=members),))
+
+    live = _read(holding(heavy, light), *["a"] * 20_000, "b")
+    assert plan(holding(heavy, light), live).changes == plan(holding(heavy, light), live).refusals == ()
+    (refusal,) = plan(holding(light, heavy), live).refusals
+    assert "at most 10000" in refusal.says
+    assumed = replace(live, rings={})
+    assert len(plan(holding(heavy, light), assumed).rings["orders"].before.buckets) == 20_001

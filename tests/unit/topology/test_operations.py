@@ -105,6 +105,12 @@ NEEDS: dict[Operation, str] = {
 }
 
 
+def test_a_look_that_is_refused_needs_no_permission_to_declare() -> None:
+    """A passive declaration is refused to whoever has no permission at all on the name."""
+    refusal = Refusal(403, "ACCESS_REFUSED - access to queue 'q1' refused")
+    assert "configure" not in str(refused(WHERE, replace(Q1, passive=True), refusal))
+
+
 @pytest.mark.parametrize("operation", NEEDS)
 def test_a_permission_that_lacks_is_named(operation: Operation) -> None:
     """RabbitMQ 3.10 names the object only."""

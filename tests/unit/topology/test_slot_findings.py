@@ -299,3 +299,12 @@ def test_an_exchange_in_the_ring_that_is_no_slot_is_no_finding_of_slots() -> Non
     ring = HashRing.from_buckets(["events.1", "events.2", ExchangeRef("audit")], RELEASE, next_bucket=3)
     there = replace(wanted, release=RELEASE).with_rings({"events": ring})
     assert check(there, wanted).sound
+
+
+def test_slots_that_the_topology_does_not_have_are_in_nobodys_hands_there() -> None:
+    fewer = Topology.from_toml(FILE.replace("slots = 8", "slots = 4"))
+
+    other, *_ = found(live(), fewer)
+    assert other.says.startswith(
+        "2 slots have other queues than the topology says (events.1 has 4 slots, not 2; events.2 has 4 slots, not 2)"
+    )

@@ -410,3 +410,15 @@ def test_the_shares_on_the_page_of_slots() -> None:
     ten = [f"q{n}" for n in range(10)]
     first_gone = HashRing.from_buckets(ten[1:]).share_moved(HashRing.from_buckets(ten))
     assert f"the unbinding of the first of ten\nqueues moves {100 * first_gone:.1f} % of all keys" in page
+
+
+def test_slots_whose_ring_was_not_read_do_not_change_hands() -> None:
+    live = live_of(slotted(8, _FOUR))
+    slots = [(slot, 1) for slot in live.rings["events"].destinations]
+    assumed = replace(live, rings={"events": HashRing.from_bindings(slots, NEWEST, "assumed")})
+
+    made = plan(slotted(8, '[{ queue = "events.{1..3}" }]'), assumed)
+
+    assert not made.rings["events"].steps
+    assert [refusal.allow_with for refusal in made.refusals] == [None]
+    assert "--ring-via" in made.refusals[0].says

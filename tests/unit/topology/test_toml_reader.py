@@ -136,6 +136,8 @@ QUEUE = '[[queues]]\nname = "q"\n'
         (f'{HASH}ring = [{{ queue = "a", exchange = "b" }}]', "exchanges[0].ring[0].exchange: the destination is either"),
         (f'{HASH}ring = [{{ queue = "a", weight = 0 }}]', "ring[0].weight: a weight is a whole number from 1 to 10000000; leave"),
         (f'{HASH}ring = [{{ queue = "a", weight = true }}]', "ring[0].weight: a weight is a whole number"),
+        (f'{HASH}ring = [{{ queue = "a", weight = false }}]', "ring[0].weight: a weight is a whole number from 1 to 10000000; write such"),
+        (f'{HASH}ring = [{{ queue = "a", weight = "1\\n" }}]', "ring[0].weight: a weight is a whole number"),
         (f'{HASH}ring = [{{ queue = "a", weight = 1.0 }}]', "ring[0].weight: a weight is a whole number"),
         (f'{HASH}ring = [{{ queue = "a", weight = "-1" }}]', "ring[0].weight: a weight is a whole number"),
         (f'{HASH}ring = [{{ queue = "a", weight = 10000001 }}]', "ring[0].weight: a weight is a whole number from 1 to 10000000; divide"),

@@ -10,7 +10,15 @@ import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
-from rabbit_chx.topology import Topology, TopologyCheck, check
+from rabbit_chx.topology import (
+    BindingDefinition,
+    ExchangeDefinition,
+    QueueDefinition,
+    RingMember,
+    Topology,
+    TopologyCheck,
+    check,
+)
 from rabbit_chx.topology.check import CHECK_KINDS
 
 RELEASE = Release("4.3.6")
@@ -308,3 +316,22 @@ def test_an_alternate_exchange_does_not_get_the_messages_of_a_ghost() -> None:
 def test_the_page_names_each_kind() -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
     assert [kind for kind in CHECK_KINDS if f"| `{kind}` |" not in page] == []
+
+
+def test_exchanges_of_the_broker_are_not_missed() -> None:
+    own = Topology(tuple(ExchangeDefinition(name, "topic", owner="external") for name in ("amq.topic", "")))
+    assert check(Topology(), own).sound
+
+
+def test_bindings_of_an_exchange_of_another_type_are_no_findings_beside_its_type() -> None:
+    there = Topology(
+        (ExchangeDefinition("orders", "topic"),),
+        (QueueDefinition("q1"),),
+        (BindingDefinition("orders", "q1", "k"),),
+    )
+    wanted = Topology(
+        (ExchangeDefinition("orders", "x-consistent-hash", ring=(RingMember("q1"),)),),
+        (QueueDefinition("q1"),),
+        owns=("*",),
+    )
+    assert [finding.kind for finding in check(there, wanted).findings] == ["different"]
