@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,7 @@ from rabbit_chx.consuming.member import GroupMember
 from rabbit_chx.consuming.seat import Seat
 from rabbit_chx.consuming.seat_runner import SeatRunner
 from rabbit_chx.consuming.session import GroupSession
-from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, HandlerError, InputError
 
 BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1.0, journal_s=0.3)
 
@@ -27,7 +28,7 @@ BRISK = GroupPace(settle_s=0.05, alive_s=0.02, gone_s=0.2, watch_s=9.0, stop_s=1
 class Stage:
     """A member `a` of the queues `q.0` and `q.1`."""
 
-    def __init__(self, pace: GroupPace = BRISK, **how: Any) -> None:
+    def __init__(self, pace: GroupPace = BRISK, former: tuple[str, ...] = (), **how: Any) -> None:
         self.journal = ScriptedJournal()
         self.channels = ScriptedChannels(self.journal)
         self.handled: list[int] = []
@@ -35,7 +36,7 @@ class Stage:
         self.gate.set()
         self.cancelled = 0
         member = GroupMember("a", pace=pace, **how)
-        self.session = GroupSession(cast("GroupChannels", self.channels), member, self.handle)
+        self.session = GroupSession(cast("GroupChannels", self.channels), member, self.handle, former)
         self.runners = [SeatRunner(Seat(queue, member), self.session) for queue in ("q.0", "q.1")]
         self.session.take(self.runners)
         self.stop = asyncio.Event()
@@ -218,11 +219,14 @@ def test_a_member_that_leaves_consumes_nothing_any_more() -> None:
         async with stage.running():
             await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
             await stage.consuming()
+            line = await stage.channels.deliver("q.0", 1)
+            await eventually(lambda: line.acked == [1], "it has a queue")
             await stage.session.leave()
-        return [entry for entry in stage.journal.entries if entry.kind in ("ready", "left")]
+        return [entry for entry in stage.journal.entries if entry.kind in ("ready", "released", "left")]
 
-    came, leaves, left = asyncio.run(story())
+    came, leaves, released, left = asyncio.run(story())
     assert set(came.queues) == {"q.0", "q.1"}
+    assert (released.kind, released.queue) == ("released", "q.0")
     assert (leaves.kind, leaves.queues) == ("ready", ())
     assert left.kind == "left"
 
@@ -324,3 +328,69 @@ def test_the_log_tells_who_has_what(caplog: pytest.LogCaptureFixture) -> None:
     for told in (" steps back from q.", " for b, generation", " has let go of q."):
         assert told in said
     assert "group member b is gone: nothing was heard of it for 0.2 s" in said
+
+
+def test_the_first_error_ends_a_session_and_that_of_a_handler_is_no_loss() -> None:
+    async def story() -> None:
+        stage = Stage()
+        stage.session.fail(HandlerError("the handler failed"))
+        assert not stage.session.is_lost
+        stage.session.fail(ConnectionLostError("the connection is gone"))
+        assert stage.session.is_lost
+        with pytest.raises(HandlerError):
+            await stage.session.run(stage.stop)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["an earlier connection", "another process"])
+def test_of_two_processes_of_one_name_the_later_one_ends_and_tells_nothing(*, is_own: bool) -> None:
+    """What an earlier connection of this process has written is no other process."""
+
+    async def story() -> None:
+        stage = Stage(former=("a0",) if is_own else ())
+        sign = JournalEntry("alive", "a", 0.0, token="a0")  # noqa: S106
+        ready = JournalEntry("ready", "a", 0.0, queues=("q.0", "q.1"), token=stage.session.token)
+        for offset, entry in enumerate((sign, ready, sign, sign)):
+            stage.session.read(offset, entry)
+        stage.stop.set()
+        if is_own:
+            await stage.session.run(stage.stop)
+            return
+        with pytest.raises(InputError, match="another process is the member 'a'"):
+            await stage.session.run(stage.stop)
+        await stage.session.leave()
+        assert "left" not in stage.journal.kinds("a"), "the other process is still there"
+
+    asyncio.run(story())
+
+
+def test_a_member_that_is_gone_is_told_once_however_long_that_takes_to_be_read() -> None:
+    async def story() -> None:
+        stage = Stage()
+        stage.journal.write(other("ready"))
+        async with stage.running():
+            await eventually(lambda: "ready" in stage.journal.kinds("a"), "it takes its share")
+            (take,) = stage.journal.readers
+            stage.journal.readers[:] = [
+                lambda offset, entry: None if entry.kind == "gone" else take(offset, entry)
+            ]
+            await eventually(lambda: "gone" in stage.journal.kinds("b"), "the other one is silent")
+            signs = len(stage.journal.kinds("a"))
+            await eventually(lambda: len(stage.journal.kinds("a")) > signs + 5, "it looks again and again")
+            assert stage.journal.kinds("b").count("gone") == 1
+
+    asyncio.run(story())
+
+
+def test_a_queue_that_another_member_has_is_not_consumed_anew() -> None:
+    async def story() -> None:
+        stage = Stage(replace(BRISK, watch_s=0.02))
+        stage.channels.waiting.update({"q.0": 5, "q.1": 5})
+        async with stage.running():
+            await stage.consuming()
+            stage.journal.write(JournalEntry("claim", "b", 0.0, queue="q.0", token="b1"))  # noqa: S106
+            await eventually(lambda: len(stage.channels.lines["q.1"]) > 1, "nobody has the other queue")
+            assert len(stage.channels.lines["q.0"]) == 1
+
+    asyncio.run(story())
