@@ -1,4 +1,4 @@
-"""Numbers of channels, and what is published again: without a broker."""
+"""Numbers of channels, what is published again, and what the end of a channel tells: without a broker."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiormq import exceptions
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.consuming.channels import ConsumingConnection
-from rabbit_chx.errors import InputError
+from rabbit_chx.consuming import channels
+from rabbit_chx.errors import AccessRefusedError, ConnectionLostError, InputError, RabbitChxError
 
 
 def test_the_number_of_a_channel_is_taken_again_last() -> None:
@@ -19,7 +20,7 @@ def test_the_number_of_a_channel_is_taken_again_last() -> None:
     transport: Any = SimpleNamespace(transport=SimpleNamespace(connection=link))
 
     async def numbers() -> list[int]:
-        connection = ConsumingConnection(ConnectionSettings(), transport)
+        connection = channels.ConsumingConnection(ConnectionSettings(), transport)
         taken = []
         for _ in range(4):
             taken.append(connection._free_number())
@@ -30,3 +31,88 @@ def test_the_number_of_a_channel_is_taken_again_last() -> None:
         return taken
 
     assert asyncio.run(numbers()) == [1, 3, 1, 3]
+
+
+def _publishes(monkeypatch: pytest.MonkeyPatch, *errors: RabbitChxError | None) -> int:
+    """Publish where each attempt to connect ends so; return how many there were. Without an error the message is confirmed."""
+    attempts = 0
+
+    async def opened(*_: object, **__: object) -> Any:
+        nonlocal attempts
+        attempts += 1
+        if error := errors[attempts - 1]:
+            raise error
+        return _connection()
+
+    monkeypatch.setattr(channels, "aio_pika_opened", opened)
+    monkeypatch.setattr(channels, "_REPUBLISH_S", 0.0)
+    asyncio.run(channels._Writer(ConnectionSettings()).publish("q", b""))
+    return attempts
+
+
+def _connection() -> Any:
+    """Return a connection on which each message is confirmed."""
+
+    async def confirmed(*_: object, **__: object) -> None:
+        return
+
+    async def channel(**_: object) -> Any:
+        return SimpleNamespace(
+            basic_publish=confirmed, is_closed=False, connection=SimpleNamespace(ready=confirmed)
+        )
+
+    return SimpleNamespace(
+        transport=SimpleNamespace(connection=SimpleNamespace(channel=channel)), close=confirmed
+    )
+
+
+def test_what_may_pass_is_tried_again_and_what_would_be_refused_again_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost = ConnectionLostError("the connection was lost")
+
+    assert _publishes(monkeypatch, lost, lost, None) == 3
+    with pytest.raises(AccessRefusedError):
+        _publishes(monkeypatch, lost, AccessRefusedError("refused", reply_code=403))
+
+
+def test_a_connection_that_another_one_has_replaced_is_not_given_up_again() -> None:
+    async def story() -> tuple[Any, Any]:
+        writer = channels._Writer(ConnectionSettings())
+        first, second = SimpleNamespace(), SimpleNamespace()
+        writer._connection, writer._channel = _connection(), second
+        writer._drop(first)
+        kept = writer._channel
+        writer._drop(second)
+        await writer.close()
+        return kept is second, writer._channel
+
+    assert asyncio.run(story()) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        (exceptions.ChannelAccessRefused("ACCESS_REFUSED - access to queue 'q' refused"), AccessRefusedError),
+        (exceptions.ChannelNotFoundEntity("NOT_FOUND - no queue 'q'"), type(None)),
+        (None, type(None)),
+    ],
+)
+def test_only_a_lacking_permission_is_told_where_a_channel_closes(
+    cause: Exception | None, told: type
+) -> None:
+    async def story() -> list[RabbitChxError | None]:
+        closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heard: list[RabbitChxError | None] = []
+        line = channels.LineChannel(
+            SimpleNamespace(closing=closing), "q", "amqp://host", channels.LateFrames(), 1
+        )
+        line.when_closed(heard.append)
+        if cause is None:
+            closing.cancel()
+        else:
+            closing.set_exception(cause)
+        await asyncio.sleep(0)
+        return heard
+
+    assert [type(error) for error in asyncio.run(story())] == [told]

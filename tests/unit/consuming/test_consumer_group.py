@@ -11,7 +11,7 @@ import pytest
 from group_stage import eventually
 from scripted_group import ScriptedChannels, ScriptedJournal
 
-from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace
+from rabbit_chx import ConsumerGroup, GroupMessage, GroupPace, HashRing
 from rabbit_chx.consuming import group
 from rabbit_chx.errors import (
     AccessRefusedError,
@@ -315,3 +315,17 @@ def test_a_handler_that_fails_for_good_ends_the_run_in_order(monkeypatch: pytest
             assert site.told == ["gained q", "lost q"]
 
     asyncio.run(story())
+
+
+def test_members_without_a_journal_share_the_queues_by_their_names_whatever_the_order() -> None:
+    def share(index: int, queues: list[str]) -> tuple[str, ...]:
+        return ConsumerGroup("amqp://host", queues, journal=None, static=(index, 2)).queues
+
+    assert share(0, ["q3", "q1", "q2"]) == share(0, ["q1", "q2", "q3"]) == ("q1", "q3")
+    assert share(1, ["q3", "q1", "q2"]) == ("q2",)
+
+
+def test_the_queues_of_a_ring_are_those_of_its_buckets_each_once_and_no_hole() -> None:
+    ring = HashRing.from_buckets(["q2", None, "q1", "q2"])
+
+    assert ConsumerGroup("amqp://host", ring).queues == ("q2", "q1")
