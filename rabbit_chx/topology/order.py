@@ -35,7 +35,7 @@ def ordered_changes(
         objects: what differs between exchanges, queues and policies.
         bindings: what differs between bindings of exchanges without a ring.
         rings: the plans of the rings, by exchange.
-        known: the queues and exchanges that are there or are created.
+        known: the queues and exchanges that are there before the last step, or are created.
     """
     deleted = {named.name for named in objects.deleted if isinstance(named, ExchangeDefinition)}
     staying = {name: work for name, work in rings.items() if name not in deleted}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import NEWEST, Destination, ExchangeRef, Release
@@ -130,7 +131,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
             break
         impossible |= {name: work for name, work in found.items() if name in replaceable}
     known = _known(live, objects)
-    changes = ordered_changes(objects, bindings, rings, known)
+    changes = ordered_changes(objects, bindings, rings, known | objects.gone)
     for name, work in rings.items():
         if work.plan.hands is not None and ExchangeRef(name) not in objects.again:
             done = work.as_done(changes, plain, live)
@@ -246,11 +247,13 @@ def _absent(
         slots: the exchange of each slot.
     """
     there = set(known)
-    for change in changes:
+    for change, following in zip_longest(changes, changes[1:]):
+        # Ghost buckets go by a bind that is undone at once. Their queue may be one that is deleted in the end.
+        undone = following.binding if following is not None and following.action == "unbind" else None
         if change.action == "create" and not isinstance(change.subject, BindingDefinition):
             ref = reference_to(change.subject)
             there.update(() if ref is None else (ref,))
-        elif change.action == "bind":
+        elif change.action == "bind" and change.binding != undone:
             binding, source = change.binding, ExchangeRef(change.binding.source)
             if source not in there and not _is_brokers_own(source):
                 yield absent_destination(source, "bindings of it are wanted")

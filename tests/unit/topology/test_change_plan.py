@@ -207,6 +207,20 @@ def test_a_binding_with_another_number_of_buckets_than_its_key_is_made_again() -
         assert planned.refusals == ()
 
 
+def test_ghost_buckets_of_a_queue_that_is_deleted_need_no_other_queue() -> None:
+    live = replace(
+        _read(_hashing("b"), "a", "b"), queues=(QueueDefinition("a", "quorum"), QueueDefinition("b"))
+    )
+    wanted = replace(live, queues=(QueueDefinition("b"),), owns=("*",))
+
+    assert _steps(wanted, live) == [
+        "bind orders -> a (key 1)",
+        "unbind orders -> a (key 1)",
+        "delete a",
+    ]
+    assert [refusal.allow_with for refusal in plan(wanted, live).refusals] == ["--allow-delete"]
+
+
 def test_deleting_a_queue_takes_it_out_of_a_ring_of_others() -> None:
     live = _read(_hashing("a", "b"), "a", "b")
     wanted = Topology((), (), owns=("a",))
