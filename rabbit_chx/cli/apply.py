@@ -32,14 +32,13 @@ from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError, PlanOutdatedError, PlanRefusedError
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, Report, Section
-from rabbit_chx.topology import Plan, PlanRefusal, QueueDefinition
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology import Applied, Plan, PlannedChange, PlanRefusal, QueueDefinition
 from rabbit_chx.topology.hand_over import HAND_OVER_LEVELS, HandOverLevel
 from rabbit_chx.topology.plan_output import change_entry, counted_changes
 
 if TYPE_CHECKING:
     from rabbit_chx.broker import Broker
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology import Applied, PlannedChange
 
 #: How an application ended.
 ApplyState: TypeAlias = Literal["applied", "unchanged", "refused", "partly"]

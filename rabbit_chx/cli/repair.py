@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import click
 
+from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.apply import has_terminal, question_of, show_planned
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
@@ -31,18 +32,24 @@ from rabbit_chx.cli.report import document, entries, ring_text
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ApplyError, InputError
 from rabbit_chx.rendering import Block, Facts
-from rabbit_chx.topology import BindingDefinition, PlanRefusal, check, plan, repair_target
+from rabbit_chx.routing import HashRing
+from rabbit_chx.topology import (
+    BindingDefinition,
+    Plan,
+    PlannedChange,
+    PlanRefusal,
+    Topology,
+    check,
+    plan,
+    repair_target,
+)
 from rabbit_chx.topology.check import live_hash_exchange
 from rabbit_chx.topology.plan_output import counted_changes
-from rabbit_chx.topology.repair import MemberGaps
+from rabbit_chx.topology.repair import MemberGap, MemberGaps
 from rabbit_chx.topology.slots import numbered_slots
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis import Finding
     from rabbit_chx.broker import Broker
-    from rabbit_chx.routing import HashRing
-    from rabbit_chx.topology import Plan, PlannedChange, Topology
-    from rabbit_chx.topology.repair import MemberGap
 
 #: How a repair ended; ``planned`` is a dry run.
 RepairState: TypeAlias = Literal["planned", "unchanged", "refused", "applied", "partly"]

@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rabbit_chx.amqp import AmqpField
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.command import TEXT, option, options
 from rabbit_chx.cli.inputs import file_name, read_batches, read_keys
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
+from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, ring_beneath
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp import AmqpField
     from rabbit_chx.analysis import Hashing, ModuloMap
     from rabbit_chx.broker.firehose import TracedMessage
-    from rabbit_chx.routing import HashedOn
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 PATTERN_KEYS = 100_000

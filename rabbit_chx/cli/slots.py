@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rabbit_chx.amqp.fields import FIELD_TYPES
+from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, SlotLoad
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
@@ -31,15 +31,13 @@ from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim, sign_of_life
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Place, SlotTable
-from rabbit_chx.topology import LoadTarget
+from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
 from rabbit_chx.topology.objects import SlotNames, order_of_name
 from rabbit_chx.topology.reading import PublishRates, rates_read
 from rabbit_chx.topology.toml_file import member_texts, members_text
 
 if TYPE_CHECKING:
-    from rabbit_chx.amqp.fields import FieldType
-    from rabbit_chx.topology import SlotBalance
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
 _DEFAULT_TARGET = "1.2"

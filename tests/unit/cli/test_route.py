@@ -141,7 +141,7 @@ def test_a_modulus_hash_exchange_by_its_bindings(
         document = answer(
             "route", *MODULUS, "--release", release.version, "--store", release.store, *"abcdef"
         )
-        found.append([one["destination"] for one in document["answers"]])
+        found.append([answer["destination"] for answer in document["answers"]])
         assert found[-1] == list(map(exchange.route, "abcdef"))
     assert found[0] != found[1]
     assert shown("route", *MODULUS, "a").endswith(
@@ -153,7 +153,7 @@ def test_a_super_stream_by_its_partitions(answer: Callable[..., Any], shown: Cal
     stream = SuperStream(["s-1", "s-0"], ["1", "0"])
     document = answer("route", *STREAM, "--client", "rstream", "a", "b")
     assert document["super_stream"]["partitions"] == ["s-1", "s-0"]
-    assert [one["destination"] for one in document["answers"]] == [
+    assert [answer["destination"] for answer in document["answers"]] == [
         stream.partition_for(key, "rstream") for key in "ab"
     ]
     assert "hashed by the client for Java" in shown("route", *STREAM, "a")

@@ -64,23 +64,23 @@ def test_a_slot_that_nobody_has_is_shown() -> None:
     assert "events.slot.00   (nowhere)" in text(SlotsReport(live, None))
     document = SlotsReport(live, None).as_json()
     assert document["slots"][0]["queue"] is None
-    assert [one["queue"] for one in document["queues"]] == ["events.1", None]
+    assert [queue["queue"] for queue in document["queues"]] == ["events.1", None]
 
 
 def test_the_load_of_slots_adds_up(sample: SlotSample) -> None:
     document = json.loads(json.dumps(SlotsReport(LIVE, sample).as_json()))
     assert document["sample"]["messages"] == 200
-    assert sum(one["load"] for one in document["slots"]) == pytest.approx(1)
-    assert [one["load"] for one in document["queues"]] == pytest.approx(
-        [sum(one["load"] for one in document["slots"] if one["queue"] == f"events.{n}") for n in (1, 2)]
+    assert sum(slot["load"] for slot in document["slots"]) == pytest.approx(1)
+    assert [queue["load"] for queue in document["queues"]] == pytest.approx(
+        [sum(slot["load"] for slot in document["slots"] if slot["queue"] == f"events.{n}") for n in (1, 2)]
     )
-    assert [one["key"] for one in document["heaviest"]][:2] == list(HEAVY)
+    assert [key["key"] for key in document["heaviest"]][:2] == list(HEAVY)
     whale = TABLE.ring.destination_for("whale")
     assert isinstance(whale, ExchangeRef)
     row = next(
         line for line in text(SlotsReport(LIVE, sample)).splitlines() if line.startswith(f" {whale.name}")
     )
-    load = next(one["load"] for one in document["slots"] if one["slot"] == whale.name)
+    load = next(slot["load"] for slot in document["slots"] if slot["slot"] == whale.name)
     assert row.endswith(f"{load * 100:.1f}")  # of 100 messages/s
 
 
