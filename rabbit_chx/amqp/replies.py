@@ -37,6 +37,7 @@ _MEANINGS = (
     _Meaning(320, "", ConnectionLostError, "connect again once the broker is back; look at its log"),
     _Meaning(403, "internal exchange", AccessRefusedError, "publish to one that is not internal"),
     _Meaning(403, "access to .* refused", AccessRefusedError, "give the user the permission: rabbitmqctl set_permissions"),
+    _Meaning(403, "reserved prefix", AccessRefusedError, "names that begin with amq. are the broker's own: choose another name"),
     _Meaning(403, "", AccessRefusedError, "check user name, password and auth_mechanism"),
     _Meaning(404, "home node .* is down or inaccessible", UnreachableError, "wait until that node is up"),
     _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),

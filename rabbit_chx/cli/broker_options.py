@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,8 +17,8 @@ import click
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.errors import EmptyRingError, InputError
-from rabbit_chx.rendering import CountProgress
+from rabbit_chx.errors import EmptyRingError, InputError, UnreachableError
+from rabbit_chx.rendering import CountProgress, sign_of_life
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,13 +153,26 @@ class BrokerOptions:
         metavar="SECTION",
         help=f"The broker's section in that file.  [default: $RABBIT_CHX_NODE, or {DEFAULT_NODE}]",
     )
+    wait: float = option(
+        type=Number(0, 3_600),
+        default=0.0,
+        metavar="SECONDS",
+        help="Wait so long for a broker that is starting.  [default: 0]",
+    )
 
     def live(self) -> LiveBroker:
-        """Return the broker that they name. An option goes before the environment, and that before the file.
+        """Return the broker that they name, once it is there. An option goes before the environment, and that before the file.
 
         Raises:
             InputError: they name none, or one of them is wrong.
+            UnreachableError: it is not there within `wait` seconds.
         """
+        broker = self._named()
+        if self.wait:
+            _wait_for(broker.settings, self.wait)
+        return broker
+
+    def _named(self) -> LiveBroker:
         from rabbit_chx.amqp import ConnectionSettings
         from rabbit_chx.broker import DiagnosticsRing
 
@@ -182,6 +197,25 @@ class BrokerOptions:
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)
         return LiveBroker(url, settings, management_url, source)
+
+
+def _wait_for(settings: ConnectionSettings, seconds: float) -> None:
+    """Return when the broker can be reached. It listens for AMQP after all else."""
+    from rabbit_chx.connection.blocking_connection import Connection
+
+    end = time.monotonic() + seconds
+    with sign_of_life(f"waiting for {settings.masked_url}"):
+        while True:
+            left = max(end - time.monotonic(), _LOOK_S)
+            timeout_s = min(settings.connection_timeout_s, left)
+            try:
+                Connection(replace(settings, connection_timeout_s=timeout_s)).close()
+            except UnreachableError as error:
+                if time.monotonic() + _LOOK_S > end:
+                    raise UnreachableError(f"{error} (--wait {seconds:g} is over)") from None
+                time.sleep(_LOOK_S)
+            else:
+                return
 
 
 @dataclass(frozen=True, slots=True)

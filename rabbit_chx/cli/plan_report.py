@@ -83,8 +83,11 @@ class PlanReport:
         for ring in moving:
             blocks = _ring_blocks(ring, is_new=ring.exchange in new, whole=self.whole)
             yield Section(f"Ring of {ring.exchange}", list(blocks))
-        if unmanaged := _unmanaged(plan, whole=self.whole):
-            yield Section("Not in the file, and left as it is", [Facts(unmanaged)], folded=True)
+        if unmanaged := _unmanaged(plan):
+            counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all names them")
+            yield Section(
+                "Not in the file, and left as it is", [Facts(unmanaged) if self.whole else counts], folded=True
+            )
         if refusals:
             yield Section("Refused", [Facts(_refused(refusals, whole=self.whole))])
         if self.ending:
@@ -195,12 +198,13 @@ def _listed(names: Sequence[str], *, whole: bool = False) -> str:
     return listed(names, len(names) if whole else _MOST_NAMES)
 
 
-def _unmanaged(plan: Plan, *, whole: bool) -> list[tuple[str, str]]:
+def _unmanaged(plan: Plan) -> list[tuple[str, str]]:
+    """Return how many objects of each kind are left alone, and their names."""
     by_kind: dict[str, list[str]] = {}
     for left in plan.unmanaged:
         by_kind.setdefault(kind_of(left), []).append(name_of(left))
     return [
-        (counted_kind(len(names), kind), _listed(ranged(names), whole=whole))
+        (counted_kind(len(names), kind), _listed(ranged(names), whole=True))
         for kind, names in by_kind.items()
     ]
 

@@ -99,6 +99,8 @@ def _opening_error(settings: ConnectionSettings, cause: BaseException) -> Rabbit
     answer = _answer_told_by(cause, said)
     if answer is not None:
         return error_for(*answer, where=settings.masked_url)
+    if isinstance(cause.__cause__, asyncio.IncompleteReadError):
+        return not_amqp(settings, said)
     # aiormq keeps the words of an error of the system, not its type.
     system = cause.__cause__ if isinstance(cause.__cause__, OSError) else cause
     return opening_error(settings, system, said, _FAILURES)

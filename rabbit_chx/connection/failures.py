@@ -114,9 +114,12 @@ def late_opening(settings: ConnectionSettings, _said: str) -> BrokerTimeoutError
 
 
 def not_amqp(settings: ConnectionSettings, said: str) -> UnreachableError:
-    """Return the error for an address where something else than AMQP may be spoken."""
+    """Return the error for an address that hangs up in the handshake: a broker that starts behind a proxy, or no AMQP."""
     tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
-    return UnreachableError(f"{settings.masked_url}: {said}; is AMQP 0-9-1 spoken there? Check the port{tls}")
+    return UnreachableError(
+        f"{settings.masked_url}: {said}; a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again "
+        f"in a moment. Else: is AMQP 0-9-1 spoken there? Check the port{tls}"
+    )
 
 
 def unreachable(
@@ -140,6 +143,8 @@ def unreachable(
         return BrokerTimeoutError(
             f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
         )
+    if isinstance(cause, (ConnectionResetError, BrokenPipeError)):
+        return not_amqp(settings, said or str(cause))
     if has_no_descriptor(cause):
         return UnreachableError(
             f"{where}: there is no file descriptor left ({said or cause}): close files or sockets, or raise the limit (ulimit -n)"

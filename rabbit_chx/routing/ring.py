@@ -366,9 +366,8 @@ class HashRing:
     def __repr__(self) -> str:
         runs = [f"{name!s} x{len(list(run))}" for name, run in groupby(self.buckets)]
         shown = ", ".join(runs[:_SHOWN_RUNS]) + (", ..." if len(runs) > _SHOWN_RUNS else "")
-        return (
-            f"<HashRing {self.provenance}, {self.release}, {len(self.buckets)} buckets: {shown or 'empty'}>"
-        )
+        count = "1 bucket" if len(self.buckets) == 1 else f"{len(self.buckets)} buckets"
+        return f"<HashRing {self.provenance}, {self.release}, {count}: {shown or 'empty'}>"
 
     def _refuse_empty(self) -> None:
         if not self._bucket_count:

@@ -286,12 +286,18 @@ def wanted_order_findings(
             )
             yield checked.finding("order", says, checked.repaired, share=share)
             return
-    says = (
-        f"the ring has other buckets than {source} says ({len(ring.buckets):,}, not {len(wanted.buckets):,}): {percent(share)} of "
-        "all keys are elsewhere"
-    )
+    says = f"the ring has other buckets than {source} says{_difference(ring, wanted)}: {percent(share)} of all keys are elsewhere"
     cure = checked.repaired if checked.layout is None else checked.applied
     yield checked.finding("different", says, cure, share=share)
+
+
+def _difference(ring: HashRing, wanted: HashRing) -> str:
+    """Return the first destination whose number of buckets differs, in brackets; nothing where only their places do."""
+    live, said = Counter(ring.buckets), Counter(wanted.buckets)
+    for place in [*wanted.destinations, *ring.destinations]:
+        if live[place] != said[place]:
+            return f" ({place!s} has {live[place]:,}, not {said[place]:,})"
+    return ""
 
 
 def _ring_of(checked: CheckedExchange, members: Sequence[RingMember]) -> HashRing:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
+from publishing_support import through
 from shop import BUCKETS, Shop
+from tcp_proxy import Proxy
 
 from rabbit_chx.cli import main
 
@@ -45,6 +49,22 @@ def test_an_error_is_one_line_without_a_password(
     assert found.out == ""
     assert re.fullmatch(rf"rabbit-chx: [^\n]*{re.escape(words)}[^\n]*\n", found.err, re.IGNORECASE)
     assert "c4nary" not in found.err
+
+
+def test_it_waits_for_a_broker_that_is_starting(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    as_always = main(["verify", "orders", *shop.live])
+    with closing(Proxy(shop.live[1])) as proxy:
+        live = ("--url", through(shop.live[1], proxy.port), *shop.live[2:])
+        proxy.refuse()
+        assert main(["verify", "orders", *live]) == 69
+        starts = threading.Timer(1.0, proxy.accept)
+        starts.start()
+        assert main(["verify", "orders", *live, "--wait", "30"]) == as_always
+        starts.join()
+        proxy.refuse()
+        capsys.readouterr()
+        assert main(["verify", "orders", *live, "--wait", "0.7"]) == 69
+    assert "(--wait 0.7 is over)" in capsys.readouterr().err
 
 
 def test_without_a_management_url_it_says_what_to_give(

@@ -93,6 +93,15 @@ def test_a_server_of_something_else(serve: Callable[[Callable[[socket.socket], o
     assert "is AMQP 0-9-1 spoken there?" in str(connect(f"amqp://u:c4nary@127.0.0.1:{port}"))
 
 
+def test_a_proxy_whose_broker_is_starting(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
+    port = serve(lambda client: client.recv(100))
+
+    error = connect(f"amqp://u:c4nary@127.0.0.1:{port}")
+
+    assert isinstance(error, UnreachableError)
+    assert "a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again" in str(error)
+
+
 def test_tls_to_a_server_without(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
     port = serve(lambda client: client.recv(1000) and client.send(b"AMQP\0\0\x09\x01"))
 
@@ -141,7 +150,7 @@ def test_what_the_broker_answers_before_it_is_open(
         (pika_errors.AuthenticationError("PLAIN"), AccessRefusedError, "offers other auth mechanisms, not PLAIN"),
         (pika_errors.ProbableAuthenticationError("StreamLostError: ('lost',)"), AccessRefusedError, "refuses the login .StreamLost"),
         (pika_errors.ProbableAccessDeniedError("StreamLostError: ('lost',)"), BrokerRefusedError, "refuses the vhost '/' .StreamLost"),
-        (pika_errors.IncompatibleProtocolError("lost"), UnreachableError, "lost; is AMQP 0-9-1 spoken there.* needs amqps://"),
+        (pika_errors.IncompatibleProtocolError("lost"), UnreachableError, "lost; .* is AMQP 0-9-1 spoken there.* needs amqps://"),
         (pika_errors.AMQPConnectionError("timed out"), BrokerTimeoutError, "not open within 10 s"),
     ],
 )  # fmt: skip

@@ -131,6 +131,7 @@ def test_a_ring_shows_itself_briefly() -> None:
     assert repr(HashRing.from_buckets(["a", "a", None, ExchangeRef("x")])) == (
         "<HashRing read, 4.3.6 (khepri), 4 buckets: a x2, None x1, exchange x x1>"
     )
+    assert repr(HashRing.from_buckets(["a"])) == "<HashRing read, 4.3.6 (khepri), 1 bucket: a x1>"
 
 
 # ---- laws

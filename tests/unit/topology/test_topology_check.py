@@ -142,6 +142,7 @@ def test_members_against_the_topology() -> None:
     found = check(replace(live(), queues=wanted.queues), wanted)
     assert kinds(found) == [("different", None), ("different", "q1"), ("missing", "q4"), ("unexpected", "q3")]
     total, weight, missing, unexpected = found.findings
+    assert " (q1 has 2, not 3): " in total.says
     assert total.share == found.misplaced["orders"] > 0
     assert weight.says == "q1 is bound with key 2, and the topology says key 3"
     assert missing.share == HashRing.from_bindings([("q1", 3), ("q2", 1), ("q4", 1)], RELEASE).shares()["q4"]
