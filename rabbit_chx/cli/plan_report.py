@@ -86,7 +86,9 @@ class PlanReport:
         if unmanaged := _unmanaged(plan):
             counts = Line(f"{', '.join(counted for counted, _ in unmanaged)}; --all names them")
             yield Section(
-                "Not in the file, and left as it is", [Facts(unmanaged) if self.whole else counts], folded=True
+                "Not in the file, and left as it is",
+                [Facts(unmanaged) if self.whole else counts],
+                folded=True,
             )
         if refusals:
             yield Section("Refused", [Facts(_refused(refusals, whole=self.whole))])

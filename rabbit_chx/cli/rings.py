@@ -368,7 +368,9 @@ def chosen_release(version: str | None, store: Store | None) -> Release | None:
     release = Release(version, store)
     if release.version != version:
         say(f"release {version} is taken as {release.version}, the newest of that series that is known here")
-    known = next((patch for patch in NEWEST_PATCHES if Release(patch).numbers[:2] == release.numbers[:2]), None)
+    known = next(
+        (patch for patch in NEWEST_PATCHES if Release(patch).numbers[:2] == release.numbers[:2]), None
+    )
     if known and release.numbers > Release(known).numbers:
         say(f"{version} is newer than {known}, whose rules it is taken to follow: update rabbit-chx")
     return release

@@ -99,7 +99,9 @@ def test_a_proxy_whose_broker_is_starting(serve: Callable[[Callable[[socket.sock
     error = connect(f"amqp://u:c4nary@127.0.0.1:{port}")
 
     assert isinstance(error, UnreachableError)
-    assert "a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again" in str(error)
+    assert "a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again" in str(
+        error
+    )
 
 
 def test_tls_to_a_server_without(serve: Callable[[Callable[[socket.socket], object]], int]) -> None:
