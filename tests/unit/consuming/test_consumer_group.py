@@ -18,6 +18,7 @@ from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
     HandlerError,
+    InputError,
     UnreachableError,
 )
 
@@ -329,3 +330,23 @@ def test_the_queues_of_a_ring_are_those_of_its_buckets_each_once_and_no_hole() -
     ring = HashRing.from_buckets(["q2", None, "q1", "q2"])
 
     assert ConsumerGroup("amqp://host", ring).queues == ("q2", "q1")
+
+
+def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        site = Site(monkeypatch)
+        async with site.group:
+            site.gate.clear()
+            running = asyncio.create_task(site.group.run(site.handle))
+            await site.has_a_message()
+            assert site.group._session is not None
+            site.group._session.fail(InputError("another process is the member 'a'"))
+            await asyncio.sleep(0)
+            site.gate.set()
+            with pytest.raises(InputError):
+                await running
+            assert site.told == ["gained q", "begins 1", "ends 1", "lost q"]
+
+    asyncio.run(story())

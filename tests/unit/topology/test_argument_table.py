@@ -15,12 +15,12 @@ from rabbit_chx.topology import ArgumentTable
 
 
 @pytest.mark.parametrize(
-    ("one", "two"),
+    ("value", "other"),
     [(1, True), (1, 1.0), (0, False), ([1], [True]), ({"a": 1}, {"a": 1.0}), ("1", 1), (None, "")],
 )
-def test_values_of_other_types_differ(one: Any, two: Any) -> None:
-    assert ArgumentTable({"a": one}) != ArgumentTable({"a": two})
-    assert ArgumentTable({"a": one}) == ArgumentTable({"a": one})
+def test_values_of_other_types_differ(value: Any, other: Any) -> None:
+    assert ArgumentTable({"a": value}) != ArgumentTable({"a": other})
+    assert ArgumentTable({"a": value}) == ArgumentTable({"a": value})
 
 
 @given(arguments)

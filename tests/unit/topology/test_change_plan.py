@@ -115,7 +115,7 @@ def test_arranged_writes_the_order_that_moves_least() -> None:
     ring = arranged(wanted, live).exchanges[0].ring
 
     assert ring is not None
-    assert "".join(str(one.destination) for one in ring) == "ebcd"
+    assert "".join(str(member.destination) for member in ring) == "ebcd"
     assert plan(arranged(wanted, live), live).rings["orders"].moved < 0.4
     assert arranged(arranged(wanted, live), live) == arranged(wanted, live)
 
@@ -128,7 +128,7 @@ def test_an_unknown_cluster_is_refused_only_where_something_changes() -> None:
     wanted = replace(_hashing("a"), cluster="rabbit@prod")
 
     assert plan(wanted, _hashing("a")).refusals == ()
-    assert [one.allow_with for one in plan(wanted, Topology()).refusals] == [None]
+    assert [refusal.allow_with for refusal in plan(wanted, Topology()).refusals] == [None]
     assert plan(wanted, replace(_hashing("a"), cluster="rabbit@test")).refusals != ()
 
 

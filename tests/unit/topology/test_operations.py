@@ -126,12 +126,12 @@ def test_a_permission_that_lacks_is_named(operation: Operation) -> None:
 
 def test_what_the_arguments_of_a_declaration_need() -> None:
     refusal = Refusal(403, "ACCESS_REFUSED")
-    one = ExchangeDeclare("x", arguments={"alternate-exchange": "other"})
-    two = QueueDeclare("q", arguments={"x-dead-letter-exchange": "other"})
-    assert str(refused(WHERE, one, refusal)).endswith(
+    exchange = ExchangeDeclare("x", arguments={"alternate-exchange": "other"})
+    queue = QueueDeclare("q", arguments={"x-dead-letter-exchange": "other"})
+    assert str(refused(WHERE, exchange, refusal)).endswith(
         "configure on exchange x, read on it, and write on exchange other"
     )
-    assert str(refused(WHERE, two, refusal)).endswith(
+    assert str(refused(WHERE, queue, refusal)).endswith(
         "configure on queue q, read on it, and write on exchange other"
     )
 

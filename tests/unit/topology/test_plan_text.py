@@ -61,8 +61,8 @@ def test_slots_are_counted_by_queue() -> None:
 
 
 def test_of_many_slots_that_change_hands_the_first_are_named() -> None:
-    one, two = (slotted(32, f'[{{ queue = "events.{n}" }}]') for n in (1, 2))
-    lines = str(plan(two, live_of(one))).splitlines()
+    first, second = (slotted(32, f'[{{ queue = "events.{n}" }}]') for n in (1, 2))
+    lines = str(plan(second, live_of(first))).splitlines()
     assert lines[2:13] == [
         *(f"events.slot.{n:02d}: events.1 -> events.2" for n in range(10)),
         "22 slots more",

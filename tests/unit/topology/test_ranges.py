@@ -105,13 +105,13 @@ def test_folding_keeps_every_entry_and_their_order(some: list[dict[str, Any]]) -
 def test_a_run_folds_into_one_entry(prefix: str, first: int, count: int, width: int) -> None:
     run = [{"name": f"{prefix}{n:0{width}d}", "key": f"{prefix}{n}"} for n in range(first, first + count)]
     written = folded(run, FIELDS)
-    assert [one for entry in written for one in expanded(entry, FIELDS)] == run
+    assert [single for entry in written for single in expanded(entry, FIELDS)] == run
     if ".." not in prefix:
         assert len(written) == 1
 
 
 def test_what_differs_is_not_folded() -> None:
-    for one, two in (
+    for first, second in (
         ({"name": "q.1", "key": "k.1"}, {"name": "q.2", "key": "k.3"}),  # one counts by one, the other by two
         ({"name": "q.1", "key": "k.5"}, {"name": "q.2", "key": "k.6"}),  # ranges of other numbers
         ({"name": "q.2"}, {"name": "q.1"}),
@@ -121,7 +121,7 @@ def test_what_differs_is_not_folded() -> None:
         ({"name": "q.1", "arguments": {"a": "x"}}, {"name": "q.2", "arguments": {"b": "x"}}),
         ({"name": "q.09"}, {"name": "q.010"}),
     ):
-        assert folded([one, two], FIELDS) == [one, two]
+        assert folded([first, second], FIELDS) == [first, second]
 
 
 def test_numbers_inside_escaped_braces_are_not_folded() -> None:

@@ -52,7 +52,7 @@ def _names(order: tuple[RingMember, ...]) -> str:
 def _rings(places: str) -> st.SearchStrategy[list[RingMember]]:
     weights = st.sampled_from(["1", "1", "2", "3"])
     member = st.builds(RingMember, st.sampled_from(places), weights)
-    return st.lists(member, min_size=1, max_size=6, unique_by=lambda one: one.destination)
+    return st.lists(member, min_size=1, max_size=6, unique_by=lambda member: member.destination)
 
 
 def test_the_last_member_takes_the_place_of_one_that_goes() -> None:

@@ -114,8 +114,8 @@ def test_an_entry_of_several_exchanges_has_one_order() -> None:
     a, b = members(text, "x1")
     both = rearranged(text, {"x1": [b, a], "x2": [b, a]})
     assert (members(both.text, "x1"), members(both.text, "x2")) == ((b, a), (b, a))
-    one = rearranged(text, {"x1": [b, a]})
-    assert (one.text, one.unwritten) == (text, ("x1",))
+    kept = rearranged(text, {"x1": [b, a]})
+    assert (kept.text, kept.unwritten) == (text, ("x1",))
 
 
 @given(topologies(), st.randoms(use_true_random=False))

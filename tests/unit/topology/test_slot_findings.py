@@ -43,11 +43,13 @@ def live(topology: Topology = PLAIN, buckets: Sequence[ExchangeRef] = REFS, **ot
 
 def rebound(change: Callable[[BindingDefinition], Sequence[BindingDefinition]]) -> Topology:
     """What is there, with other bindings."""
-    return live(replace(PLAIN, bindings=tuple(new for one in PLAIN.bindings for new in change(one))))
+    return live(replace(PLAIN, bindings=tuple(new for binding in PLAIN.bindings for new in change(binding))))
 
 
 def other_exchanges(change: Callable[[ExchangeDefinition], Sequence[ExchangeDefinition]]) -> Topology:
-    return live(replace(PLAIN, exchanges=tuple(new for one in PLAIN.exchanges for new in change(one))))
+    return live(
+        replace(PLAIN, exchanges=tuple(new for exchange in PLAIN.exchanges for new in change(exchange)))
+    )
 
 
 def found(there: Topology, wanted: Topology | None = WANTED) -> tuple[Finding, ...]:
@@ -55,7 +57,11 @@ def found(there: Topology, wanted: Topology | None = WANTED) -> tuple[Finding, .
 
 
 def owners() -> dict[str, str]:
-    return {one.source: str(one.destination) for one in PLAIN.bindings if one.source != "events.park"}
+    return {
+        binding.source: str(binding.destination)
+        for binding in PLAIN.bindings
+        if binding.source != "events.park"
+    }
 
 
 def share(*slots: ExchangeRef) -> float:
@@ -73,37 +79,39 @@ def test_slots_as_a_file_says_them_are_sound() -> None:
 
 @pytest.mark.all_seeds
 def test_a_slot_without_a_queue_parks_its_messages() -> None:
-    there = rebound(lambda one: [] if one.source == "events.slot.03" else [one])
-    (one,) = found(there)
-    assert (one.kind, one.exchange, one.destination, one.share) == (
+    there = rebound(lambda binding: [] if binding.source == "events.slot.03" else [binding])
+    (finding,) = found(there)
+    assert (finding.kind, finding.exchange, finding.destination, finding.share) == (
         "missing",
         "events",
         REFS[3],
         share(REFS[3]),
     )
-    assert one.says == "slot events.slot.03 is bound to no queue: 12.476% of all keys wait in events.park"
-    assert one.cure == APPLY
+    assert finding.says == "slot events.slot.03 is bound to no queue: 12.476% of all keys wait in events.park"
+    assert finding.cure == APPLY
     assert check(there).findings[0].cure == "bind a queue to events.slot.03"
     assert check(there).unroutable == {"events": 0.0}
     assert check(there, WANTED).misplaced == {"events": share(REFS[3])}
-    many = rebound(lambda one: [] if one.source in ("events.slot.03", "events.slot.05") else [one])
-    (one,) = found(many)
-    assert one.says.startswith("2 slots (events.slot.03, events.slot.05) are bound to no queue: ")
-    assert (one.destination, one.share) == (None, share(REFS[3], REFS[5]))
+    many = rebound(
+        lambda binding: [] if binding.source in ("events.slot.03", "events.slot.05") else [binding]
+    )
+    (finding,) = found(many)
+    assert finding.says.startswith("2 slots (events.slot.03, events.slot.05) are bound to no queue: ")
+    assert (finding.destination, finding.share) == (None, share(REFS[3], REFS[5]))
 
 
 @pytest.mark.all_seeds
 def test_a_slot_with_two_queues_doubles_its_messages() -> None:
     second = BindingDefinition("events.slot.00", "events.2")
-    there = rebound(lambda one: [one, second] if one.source == "events.slot.00" else [one])
-    (one,) = found(there)
-    assert (one.kind, one.destination, one.share, one.cure) == (
+    there = rebound(lambda binding: [binding, second] if binding.source == "events.slot.00" else [binding])
+    (finding,) = found(there)
+    assert (finding.kind, finding.destination, finding.share, finding.cure) == (
         "second-binding",
         REFS[0],
         share(REFS[0]),
         APPLY,
     )
-    assert one.says == (
+    assert finding.says == (
         "slot events.slot.00 is bound to 2 queues, events.1 and events.2: each message of 12.533% of all keys is in all of them"
     )
     assert check(there).findings[0].cure == "unbind all but one of them from events.slot.00"
@@ -111,12 +119,16 @@ def test_a_slot_with_two_queues_doubles_its_messages() -> None:
 
 def test_a_queue_with_another_number_of_slots_than_its_weight_says() -> None:
     there = rebound(
-        lambda one: [replace(one, destination="events.1")] if one.source.startswith("events.slot.") else [one]
+        lambda binding: (
+            [replace(binding, destination="events.1")]
+            if binding.source.startswith("events.slot.")
+            else [binding]
+        )
     )
-    (one,) = found(there)
-    assert (one.kind, one.destination, one.cure) == ("different", None, APPLY)
-    assert one.share == pytest.approx(0.5, abs=0.01)
-    assert one.says.startswith(
+    (finding,) = found(there)
+    assert (finding.kind, finding.destination, finding.cure) == ("different", None, APPLY)
+    assert finding.share == pytest.approx(0.5, abs=0.01)
+    assert finding.says.startswith(
         "4 slots have other queues than the topology says (events.1 has 8 slots, not 4; events.2 has 0 slots, not 4): "
     )
     assert check(there).sound
@@ -124,8 +136,8 @@ def test_a_queue_with_another_number_of_slots_than_its_weight_says() -> None:
 
 def test_queues_with_other_slots_are_told_in_the_order_of_their_names() -> None:
     wanted = Topology.from_toml(FILE.replace("{1..2}", "{1..4}"))
-    (one,) = (one for one in found(live(), wanted) if one.kind == "different")
-    assert one.says.startswith(
+    (finding,) = (finding for finding in found(live(), wanted) if finding.kind == "different")
+    assert finding.says.startswith(
         "4 slots have other queues than the topology says (events.1 has 4 slots, not 2; events.2 has 4 slots, not 2; "
         "events.3 has 0 slots, not 2; and 1 more): "
     )
@@ -141,14 +153,14 @@ def test_listed_slots_that_are_elsewhere_are_named() -> None:
     there = live(expanded(listed, Topology()))
     assert check(there, listed).sound
     swap = {"events.slot.03": "events.2", "events.slot.04": "events.1"}
-    (one,) = found(
+    (finding,) = found(
         replace(
             there,
             bindings=tuple(replace(b, destination=swap.get(b.source, b.destination)) for b in there.bindings),
         ),
         listed,
     )
-    assert one.says.startswith(
+    assert finding.says.startswith(
         "2 slots have other queues than the topology says (events.slot.03 is at events.2, not events.1; "
         "events.slot.04 is at events.1, not events.2): "
     )
@@ -156,23 +168,32 @@ def test_listed_slots_that_are_elsewhere_are_named() -> None:
 
 def test_slots_without_an_alternate_exchange_lose_messages_while_they_change_hands() -> None:
     there = other_exchanges(
-        lambda one: [replace(one, arguments={})] if one.name == "events.slot.02" else [one]
+        lambda exchange: (
+            [replace(exchange, arguments={})] if exchange.name == "events.slot.02" else [exchange]
+        )
     )
-    (one,) = found(there)
-    assert (one.kind, one.destination, one.share) == ("different", REFS[2], share(REFS[2]))
-    assert one.says.startswith("slot events.slot.02 is without an alternate exchange: while one has no queue")
-    assert one.cure == f"{APPLY} --allow-delete"
+    (finding,) = found(there)
+    assert (finding.kind, finding.destination, finding.share) == ("different", REFS[2], share(REFS[2]))
+    assert finding.says.startswith(
+        "slot events.slot.02 is without an alternate exchange: while one has no queue"
+    )
+    assert finding.cure == f"{APPLY} --allow-delete"
     assert "rabbitmqctl set_policy events-slots '^events\\.slot\\.'" in check(there).findings[0].cure
 
 
 def test_a_park_without_a_queue_and_a_park_with_messages() -> None:
-    (one,) = found(rebound(lambda one: [] if one.source == "events.park" else [one]))
-    assert (one.kind, one.destination) == ("missing", ExchangeRef("events.park"))
-    assert one.says.startswith("events.park, the alternate exchange of 8 slots, leads to no queue: ")
+    (finding,) = found(rebound(lambda binding: [] if binding.source == "events.park" else [binding]))
+    assert (finding.kind, finding.destination) == ("missing", ExchangeRef("events.park"))
+    assert finding.says.startswith("events.park, the alternate exchange of 8 slots, leads to no queue: ")
     for count, wait in ((1, "1 message waits"), (1200, "1,200 messages wait")):
-        (one,) = found(live(messages={"events.park": count, "events.1": 5}))
-        assert (one.kind, one.destination, one.share, one.cure) == ("unexpected", "events.park", None, APPLY)
-        assert one.says == f"{wait} in events.park: they came while their slot had no queue"
+        (finding,) = found(live(messages={"events.park": count, "events.1": 5}))
+        assert (finding.kind, finding.destination, finding.share, finding.cure) == (
+            "unexpected",
+            "events.park",
+            None,
+            APPLY,
+        )
+        assert finding.says == f"{wait} in events.park: they came while their slot had no queue"
     assert check(live(messages={"events.park": 7}), WANTED).parked == {"events": 7}
     assert check(live(), WANTED).parked == {"events": 0}
     assert "write the exchange with `slots`" in check(live(messages={"events.park": 1})).findings[0].cure
@@ -184,14 +205,15 @@ def test_no_cure_contradicts_another() -> None:
         replace(
             PLAIN,
             exchanges=tuple(
-                replace(one, arguments={}) if one.name == "events.slot.02" else one for one in PLAIN.exchanges
+                replace(exchange, arguments={}) if exchange.name == "events.slot.02" else exchange
+                for exchange in PLAIN.exchanges
             ),
-            bindings=tuple(one for one in PLAIN.bindings if one.source != "events.slot.02"),
+            bindings=tuple(binding for binding in PLAIN.bindings if binding.source != "events.slot.02"),
         )
     )
     said = found(there)
-    assert [one.kind for one in said] == ["unroutable-share", "missing", "different"]
-    assert {one.cure.removesuffix(" --allow-delete") for one in said} == {APPLY}
+    assert [finding.kind for finding in said] == ["unroutable-share", "missing", "different"]
+    assert {finding.cure.removesuffix(" --allow-delete") for finding in said} == {APPLY}
     assert said[1].says.endswith("of all keys end in no queue")
     assert check(there).unroutable["events"] == share(REFS[2])
 
@@ -202,30 +224,34 @@ def test_slot_exchanges_that_are_missing_or_different() -> None:
         replace(
             PLAIN,
             exchanges=tuple(
-                replace(one, ring=one.ring[:6]) if one.ring else one
-                for one in PLAIN.exchanges
-                if one.name not in gone
+                replace(exchange, ring=exchange.ring[:6]) if exchange.ring else exchange
+                for exchange in PLAIN.exchanges
+                if exchange.name not in gone
             ),
-            bindings=tuple(one for one in PLAIN.bindings if one.source not in gone),
+            bindings=tuple(binding for binding in PLAIN.bindings if binding.source not in gone),
         ),
         REFS[:6],
     )
     said = found(there)
-    assert [one.kind for one in said] == ["missing", "different", "missing", "missing"]
+    assert [finding.kind for finding in said] == ["missing", "different", "missing", "missing"]
     assert said[0].says == "2 exchanges (events.slot.06, events.slot.07) are not there"
-    assert {one.cure for one in said} == {APPLY}
+    assert {finding.cure for finding in said} == {APPLY}
     said = found(
-        other_exchanges(lambda one: [replace(one, durable=False)] if one.name == "events.slot.02" else [one])
+        other_exchanges(
+            lambda exchange: (
+                [replace(exchange, durable=False)] if exchange.name == "events.slot.02" else [exchange]
+            )
+        )
     )
-    assert "exchange events.slot.02 differs: durable is false, not true" in [one.says for one in said]
+    assert "exchange events.slot.02 differs: durable is false, not true" in [finding.says for finding in said]
 
 
 def test_a_ring_that_has_no_slots_yet_is_one_finding() -> None:
     plain = Topology.from_toml(FILE.replace("slots = 8\n", "").replace("members", "ring"))
     ring = HashRing.from_buckets(["events.1", "events.2"], RELEASE, next_bucket=2)
     there = replace(plain, release=RELEASE).with_rings({"events": ring})
-    said = [one for one in found(there) if one.destination != "events.park"]
-    assert [one.kind for one in said] == ["missing", "different"]
+    said = [finding for finding in found(there) if finding.destination != "events.park"]
+    assert [finding.kind for finding in said] == ["missing", "different"]
     assert said[0].says.startswith(
         "9 exchanges (events.slot.00, events.slot.01, events.slot.02 and 6 more) are not there"
     )
@@ -238,7 +264,7 @@ def test_a_ring_that_has_no_slots_yet_is_one_finding() -> None:
 
 
 def laid_owner(there: Topology) -> dict[str, str]:
-    return {one.source: str(one.destination) for one in expanded(WANTED, there).bindings}
+    return {binding.source: str(binding.destination) for binding in expanded(WANTED, there).bindings}
 
 
 def test_another_order_of_the_slots_is_counted_by_queue_with_a_file_and_without() -> None:
@@ -249,15 +275,15 @@ def test_another_order_of_the_slots_is_counted_by_queue_with_a_file_and_without(
         SlotTable(HashRing.from_buckets(REFS), by_queue)
     )
     for wanted, than in ((WANTED, "the topology"), (None, "the numbers of its slots")):
-        (one,) = found(there, wanted)
-        assert (one.kind, one.share) == ("order", expected)
-        assert one.says.startswith(
+        (finding,) = found(there, wanted)
+        assert (finding.kind, finding.share) == ("order", expected)
+        assert finding.says.startswith(
             f"the ring has another order than {than}: exchange events.slot.01 is where "
         )
-        assert "rabbit-chx ring repair events" in one.cure
+        assert "rabbit-chx ring repair events" in finding.cure
     same_queue = live(buckets=(REFS[2], REFS[1], REFS[0], *REFS[3:]))
-    (one,) = found(same_queue)
-    assert (one.share, owners()["events.slot.00"]) == (0.0, owners()["events.slot.02"])
+    (finding,) = found(same_queue)
+    assert (finding.share, owners()["events.slot.00"]) == (0.0, owners()["events.slot.02"])
 
 
 def test_a_repair_puts_slots_in_the_order_of_their_numbers() -> None:
@@ -273,20 +299,21 @@ def test_a_queue_of_slots_that_goes_by_itself() -> None:
         replace(
             PLAIN,
             queues=tuple(
-                replace(one, auto_delete=True) if one.name == "events.2" else one for one in PLAIN.queues
+                replace(queue, auto_delete=True) if queue.name == "events.2" else queue
+                for queue in PLAIN.queues
             ),
         )
     )
-    (one,) = check(there).findings
-    assert (one.kind, one.destination) == ("transient-destination", "events.2")
-    assert one.says.startswith(
+    (finding,) = check(there).findings
+    assert (finding.kind, finding.destination) == ("transient-destination", "events.2")
+    assert finding.says.startswith(
         "events.2 is auto-delete: it goes with its last consumer; its 4 slots with 50.0"
     )
 
 
 def test_the_cure_of_what_is_external_is_its_owner() -> None:
     external = Topology.from_toml(FILE.replace("slots = 8", 'slots = 8\nowner = "external"'))
-    there = rebound(lambda one: [] if one.source == "events.slot.03" else [one])
+    there = rebound(lambda binding: [] if binding.source == "events.slot.03" else [binding])
     assert found(there, external)[0].cure == "it is external: ask its owner, or correct the topology"
 
 

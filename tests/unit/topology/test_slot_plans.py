@@ -73,7 +73,7 @@ def _check_figures(made: Plan, live: Topology) -> None:
         assert (ring.moved, ring.moved_at_worst) == (0.0, 0.0)
         return
     assert ring.moved == later[-1].share_moved(first)
-    assert ring.moved_at_worst == max(one.share_moved(first) for one in later)
+    assert ring.moved_at_worst == max(ring.share_moved(first) for ring in later)
     assert ring.lost_at_worst == max(map(_lost, later))
     assert ring.matrix().moved == ring.moved
 
@@ -115,9 +115,9 @@ def test_a_fifth_queue_takes_slots_and_nothing_else_moves() -> None:
     over = made.rings["events"].hands
     assert over is not None
     assert told[1:] == [
-        f"{action} {one.slot} -> {queue}"
-        for one in over.handed_over
-        for action, queue in (("unbind", one.old), ("bind", one.new))
+        f"{action} {slot.slot} -> {queue}"
+        for slot in over.handed_over
+        for action, queue in (("unbind", slot.old), ("bind", slot.new))
     ]
     assert len(over.handed_over) == 6
     assert made.rings["events"].steps == ()
@@ -141,7 +141,7 @@ def test_a_member_that_is_not_declared_is_told_once() -> None:
     members = '[{ queue = "events.{1..2}" }, { queue = "evnts.3" }]'
     made = plan(slotted(8, members, "events.{1..2}"), Topology())
     says = "queue evnts.3 is neither in the topology nor on the broker, and it is to have slots of events: declare it, or correct the name"
-    assert [(one.says, one.allow_with) for one in made.refusals] == [(says, None)]
+    assert [(refusal.says, refusal.allow_with) for refusal in made.refusals] == [(says, None)]
 
 
 def test_a_queue_that_leaves_gives_its_slots_away_first() -> None:
@@ -222,7 +222,7 @@ def test_so_many_slots_that_all_names_get_longer() -> None:
     wanted = replace(slotted(101, _FOUR), owns=("events.slot.*",))
     there = applied(wanted, live)
     assert plan(wanted, there).changes == ()
-    assert len([one for one in there.exchanges if one.type == "fanout"]) == 102
+    assert len([exchange for exchange in there.exchanges if exchange.type == "fanout"]) == 102
 
 
 def _mended(live: Topology) -> list[str]:
@@ -238,7 +238,7 @@ def _mended(live: Topology) -> list[str]:
 def test_a_slot_that_nobody_has_is_bound_again() -> None:
     """As after a mover that died between the two calls."""
     live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
-    left = tuple(one for one in live.bindings if one.source != "events.slot.02")
+    left = tuple(binding for binding in live.bindings if binding.source != "events.slot.02")
     assert _mended(replace(live, bindings=left)) == ["bind events.slot.02 -> events.2"]
 
 
@@ -253,7 +253,8 @@ def test_a_slot_with_two_queues_keeps_one() -> None:
 def test_a_slot_without_an_alternate_exchange_is_declared_again() -> None:
     live = live_of(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"))
     bare = tuple(
-        replace(one, arguments={}) if one.name == "events.slot.02" else one for one in live.exchanges
+        replace(exchange, arguments={}) if exchange.name == "events.slot.02" else exchange
+        for exchange in live.exchanges
     )
     made = plan(slotted(4, '[{ queue = "events.{1..2}" }]', "events.{1..2}"), replace(live, exchanges=bare))
     told = _told(made)
@@ -274,7 +275,7 @@ def _bare_slots() -> Topology:
 
 
 def _with_quorum(there: Topology, name: str) -> Topology:
-    queues = (replace(one, type="quorum") if one.name == name else one for one in there.queues)
+    queues = (replace(queue, type="quorum") if queue.name == name else queue for queue in there.queues)
     return replace(there, queues=tuple(queues))
 
 
@@ -323,7 +324,9 @@ def test_slots_of_others_are_only_checked() -> None:
     wanted = slotted(4, '[{ queue = "events.1" }]\nowner = "external"', "events.1")
     live = live_of(slotted(4, '[{ queue = "events.1" }]', "events.1"))
     assert plan(wanted, live).changes == ()
-    other = replace(live, bindings=tuple(one for one in live.bindings if one.source != "events.slot.02"))
+    other = replace(
+        live, bindings=tuple(binding for binding in live.bindings if binding.source != "events.slot.02")
+    )
     made = plan(wanted, other)
     assert made.changes == ()
     [refusal] = made.refusals
@@ -391,7 +394,9 @@ def test_queues_are_in_the_order_of_their_names() -> None:
         *((queue, queue) for queue in queues[1:-1]),
         ("events.11", "events.1"),
     ]
-    bare = replace(live, bindings=tuple(one for one in live.bindings if one.source != "events.slot.05"))
+    bare = replace(
+        live, bindings=tuple(binding for binding in live.bindings if binding.source != "events.slot.05")
+    )
     parked = plan(_in_lists(backwards), bare).rings["events"].matrix()
     assert parked.before[-2:] == ("events.11", ExchangeRef("events.park"))
 

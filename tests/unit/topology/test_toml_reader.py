@@ -207,7 +207,7 @@ def test_text_that_is_no_toml_says_where(text: str, says: str) -> None:
 
 def test_entries_know_their_place_and_their_wrong_fields() -> None:
     objects = read_document(parsed('[[queues]]\nname = "q.{1..2}"\ndurable = 5'), FILE)
-    assert [(one.path, one.bad, one.value.name, one.value.durable) for one in objects.queues] == [
+    assert [(queue.path, queue.bad, queue.value.name, queue.value.durable) for queue in objects.queues] == [
         ("queues[0]", frozenset({"durable"}), "q.1", True),
         ("queues[0]", frozenset({"durable"}), "q.2", True),
     ]

@@ -37,9 +37,11 @@ RING = ("q1", "q1", "q2", "q3")
 def live(buckets: tuple[Place, ...] = RING, text: str = FILE, release: Release = RELEASE) -> Topology:
     topology = Topology.from_toml(text)
     rings = {
-        one.name: HashRing.from_buckets([m.destination for m in one.ring for _ in range(int(m.key))], release)
-        for one in topology.exchanges
-        if one.ring is not None
+        exchange.name: HashRing.from_buckets(
+            [m.destination for m in exchange.ring for _ in range(int(m.key))], release
+        )
+        for exchange in topology.exchanges
+        if exchange.ring is not None
     }
     read = HashRing.from_buckets(buckets, release, next_bucket=len(buckets))
     return replace(topology, release=release).with_rings({**rings, "orders": read})
@@ -126,7 +128,7 @@ def test_an_empty_ring_and_a_silent_binding() -> None:
         ("unroutable-share", None), ("hole", None),
         ("silent-binding", "q1"), ("silent-binding", "q2"), ("silent-binding", "q3"), ("different", None),
     ]  # fmt: skip
-    assert [one.share for one in found.findings] == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    assert [finding.share for finding in found.findings] == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
     assert found.findings[0].says.startswith(
         "100.000% of all keys end in no queue (100.000% without buckets)"
     )
@@ -199,7 +201,9 @@ definition = { max-length = 1 }
     extra = '[[queues]]\nname = "jobs.old"\n[[queues]]\nname = "theirs"\n'
     there = replace(live(text=FILE + other + extra), cluster="rabbit@test")
     found = check(there, wanted, file="f.toml")
-    assert [(one.kind, one.exchange, one.destination, one.share) for one in found.findings] == [
+    assert [
+        (finding.kind, finding.exchange, finding.destination, finding.share) for finding in found.findings
+    ] == [
         ("different", None, None, None),
         ("different", None, "jobs", None),
         ("missing", None, None, None),
