@@ -341,9 +341,10 @@ def test_an_error_that_no_connection_mends_lets_what_is_in_hand_be_done(
             site.gate.clear()
             running = asyncio.create_task(site.group.run(site.handle))
             await site.has_a_message()
-            assert site.group._session is not None
-            site.group._session.fail(InputError("another process is the member 'a'"))
-            await asyncio.sleep(0)
+            session = site.group._session
+            assert session is not None
+            session.fail(InputError("another process is the member 'a'"))
+            await eventually(lambda: session._leaving, "it leaves")
             site.gate.set()
             with pytest.raises(InputError):
                 await running
