@@ -114,16 +114,16 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--queues", type=int, default=1000)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--quick", action="store_true", help="one round")
+    options.add_argument("--quick", action="store_true", help="one round of 200 queues, for a look")
     arguments = options.parse_args()
-    rounds = 1 if arguments.quick else arguments.rounds
-    kinds = changes(arguments.queues)
+    rounds, queues = (1, 200) if arguments.quick else (arguments.rounds, arguments.queues)
+    kinds = changes(queues)
     figures: dict[str, list[tuple[float, float, float, int]]] = {name: [] for name in kinds}
     measured(*kinds["shuffled"])  # load everything that is loaded only once
     for _ in range(rounds):
         for name, change in kinds.items():
             figures[name].append(measured(*change))
-    print(f"{arguments.queues:,} queues in one ring, medians of {rounds} rounds")
+    print(f"{queues:,} queues in one ring, medians of {rounds} rounds")
     print("| change | steps | plan, s | min to max | of the limit | to_json, s |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, measurements in figures.items():
