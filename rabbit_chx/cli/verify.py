@@ -340,8 +340,8 @@ def verify(
 
     --ring-via reads the ring, and the command compares it with the bindings: holes, buckets without a binding
     and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
-    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology, but
-    for --passive, which shows whether real traffic goes where the file says.
+    bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology: it
+    takes --passive, and so real traffic, to show whether the broker has the ring of the file.
     """
     if exchange is None and topology is None:
         raise InputError("there is nothing to verify: give EXCHANGE, or --topology FILE")
