@@ -36,9 +36,11 @@ def find_broker() -> Iterator[RunningBroker]:
         NoBrokerError: no broker is available; the message says what was tried, why it failed and what to do.
         InputError: a variable is malformed.
     """
-    broker = _named_broker() or _own_broker()
+    broker, why = _named_broker(), ""
+    if broker is None:
+        broker, why = _own_broker()
     try:
-        sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}\n")
+        sys.stderr.write(f"rabbit_chx: broker for tests: {broker.origin}{why}\n")
         yield broker
     finally:
         if broker.owned:
@@ -91,14 +93,15 @@ def _split(ring_via: str) -> tuple[str, ...]:
         raise InputError(f"{_RING_VIA} is {ring_via!r}: no shell words ({error})") from None
 
 
-def _own_broker() -> RunningBroker:
-    failures = []
+def _own_broker() -> tuple[RunningBroker, str]:
+    """Return a broker, and behind a comma why it is no better one."""
+    failures: list[str] = []
     for name, start in (
         ("Docker", start_docker_broker),
         ("rabbitmq-server of this machine", start_local_broker),
     ):
         try:
-            return start()
+            return start(), "".join(f", since {failure.strip()}" for failure in failures)
         except RabbitChxError as error:
             failures.append(f"  {name}: {error}")
     tried = "\n".join(failures)
