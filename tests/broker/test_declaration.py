@@ -12,12 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exchange_type import ExchangeType
 
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    InputError,
-    MismatchError,
-    NotFoundError,
-)
+from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import Destination, ExchangeRef, HashRing
 
 pytestmark = pytest.mark.broker

@@ -14,11 +14,7 @@ from quick_rings import quick_prefix
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    InputError,
-    MismatchError,
-)
+from rabbit_chx.errors import AccessRefusedError, InputError, MismatchError
 from rabbit_chx.routing import Destination, HashRing
 from rabbit_chx.testing import RunningBroker
 

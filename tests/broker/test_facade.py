@@ -6,9 +6,7 @@ import pytest
 from declared import BINDINGS
 
 from rabbit_chx.broker import Broker
-from rabbit_chx.errors import (
-    InputError,
-)
+from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
 
 pytestmark = pytest.mark.broker

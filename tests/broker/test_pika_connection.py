@@ -14,12 +14,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.broker.pika_connection import PikaConnection
-from rabbit_chx.errors import (
-    AccessRefusedError,
-    BrokerTimeoutError,
-    ConnectionLostError,
-    NotFoundError,
-)
+from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology.steps import check_exchange
 

@@ -16,11 +16,7 @@ from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
 from publishing_support import Consumed
 
-from rabbit_chx.errors import (
-    NotFoundError,
-    PublishError,
-    RowError,
-)
+from rabbit_chx.errors import NotFoundError, PublishError, RowError
 from rabbit_chx.publishing import Publisher
 
 pytestmark = pytest.mark.broker

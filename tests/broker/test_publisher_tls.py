@@ -11,10 +11,7 @@ import pytest
 import trustme
 from publishing_support import Consumed, through
 
-from rabbit_chx.errors import (
-    InputError,
-    UnreachableError,
-)
+from rabbit_chx.errors import InputError, UnreachableError
 from rabbit_chx.publishing import Publisher
 
 pytestmark = pytest.mark.broker

@@ -19,14 +19,7 @@ import pika
 import pytest
 
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
-from rabbit_chx.testing import (
-    NoBrokerError,
-    RunningBroker,
-    docker_broker,
-    find_broker,
-    local_broker,
-    need,
-)
+from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker, find_broker, local_broker, need
 from rabbit_chx.testing.readiness import amqp_version, check_management, free_ports
 
 Kind = Literal["docker", "local"]

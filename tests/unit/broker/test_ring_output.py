@@ -11,11 +11,7 @@ from ring_terms import HOSTILE, term
 
 from rabbit_chx.broker import SavedRing, eval_expression
 from rabbit_chx.broker.ring_output import read_eval_of_exchange
-from rabbit_chx.errors import (
-    NotFoundError,
-    RabbitChxError,
-    RingSourceError,
-)
+from rabbit_chx.errors import NotFoundError, RabbitChxError, RingSourceError
 from rabbit_chx.routing import Destination, ExchangeRef
 
 NO_RING = '{"message":"Exchange does not exist or is of a different type","result":"error"}'

@@ -11,12 +11,7 @@ import pytest
 from ring_terms import HOSTILE, term
 
 from rabbit_chx.broker import DiagnosticsRing, SavedRing, eval_expression
-from rabbit_chx.errors import (
-    BrokerRefusedError,
-    NotFoundError,
-    RingSourceError,
-    UnreachableError,
-)
+from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RingSourceError, UnreachableError
 
 
 def program(body: str) -> tuple[str, ...]:

@@ -8,16 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rabbit_chx.rendering import (
-    Block,
-    ConsoleOutput,
-    Facts,
-    JsonOutput,
-    Line,
-    Lines,
-    Table,
-    TableColumn,
-)
+from rabbit_chx.rendering import Block, ConsoleOutput, Facts, JsonOutput, Line, Lines, Table, TableColumn
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,7 @@ import pytest
 from slot_files import slotted
 
 from rabbit_chx import ExchangeRef, HashRing, InputError, Topology
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    QueueDefinition,
-    RingMember,
-)
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, QueueDefinition, RingMember
 from rabbit_chx.topology.slots import expanded
 
 _EVENTS = "x-consistent-hash"

@@ -10,13 +10,7 @@ import pytest
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable
-from rabbit_chx.topology import (
-    BindingDefinition,
-    ExchangeDefinition,
-    Topology,
-    check,
-    repair_target,
-)
+from rabbit_chx.topology import BindingDefinition, ExchangeDefinition, Topology, check, repair_target
 from rabbit_chx.topology.objects import SlotNames
 from rabbit_chx.topology.slots import expanded
 

@@ -27,13 +27,7 @@ from rabbit_chx.topology.operations import (
     QueueUnbind,
     Refusal,
 )
-from rabbit_chx.topology.steps import (
-    MarkerReply,
-    MarkerSending,
-    MessageTransfer,
-    Pause,
-    Pipeline,
-)
+from rabbit_chx.topology.steps import MarkerReply, MarkerSending, MessageTransfer, Pause, Pipeline
 
 #: How many movers die before each operation; twenty by `make hand-over`.
 _TIMES = int(os.environ.get("HAND_OVER_DEATHS", "4"))
