@@ -13,6 +13,9 @@ from typing import Any, Protocol, TextIO
 from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
 from rabbit_chx.rendering.table import WIDE, printable, render_table, table_width
 
+#: The width in columns from which on a file has the narrow form of a table, if there is one.
+_PAGE = 100
+
 
 class Record(Protocol):
     """One of many results that are shown as they come."""
@@ -54,7 +57,7 @@ def write_utf8(stream: TextIO, text: str) -> None:
 
 
 class ConsoleOutput:
-    """For people: as wide as the terminal, or without limit where the output goes elsewhere.
+    """For people: as wide as the terminal. Elsewhere no line is folded, and a table that has a narrow form is not wider than a page.
 
     Args:
         stream: where to write; None for stdout.
@@ -67,6 +70,7 @@ class ConsoleOutput:
         if width is None:
             width = shutil.get_terminal_size().columns if self._stream.isatty() else WIDE
         self._width = width
+        self._page = _PAGE if width == WIDE else width
 
     def show(self, report: Report) -> None:
         """Write the blocks as they come, with an empty line between them.
@@ -115,7 +119,7 @@ class ConsoleOutput:
             return "\n".join(lines)
         table = block
         while (
-            table.narrow and table_width(table.columns, table.rows, table.total, self._encoding) > self._width
+            table.narrow and table_width(table.columns, table.rows, table.total, self._encoding) > self._page
         ):
             table = table.narrow
         return render_table(

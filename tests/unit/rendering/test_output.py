@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from rabbit_chx.rendering import Block, ConsoleOutput, Facts, JsonOutput, Line, Lines, Table, TableColumn
 
 
@@ -56,6 +58,14 @@ def test_verbatim_lines_are_never_broken() -> None:
 def test_a_table_gives_way_to_its_narrow_form() -> None:
     assert "1,000" in console(80, WIDE)
     assert console(50, WIDE).split() == ["way", "─────", "short"]
+
+
+@pytest.mark.parametrize(("width", "shown"), [(40, "1"), (60, "short")])
+def test_a_file_has_the_tables_of_a_page_of_100_columns(width: int, shown: str) -> None:
+    stream = io.StringIO()
+    table = Table([TableColumn("a" * width), TableColumn("b" * width)], [(1, 2)], narrow=NARROW)
+    ConsoleOutput(stream).show(Given((table,)))
+    assert shown in stream.getvalue().split()
 
 
 def test_what_the_stream_lacks_is_escaped_before_it_is_measured() -> None:
