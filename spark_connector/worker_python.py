@@ -40,7 +40,7 @@ def check_worker_python(spark: SparkSession | None) -> None:
         spark: the session; None if there is none.
 
     Raises:
-        MissingExtraError: the workers cannot load the connector.
+        MissingExtraError: the workers cannot load the connector, or their Python is not there.
     """
     if spark is None:
         return
@@ -50,17 +50,26 @@ def check_worker_python(spark: SparkSession | None) -> None:
         return
     if not context.master.startswith("local") or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    python = shutil.which(spark.conf.get(_OF_SESSION, None) or context.pythonExec)
-    if python is None or _is_ours(Path(python)):
+    wanted = spark.conf.get(_OF_SESSION, None) or context.pythonExec
+    python = shutil.which(wanted)
+    if python is None:
+        raise MissingExtraError(f"Spark's workers are to run {wanted}, which is not there: {_remedy()}")
+    if _is_ours(Path(python)):
         return
     shipped = [path for path in sys.path if path.startswith(_shipped_files())]
     paths = [*shipped, context.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]
     missing = _missing_in(python, os.pathsep.join(filter(None, paths)))
     if missing:
         raise MissingExtraError(
-            f"Spark's workers run {python}, which lacks {', '.join(missing)}: start the job with "
-            f"`export PYSPARK_PYTHON={sys.executable}`, or set os.environ['PYSPARK_PYTHON'] = sys.executable before the session starts"
+            f"Spark's workers run {python}, which lacks {', '.join(missing)}: {_remedy()}"
         )
+
+
+def _remedy() -> str:
+    return (
+        f"start the job with `export PYSPARK_PYTHON={sys.executable}`, or set os.environ['PYSPARK_PYTHON'] = sys.executable "
+        "before the session starts"
+    )
 
 
 def _is_ours(python: Path) -> bool:

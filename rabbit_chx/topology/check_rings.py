@@ -292,7 +292,9 @@ def wanted_order_findings(
 
 
 def _difference(ring: HashRing, wanted: HashRing) -> str:
-    """Return the first destination whose number of buckets differs, in brackets; nothing where only their places do."""
+    """Return in brackets how many buckets there are, or where there are as many, the first destination with more or fewer."""
+    if len(ring.buckets) != len(wanted.buckets):
+        return f" ({len(ring.buckets):,}, not {len(wanted.buckets):,})"
     live, said = Counter(ring.buckets), Counter(wanted.buckets)
     for place in [*wanted.destinations, *ring.destinations]:
         if live[place] != said[place]:

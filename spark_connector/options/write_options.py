@@ -111,7 +111,7 @@ def _name_pattern(text: str) -> str:
 
 
 def _report_path(text: str) -> str:
-    if "://" in text:
+    if re.match("[a-z][a-z0-9+.-]+:/", text, re.IGNORECASE):
         raise InputError(
             f"option 'reportPath' is {shown(text)}: give a path of the driver's own file system; "
             "the report that publish returns can be written anywhere"

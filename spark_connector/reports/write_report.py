@@ -259,7 +259,7 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
         return
     path = Path(text)
     try:
-        if streaming:
+        if streaming or text.endswith("/"):
             path.mkdir(exist_ok=True)
         if path.is_dir() or not path.exists():
             return
@@ -268,9 +268,12 @@ def check_report_path(text: str | None, *, streaming: bool) -> None:
             path.replace(previous)
             return
     except FileExistsError:
-        raise InputError(
-            f"option 'reportPath' is {text!r}: a stream has a report for each batch, so give a folder"
-        ) from None
+        why = (
+            "a stream has a report for each batch, so give a folder"
+            if streaming
+            else "there is a file of that name"
+        )
+        raise InputError(f"option 'reportPath' is {text!r}: {why}") from None
     except OSError as cause:
         raise InputError(
             f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}): name another"

@@ -50,6 +50,14 @@ def test_what_is_missing_and_what_to_do(python: Path, monkeypatch: pytest.Monkey
         check_worker_python(session("python3"))
 
 
+def test_a_python_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(
+        MissingExtraError,
+        match=r"Spark's workers are to run .*/nowhere, which is not there: start the job with",
+    ):
+        check_worker_python(session(tmp_path / "nowhere"))
+
+
 def test_a_python_that_has_everything(python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is ours, by one name or another, or what it lacks is on its path, or is shipped to it."""
     check_worker_python(session(sys.executable))
@@ -69,7 +77,6 @@ def test_nothing_is_told_where_nothing_is_known(
     check_worker_python(None)
     check_worker_python(SimpleNamespace())  # type: ignore[arg-type]  # as Connect, it has no context
     check_worker_python(session(python, master="spark://elsewhere:7077"))
-    check_worker_python(session(tmp_path / "nowhere"))
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho numpy\nexit 1\n")
     broken.chmod(0o755)

@@ -236,6 +236,17 @@ def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
+def test_a_path_with_a_slash_at_its_end_is_a_folder(tmp_path: Path) -> None:
+    report = WriteReport("x", (), None)
+    for text in (f"{tmp_path}/reports/", f"{tmp_path}/reports"):
+        check_report_path(text, streaming=False)
+        save_report(report, text, streaming=False)
+        (file,) = (tmp_path / "reports").iterdir()
+        assert file.name.startswith("write-")
+    with pytest.raises(InputError, match="there is a file of that name"):
+        check_report_path(f"{file}/", streaming=False)
+
+
 def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "reports"
     for _ in range(2):
