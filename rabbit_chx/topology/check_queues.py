@@ -58,7 +58,11 @@ def _short_lived(checked: CheckedExchange, queue: QueueDefinition) -> Iterator[F
 
 
 def _expiring(checked: CheckedExchange, queues: Sequence[QueueDefinition]) -> Iterator[Finding]:
-    settings = {queue.name: setting for queue in queues if (setting := checked.setting(queue, _EXPIRES))}
+    settings = {
+        queue.name: setting
+        for queue in queues
+        if queue.type != "stream" and (setting := checked.setting(queue, _EXPIRES))
+    }
     moved = checked.moved_without(place for place in checked.ring.destinations if place in settings)
     for queue in (queue for queue in queues if queue.name in settings):
         expires = settings[queue.name]

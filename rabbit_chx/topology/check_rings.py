@@ -15,7 +15,7 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, KeyMap, Place
 from rabbit_chx.topology.changes import FieldChange
 from rabbit_chx.topology.model import Topology
 from rabbit_chx.topology.objects import ExchangeDefinition, LiveSlots, QueueDefinition, RingMember, live_slots
-from rabbit_chx.topology.policies import QueueSetting, queue_setting
+from rabbit_chx.topology.policies import QueueSetting, applying_policy, queue_setting
 from rabbit_chx.topology.reach import Reach, UnroutableKeys
 from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
 from rabbit_chx.topology.slots import SlotLayout
@@ -92,7 +92,13 @@ class CheckedExchange:
 
     def setting(self, queue: QueueDefinition, argument: str) -> QueueSetting | None:
         """Return what an argument or a policy sets on a queue; None if neither does."""
-        return queue_setting(queue, argument, self.live.policies, self.live.operator_policies)
+        policies, applied = self.live.policies, self.live.applied_policies
+        if queue.name in applied:
+            # A policy with a key that queues of this type do not have is passed over as a whole. The broker says which one applies.
+            policy = next((policy for policy in policies if policy.name == applied[queue.name]), None)
+        else:
+            policy = applying_policy(queue, policies)
+        return queue_setting(queue, argument, policy, applying_policy(queue, self.live.operator_policies))
 
     @cached_property
     def unroutable(self) -> UnroutableKeys:

@@ -47,6 +47,8 @@ class Topology(ObjectSet):
         messages: of a live topology, how many messages each queue has, by its name: a parking queue now, and any other one as
             the management API counted them last.
         operator_policies: of a live topology, the operator policies of the vhost, which no file says.
+        applied_policies: of a live topology, the name of the policy that the broker applies to each queue, None for none; empty
+            where the broker does not tell.
         left_out: what the source says beyond this, in words without values.
         sources_left_out: the exchanges whose bindings to queues that the broker named are left out.
     """
@@ -55,6 +57,7 @@ class Topology(ObjectSet):
     release: Release | None = field(default=None, compare=False)
     messages: Mapping[str, int] = field(default_factory=dict, compare=False)
     operator_policies: tuple[PolicyDefinition, ...] = field(default=(), compare=False)
+    applied_policies: Mapping[str, str | None] = field(default_factory=dict, compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     sources_left_out: frozenset[str] = field(default=frozenset(), compare=False)
 

@@ -90,20 +90,19 @@ class QueueSetting(NamedTuple):
 def queue_setting(
     queue: QueueDefinition,
     argument: str,
-    policies: Iterable[PolicyDefinition],
-    operator_policies: Iterable[PolicyDefinition],
+    policy: PolicyDefinition | None,
+    operator_policy: PolicyDefinition | None,
 ) -> QueueSetting | None:
-    """Return what an argument or a policy sets on a queue; None if neither does.
+    """Return what an argument or the policies that apply set on a queue; None if nothing does.
 
     The smallest number counts. Otherwise an operator policy goes before a policy, the argument of a classic queue before both,
     and that of any other queue behind them (``rabbit_policies.erl``, ``merge_policy_value/3``; ``rabbit_amqqueue_process.erl``,
     ``process_args_policy/1``; ``rabbit_quorum_queue.erl``, ``gather_policy_config/2``; v4.3.6).
     """
     settings: list[QueueSetting] = []
-    for kind, of_kind in (("operator policy", operator_policies), ("policy", policies)):
-        policy = applying_policy(queue, of_kind)
-        if policy is not None and (value := policy.definition.get(argument.removeprefix("x-"))) is not None:
-            settings.append(QueueSetting(value, f"{kind} {policy.name}"))
+    for kind, applied in (("operator policy", operator_policy), ("policy", policy)):
+        if applied is not None and (value := applied.definition.get(argument.removeprefix("x-"))) is not None:
+            settings.append(QueueSetting(value, f"{kind} {applied.name}"))
     if argument in queue.arguments:
         settings.insert(
             0 if queue.type == "classic" else len(settings), QueueSetting(queue.arguments[argument], None)

@@ -116,6 +116,26 @@ def test_an_operator_policy_that_makes_a_queue_drop_messages(
     assert "at most 2 messages by the operator policy caps" in document["findings"][0]["says"]
 
 
+def test_a_policy_that_the_broker_passes_over_does_not_hide_the_one_below_it(
+    orders: Shop, answer: Callable[..., Any]
+) -> None:
+    """Classic queues have no delivery limit, so the broker applies the policy of the lower priority to them."""
+    for name, priority, definition in (
+        ("above", 9, {"delivery-limit": 5}),
+        ("below", 1, {"message-ttl": 1000}),
+    ):
+        policy = {
+            "pattern": "^orders\\.1$",
+            "apply-to": "queues",
+            "priority": priority,
+            "definition": definition,
+        }
+        orders.management.request("PUT", "policies", orders.settings.vhost, name, body=policy)
+    document = answer("ring", "check", "orders", *orders.live, *orders.via, code=1)
+    assert finding_kinds(document) == [("expiring-destination", "orders.1")]
+    assert "TTL of 1,000 ms by the policy below" in document["findings"][0]["says"]
+
+
 def test_all_exchanges_are_checked_and_listed(orders: Shop, answer: Callable[..., Any]) -> None:
     orders.channel.exchange_declare("empty", CHX, durable=True)
     document = answer("ring", "check", "--all", *orders.live, *orders.via, code=1)

@@ -128,6 +128,15 @@ def test_policies_and_operator_policies_count_and_the_smaller_number_holds() -> 
     assert "TTL of 6,000 ms: " in ttl.says
 
 
+def test_the_broker_says_which_policy_applies() -> None:
+    """It passes over a policy with a key that queues of the type do not have."""
+    skipped = replace(policy({"delivery-limit": 5}, name="skipped"), priority=9)
+    there = live(FOUR, skipped, policy({"message-ttl": 9_000}))
+    assert check(there).sound
+    there = replace(there, applied_policies={"q1": "limits", "q2": None})
+    assert [finding.destination for finding in found(there, "expiring-destination")] == ["q1"]
+
+
 def test_a_stream_is_never_found_and_a_quorum_queue_has_a_ttl_since_3_10() -> None:
     definition = {"message-ttl": 5, "max-length-bytes": 5}
     assert check(alike('type = "stream"\narguments = { x-max-length-bytes = 5 }', policy(definition))).sound
