@@ -174,8 +174,13 @@ def _with_choices(text: str, topology: Topology) -> str:
         ]
     if names and not topology.owns:
         patterns = list(dict.fromkeys(_LAST_NUMBER.sub("*", name) for name in names))
+        some = (
+            f" (the first {_MOST_PATTERNS} patterns of {len(patterns)})"
+            if len(patterns) > _MOST_PATTERNS
+            else ""
+        )
         comments += [
-            "# A plan deletes what is there and not in this file only where the file owns its name:",
+            f"# A plan deletes what is there and not in this file only where the file owns its name{some}:",
             f"# owns = {toml_value(patterns[:_MOST_PATTERNS])}",
         ]
     settings, _, objects = ("", "", text) if text.startswith("[[") else text.partition("\n\n")

@@ -29,6 +29,7 @@ _NOT_LINES = {
     b"PK\x03\x04": "a zip file, as spreadsheets are",
 }
 _COLUMNS = (".csv", ".tsv")
+_MOST_LEFT_OUT = 5
 
 
 class TopologyInput(NamedTuple):
@@ -80,8 +81,10 @@ def read_topology(path: str, vhost: str = "/") -> TopologyInput:
             topology = Topology.from_definitions(text.removeprefix("\ufeff"), vhost)
         except TopologyError as error:
             raise TopologyError(error.problems, file=name) from None
-        for line_out in topology.left_out:
+        for line_out in topology.left_out[:_MOST_LEFT_OUT]:
             say(f"{name}, left out: {line_out}")
+        if len(topology.left_out) > _MOST_LEFT_OUT:
+            say(f"{name}, left out: {len(topology.left_out) - _MOST_LEFT_OUT:,} more")
         if hashed := [exchange.name for exchange in topology.exchanges if exchange.ring]:
             say(
                 f"{name} is a definitions file, which does not tell the order of a ring: that of {', '.join(hashed)} is "

@@ -102,11 +102,14 @@ class ScratchReport:
         """What a ring that was not read leaves open; None where the ring was read."""
         if self.ring.provenance == "read":
             return None
-        made_of = "that guess" if self.ring.provenance == "assumed" else "the ring of the file"
-        return (
-            f"the copy was made from {made_of}, so this compares the rules of the broker, and not the ring; "
-            "give --ring-via PREFIX to read it"
-        )
+        if self.ring.provenance == "assumed":
+            made_of, remedy = "that guess", "give --ring-via PREFIX to read it"
+        else:
+            made_of, remedy = (
+                "the ring of the file",
+                "give --ring-via PREFIX in the place of --topology, or --passive",
+            )
+        return f"the copy was made from {made_of}, so this compares the rules of the broker, and not the ring; {remedy}"
 
     @property
     def code(self) -> int:

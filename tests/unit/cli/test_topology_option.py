@@ -199,3 +199,54 @@ def test_a_rehearsal_takes_the_file_either_way(ran: Callable[..., tuple[int, str
 
 def test_without_an_exchange_and_without_a_file_there_is_nothing_to_verify() -> None:
     assert main(["verify"]) == 2
+
+
+def test_a_definitions_file_with_much_that_is_left_out_says_how_much(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bindings = [
+        {
+            "source": "h",
+            "vhost": "/",
+            "destination": "q",
+            "destination_type": "queue",
+            "routing_key": "1",
+            "arguments": {},
+        }
+    ] + [
+        {
+            "source": f"gone.{n}",
+            "vhost": "/",
+            "destination": "q",
+            "destination_type": "queue",
+            "routing_key": "",
+            "arguments": {},
+        }
+        for n in range(9)
+    ]
+    exchange = {
+        "name": "h",
+        "vhost": "/",
+        "type": "x-consistent-hash",
+        "durable": True,
+        "auto_delete": False,
+        "internal": False,
+        "arguments": {},
+    }
+    queue = {"name": "q", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}
+    file = tmp_path / "definitions.json"
+    file.write_text(
+        json.dumps(
+            {
+                "exchanges": [exchange],
+                "queues": [queue],
+                "bindings": bindings,
+                "policies": [],
+                "vhosts": [{"name": "/"}],
+            }
+        )
+    )
+    assert main(["route", "--topology", str(file), "k"]) == 0
+    err = capsys.readouterr().err
+    assert err.count("left out: ") == 6
+    assert "left out: 4 more" in err
