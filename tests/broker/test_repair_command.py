@@ -212,13 +212,14 @@ def test_the_order_that_a_restart_changed_is_restored(
             assert answer(*repair, "--apply")["state"] == "applied"
             assert live_ring(shop) == before
             assert answer("topology", "check", orders_file, *shop.live, *shop.via)["findings"] == []
-            shop.channel.exchange_unbind("events.slot.00", "events", "1")
-            shop.channel.exchange_bind("events.slot.00", "events", "1")
-            slots = answer("ring", "check", "events", *shop.live, *shop.via, code=1)
             repair = ("ring", "repair", "events", *shop.live, *shop.via)
+            answer(*repair, "--apply")  # the restart may have changed the order of the slots in any way
+            shop.channel.exchange_unbind("events.slot.08", "events", "1")
+            shop.channel.exchange_bind("events.slot.08", "events", "1")
+            slots = answer("ring", "check", "events", *shop.live, *shop.via, code=1)
             assert answer(*repair, "--apply")["left"] == []
     assert finding_kinds(found) == finding_kinds(slots) == [("order", None)]
-    assert 0 < slots["findings"][0]["share"] < 1  # some of the other slots are of the same queue
+    assert 0 < slots["findings"][0]["share"] < 1  # the slots before it stay
 
 
 @pytest.mark.docker
