@@ -157,7 +157,7 @@ class BrokerOptions:
         type=Number(0, 3_600),
         default=0.0,
         metavar="SECONDS",
-        help="Wait so long for a broker that is starting.  [default: 0]",
+        help="Wait up to this many seconds for a broker that is starting.  [default: 0]",
     )
 
     def live(self) -> LiveBroker:

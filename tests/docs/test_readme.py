@@ -126,7 +126,7 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
             assert language == "pycon"  # the next test runs it
 
     published, handled, _ = printed
-    assert [f"{published.strip()}"] == re.findall(r"publish_many\(.*\)  # (.*)", page(README))
+    assert [published.strip()] == re.findall(r"publish_many\(.*\)  # (.*)", page(README))
     keys = [line.split()[1] for line in handled.splitlines()]
     assert sorted(keys) == sorted(f"customer-{n % 200}" for n in range(1000))
     with pika.BlockingConnection(pika.URLParameters(vhost.url)) as connection:
