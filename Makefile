@@ -5,11 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 AMQP10 := $(VENV)/.amqp10
+DOCS := $(VENV)/.docs
+SUPPLY := .venv-supply
+LOCKED := .venv-locked
 SPARK_CLASSES := $(VENV)/.spark-classes.jsa
 # The executors of a local Spark run the Python that has our packages, and the machine's Java.
 export PYSPARK_PYTHON := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 PYTEST := $(BIN)/python -m pytest
+# Each process would compile our modules again, and each of pytest's workers all tests: a minute of CPU time.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The tests that use brokers or Spark run in so many processes, each with a broker and a Spark of its own: more than two
 # cores, since they wait much, and not many more than they have memory for. WORKERS=0 runs them in one.
@@ -32,7 +37,7 @@ MINUTES ?= 30
 # How many seeds `make simulate` goes through.
 SEEDS ?= 100000
 
-.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated bench build clean
+.PHONY: help demo test test-unit test-live test-spark-matrix test-python-matrix parity fire soak fuzz simulate hand-over churn check generated site bench build lock sbom audit clean
 help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
@@ -125,6 +130,9 @@ check: $(STAMP) ## formatting, lint, types, floors, generated files
 generated: $(STAMP) ## make again what is made from the code: tables, the list of packages, figures
 	$(BIN)/python tools/update.py
 
+site: $(STAMP) $(DOCS) ## the documentation with a search and the reference of the Python names, in build/site; a link that leads nowhere is an error
+	@$(BIN)/python tools/website.py
+
 bench: java broker ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/indices.py
 	$(BIN)/python bench/latency.py
@@ -146,8 +154,34 @@ bench: java broker ## measure; bench/README.md says how to read it
 build: $(STAMP) ## the wheel and the source distribution, in dist/
 	$(BIN)/python -m build
 
+lock: $(SUPPLY)/.ready ## write requirements.lock: the newest version of all that a user installs, by its hashes
+	$(SUPPLY)/bin/uv pip compile --quiet --upgrade --all-extras --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --custom-compile-command 'make lock' --output-file requirements.lock pyproject.toml
+
+sbom: $(LOCKED)/.ready ## the bill of materials of the locked packages, as CycloneDX, in dist/
+	@mkdir -p dist
+	$(SUPPLY)/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-file dist/rabbit-chx.cdx.json $(LOCKED)/bin/python
+
+audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages; its data is on the network, and an error says if it is not to be had
+	$(SUPPLY)/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements.lock
+
+$(SUPPLY)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(SUPPLY)
+	$(SUPPLY)/bin/pip install --quiet --upgrade 'pip>=25.1'
+	$(SUPPLY)/bin/pip install --quiet --group supply
+	@touch $@
+
+# What the lock file names, and this package, and nothing else.
+$(LOCKED)/.ready: requirements.lock $(SUPPLY)/.ready
+	rm -rf $(LOCKED)
+	$(PYTHON) -m venv --without-pip $(LOCKED)
+	$(SUPPLY)/bin/pip --python $(LOCKED)/bin/python install --quiet --require-hashes --requirement requirements.lock
+	$(SUPPLY)/bin/pip --python $(LOCKED)/bin/python install --quiet --no-deps .
+	@touch $@
+
 clean: ## remove what the verbs have made, but not the downloaded data
-	rm -rf $(VENV) .venv-spark-* .venv-python-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache spark-warehouse metastore_db derby.log
+	rm -rf $(VENV) .venv-spark-* .venv-python-* $(SUPPLY) $(LOCKED) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache spark-warehouse metastore_db derby.log
 
 $(STAMP): pyproject.toml
 	@command -v "$(PYTHON)" >/dev/null || { echo "there is no $(PYTHON): make PYTHON=python3.12 ..." >&2; exit 1; }
@@ -162,6 +196,9 @@ $(STAMP): pyproject.toml
 $(AMQP10): $(STAMP)
 	@$(BIN)/pip install --quiet --group parity && touch $@ || \
 	  echo "no client for AMQP 1.0, which needs a C compiler: its messages are not compared, and CI fails" >&2
+
+$(DOCS): $(STAMP)
+	@$(BIN)/pip install --quiet --group docs && touch $@
 
 $(SPARK_CLASSES): $(STAMP) tools/spark_archive.py
 	@$(BIN)/python tools/spark_archive.py >$(VENV)/.spark-classes.log 2>&1 || \

@@ -40,6 +40,7 @@ def main() -> None:
     options = parser.parse_args()
     part = QUICK_PART if options.quick else 1
     runs = options.runs or (3 if options.quick else 7)
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     core = run_on_one_core()
 
     ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(options.buckets)])
@@ -68,6 +69,11 @@ def main() -> None:
             by_c = len(keys) / median_seconds(partial(in_c, array), runs)
         rates = "".join(f"{rate:>15,.0f}" for rate in (by_array, by_loop, by_c))
         print(f"{name:<24}{len(keys):>10,}{rates}{by_array / by_loop:>15.0f}{by_array / by_c:>15.2f}")
+        if len(cores) > 1:
+            os.sched_setaffinity(0, cores)
+            by_all = len(keys) / median_seconds(partial(ring.indices, array), runs)
+            os.sched_setaffinity(0, {min(cores)})
+            print(f"  on {len(cores)} cores {by_all:,.0f} keys/s, {by_all / by_array:.2f} of one core")
 
 
 def routed_one_by_one(ring: HashRing, keys: list[str]) -> list[Any]:

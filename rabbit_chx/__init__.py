@@ -2,6 +2,8 @@
 
 These names are the ones to call, catch and annotate; `rabbit_chx.errors` has the whole tree of errors. Each is loaded
 when it is first used, so that importing this package loads neither NumPy nor a client.
+
+Docstrings name pages such as docs/publishing.md. They are installed with this package, in its folder `docs`.
 """
 
 from __future__ import annotations

@@ -45,9 +45,9 @@ def publish(df: DataFrame, options: Mapping[str, object], ring: GivenRing | None
         InputError: an option or a column cannot be used, or AMQP cannot carry a row (`RowError`).
         BrokerRefusedError: the broker refuses the user, or the exchange has another type.
         UnreachableError: no address answers.
-        PublishError: not every row was confirmed, or the ring changed that rows were routed by. Its report has the rows of the finished tasks and of the
-            failed one (over Spark Connect those of the failed one alone). Rows of other tasks may be in the
-            queues.
+        PublishError: not every row was confirmed, or the ring changed that rows were routed by. Its report has the rows of
+            the finished tasks and of the failed one (over Spark Connect those of the failed one alone). Rows of other tasks
+            may be in the queues.
     """
     if df.isStreaming:
         raise InputError(
@@ -90,9 +90,8 @@ def batch_publisher(
         stream.writeStream.foreachBatch(batch_publisher(options, on_report=print)).start()
     """
     watched = WatchedRing(ring)
-    in_client = WriteOptions.parse(
-        texts(options, watched.ring)
-    ).client_routing  # checked before the query starts
+    # All options are checked before the query starts.
+    in_client = WriteOptions.parse(texts(options, watched.ring)).client_routing
     answer = PreflightAnswer()
     finished: FinishedTasks | None = None
 

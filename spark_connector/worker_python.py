@@ -73,9 +73,9 @@ def _remedy() -> str:
 
 
 def _is_ours(python: Path) -> bool:
-    """Whether it is a name of this interpreter in its own folder, as python3 of a virtual environment is."""
-    ours = Path(sys.executable)
-    return python.absolute().parent == ours.parent and python.resolve() == ours.resolve()
+    """Return whether it is a name of this interpreter in its own folder, as python3 of a virtual environment is."""
+    this_python = Path(sys.executable)
+    return python.absolute().parent == this_python.parent and python.resolve() == this_python.resolve()
 
 
 def _shipped_files() -> str:
@@ -89,7 +89,7 @@ def _shipped_files() -> str:
 def _missing_in(python: str, paths: str) -> tuple[str, ...]:
     """Return the modules that a Python lacks; none if it does not tell."""
     try:
-        told = subprocess.run(  # noqa: S603  # what Spark runs
+        result = subprocess.run(  # noqa: S603  # what Spark runs
             [python, "-c", _LIST_MISSING, *_NEEDED],
             env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.DEVNULL,
@@ -100,5 +100,5 @@ def _missing_in(python: str, paths: str) -> tuple[str, ...]:
         )
     except (OSError, subprocess.SubprocessError):
         return ()
-    listed = told.stdout.split()
+    listed = result.stdout.split()
     return tuple(name for name in _NEEDED if name in listed)

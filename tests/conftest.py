@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from hypothesis import settings
 from packaging.version import Version
 from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import SparkSession
+from quick_rings import quick_prefix
 from server_installation import install_if_needed
 from spark_archive import ARCHIVE, SHORT_LIVED_JVM, with_archive
 
@@ -32,29 +33,39 @@ settings.load_profile("no deadline")
 
 
 TESTS = Path(__file__).resolve().parent
-# Those that took longest in a run of `make test`, the longest first.
+# Those that take longest in `make test`, the longest first.
 SLOW_FILES = (
-    "broker/test_rehearse_command.py",
-    "broker/test_management_faults.py",
+    "docs/test_tutorial.py",
+    "broker/test_group_faults.py",
     "spark/test_standalone.py",
-    "spark/test_examples.py",
-    "spark/test_batch_write.py",
-    "broker/test_repair_command.py",
+    "broker/test_rehearse_command.py",
     "broker/test_cluster.py",
-    "docs/test_cli_live.py",
-    "spark/test_discovery.py",
+    "docs/test_readme.py",
     "broker/test_slot_hand_over.py",
-    "broker/test_running_broker.py",
-    "fire/publisher/test_broker_faults.py",
-    "fire/group/test_broker_faults.py",
-    "broker/test_publisher_outages.py",
-    "docs/test_testing.py",
-    "broker/test_topology_command.py",
-    "spark/test_placement.py",
-    "broker/test_permissions.py",
-    "fire/spark/test_task_faults.py",
-    "fire/spark/test_batch_faults.py",
     "fire/spark/test_driver_faults.py",
+    "broker/test_other_releases.py",
+    "broker/test_drill_command.py",
+    "spark/test_repeated_rows.py",
+    "docs/test_testing.py",
+    "fire/spark/test_task_faults.py",
+    "spark/test_secrets.py",
+    "spark/test_attempts.py",
+    "broker/test_management_faults.py",
+    "spark/test_examples.py",
+    "broker/test_running_broker.py",
+    "fire/group/test_broker_faults.py",
+    "broker/test_topology_command.py",
+    "spark/test_session_conf.py",
+    "docs/test_cli_live.py",
+    "fire/spark/test_batch_faults.py",
+    "spark/test_discovery.py",
+    "broker/test_repair_command.py",
+    "docs/test_upgrades.py",
+    "broker/test_permissions.py",
+    "broker/test_publisher_outages.py",
+    "spark/test_demo.py",
+    "spark/test_batch_write.py",
+    "spark/test_placement.py",
 )
 
 
@@ -90,8 +101,8 @@ def broker(chx_broker: RunningBroker) -> RunningBroker:
 
 @pytest.fixture
 def vhost(chx_vhost: RunningBroker) -> RunningBroker:
-    """The broker, with a fresh vhost in its URL."""
-    return chx_vhost
+    """The broker, with a fresh vhost in its URL, and a quick way to its rings."""
+    return chx_vhost if chx_vhost.ring_via is None else replace(chx_vhost, ring_via=quick_prefix(chx_vhost))
 
 
 @pytest.fixture

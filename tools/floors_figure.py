@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
-from canvas import Canvas, Theme
+from rabbit_chx.rendering.svg import ON_SCALE, SCALE, Canvas, ThemeName
 
 _WIDTH, _ROW, _TOP, _LEFT = 880, 46, 60, 24
 _ROOM_GAP = 10
@@ -14,7 +14,7 @@ _SUBTITLES = {
     "spark_connector": "DataFrames and streams to RabbitMQ",
     "cli": "rabbit-chx",
     "testing": "real brokers for tests",
-    "rendering": "console, JSON",
+    "rendering": "console, JSON, pages",
     "broker": "all else that talks to a live broker",
     "consuming": "what handles the messages",
     "publishing": "rows, sent until each is answered",
@@ -40,11 +40,11 @@ def floors() -> list[list[str]]:
     return [[room for room in floor if not room.startswith("(")] for floor in rooms]
 
 
-def draw(theme: Theme) -> str:
+def draw(theme: ThemeName) -> str:
     """Return the SVG."""
     house = floors()
     height = _TOP + len(house) * _ROW + 24
-    canvas = Canvas(_WIDTH, height, theme, "The floors of the house; imports run downward only")
+    canvas = Canvas(_WIDTH, "The floors of the house; imports run downward only", height=height, theme=theme)
     canvas.text(
         _LEFT, 34, "Imports run downward only. Rooms of one floor do not import each other.", bold=True
     )
@@ -54,8 +54,8 @@ def draw(theme: Theme) -> str:
         for at, room in enumerate(rooms):
             name = room.removeprefix("rabbit_chx.")
             x = _LEFT + at * (width + _ROOM_GAP)
-            colour = theme.scale[0] if room != name else theme.scale[1]
+            colour = SCALE[0] if room != name else SCALE[1]
             canvas.rect(x, y, width, _ROW - 8, fill=colour, radius=4)
-            canvas.text(x + 12, y + 24, name, fill=theme.on_scale, mono=True, bold=True)
-            canvas.text(x + width - 12, y + 24, _SUBTITLES[name], fill=theme.on_scale, anchor="end", size=12)
+            canvas.text(x + 12, y + 24, name, fill=ON_SCALE, mono=True, bold=True)
+            canvas.text(x + width - 12, y + 24, _SUBTITLES[name], fill=ON_SCALE, anchor="end", size=12)
     return canvas.svg()

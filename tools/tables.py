@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import click
+
+from rabbit_chx.cli.app import LazyGroup, app
 from rabbit_chx.routing import rule_rows
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
@@ -63,6 +66,41 @@ def _default(field: FileField) -> str:
     if field.required:
         return "required"
     return "" if field.default in (None, (), {}) else f"`{toml_value(field.default)}`"
+
+
+def contexts() -> list[click.Context]:
+    """Return the contexts of the program, of its groups and of its commands."""
+    found = [app.make_context("rabbit-chx", [], resilient_parsing=True)]
+    for context in found:
+        if isinstance(context.command, LazyGroup):
+            names = {
+                name: context.command.get_command(context, name)
+                for name in context.command.list_commands(context)
+            }
+            found += [click.Context(command, context, name) for name, command in names.items() if command]
+    return found
+
+
+def commands() -> Iterator[tuple[str, click.Context]]:
+    """Yield the name of each command, such as ``ring show``, with its context."""
+    for context in contexts():
+        if not isinstance(context.command, LazyGroup):
+            yield context.command_path.removeprefix("rabbit-chx "), context
+
+
+def command_options(command: click.Context) -> str:
+    """Return how a command is called, and its options as its help has them."""
+    usage = " ".join([command.command_path, *command.command.collect_usage_pieces(command)])
+    records = [parameter.get_help_record(command) for parameter in command.command.get_params(command)]
+    rows = [
+        (
+            f"`{names}`".replace("|", "\\|"),
+            text.replace("]  [", "; ").replace("  [", " [").replace("|", "\\|"),
+        )
+        for names, text in filter(None, records)
+        if text
+    ]
+    return f"`{usage}`\n\n{table(('option', ''), rows)}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

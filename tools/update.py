@@ -1,4 +1,4 @@
-"""Make what is made from the code: tables, the list of packages, figures.
+"""Make what is made from the code: tables, the list of packages, figures, manual pages.
 
 ``make generated`` writes all of it; with ``--check`` nothing is written, and what differs is an error.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import guarantees
 import tables
 from figures import figures
+from man_pages import man_pages
 from package_list import package_list
 from soak_table import soak
 from topology_schema import topology_schema
@@ -29,6 +31,10 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/spark.md": {"columns": tables.spark_columns, "options": tables.options},
     "docs/topology.md": {"fields": tables.topology_fields},
+    **{
+        f"docs/commands/{name.replace(' ', '-')}.md": {"options": partial(tables.command_options, command)}
+        for name, command in tables.commands()
+    },
 }
 """What makes a part of a document, by the document and the name at its marks."""
 
@@ -41,7 +47,7 @@ def generated() -> dict[str, str]:
         for part, make in parts.items():
             text = _with_part(name, text, part, make())
         documents[name] = text
-    return documents | figures() | {"docs/topology.schema.json": topology_schema()}
+    return documents | figures() | man_pages() | {"docs/topology.schema.json": topology_schema()}
 
 
 def differences() -> list[str]:

@@ -41,6 +41,7 @@ from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
+#: The primitive types of AMQP 1.0.
 Amqp10Type: TypeAlias = Literal[
     "null", "boolean", "ubyte", "ushort", "uint", "ulong", "byte", "short", "int", "long", "float", "double", "char",
     "timestamp", "uuid", "binary", "string", "symbol", "list", "map", "array", "decimal32", "decimal64", "decimal128",
@@ -162,7 +163,7 @@ def named_values(headers: Headers) -> tuple[tuple[bytes, Amqp10Value], ...]:
         headers: a mapping, or pairs of name and value.
 
     Raises:
-        InputError: a name or a value cannot be sent, or `given` is neither a mapping nor pairs.
+        InputError: a name or a value cannot be sent, or `headers` is neither a mapping nor pairs.
     """
     return tuple(
         (bytes_of(name, "the name of an application property or annotation"), value_for(value))

@@ -38,6 +38,7 @@ from rabbit_chx.amqp.names import short_string
 from rabbit_chx.checks import shown
 from rabbit_chx.errors import InputError
 
+#: A client of AMQP 0-9-1, which decides what a bare Python value in the headers is on the wire.
 Client: TypeAlias = Literal["pika", "aio-pika"]
 CLIENTS: tuple[Client, ...] = get_args(Client)
 #: Who sends a message: a client of AMQP 0-9-1, or any of AMQP 1.0.

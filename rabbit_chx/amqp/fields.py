@@ -43,6 +43,7 @@ from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.checks import is_number, is_whole, shown
 from rabbit_chx.errors import InputError
 
+#: The types of a field in the headers of AMQP 0-9-1, as the broker calls them.
 FieldType: TypeAlias = Literal[
     "longstr", "binary", "byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long",
     "bool", "double", "float", "decimal", "timestamp", "void", "array", "table",
@@ -118,9 +119,7 @@ def too_deep() -> InputError:
 
 
 def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401
-    """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and
-    1.50.
-    """
+    """Return what tells apart values that Python calls equal and the wire does not: 1, 1.0 and True; 1.5 and 1.50."""
     if isinstance(value, dict):
         return type(value), tuple((_typed(name), _typed(content)) for name, content in value.items())
     if isinstance(value, (list, tuple)):
@@ -204,16 +203,16 @@ def _void(value: Any) -> None:  # noqa: ANN401
 def _array(value: Any) -> tuple[Any, ...]:  # noqa: ANN401
     if not isinstance(value, (list, tuple)):
         raise InputError(f"a field of type array holds a list, not {value!r:.60}")
-    return tuple(map(_item, value))
+    return tuple(map(_element, value))
 
 
 def _table(value: Any) -> tuple[tuple[bytes, Any], ...]:  # noqa: ANN401
     return tuple(
-        (short_string(name, "the name in a table"), _item(content)) for name, content in pairs_of(value)
+        (short_string(name, "the name in a table"), _element(content)) for name, content in pairs_of(value)
     )
 
 
-def _item(value: Any) -> Any:  # noqa: ANN401
+def _element(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, AmqpField):
         return value
     if not isinstance(value, _BARE):

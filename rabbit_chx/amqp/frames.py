@@ -119,8 +119,7 @@ def publish_head(channel: int, exchange: bytes, key_length: int) -> bytes:
 
 
 def header_head(channel: int, properties_length: int, *, mandatory: bool) -> bytes:
-    """Return the end of the publish frame, which holds `mandatory`, and the content header up to the body
-    size.
+    """Return the end of the publish frame, which holds `mandatory`, and the content header up to the body size.
 
     A whole message is
     ``publish_head + key + header_head + body length as u64 + properties + body_head + body + FRAME_END``. An

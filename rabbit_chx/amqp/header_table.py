@@ -1,5 +1,4 @@
-"""Header tables to bytes of the wire and back, with the type of every field kept; the clients' own readers
-lose some.
+"""Header tables to bytes of the wire and back. The type of every field is kept; the clients' own readers lose some.
 
 Mirrors rabbitmq-server ``deps/rabbit_common/src/rabbit_binary_parser.erl``, ``parse_table/1`` (v3.7.8 to
 v4.3.6), and AMQP 0-9-1, 4.2.5.5 and 4.2.6.1.
@@ -147,7 +146,7 @@ def _pairs(data: bytes) -> HeaderTable:
     return tuple(pairs)
 
 
-def _items(data: bytes) -> list[AmqpField]:
+def _elements(data: bytes) -> list[AmqpField]:
     fields: list[AmqpField] = []
     position = 0
     while position < len(data):
@@ -174,4 +173,4 @@ def _parse_field(data: bytes, position: int) -> tuple[AmqpField, int]:
     type_ = _SIZED_BY_TAG[tag]
     if type_ == "table":
         return AmqpField(type_, _pairs(content)), end
-    return AmqpField(type_, _items(content) if type_ == "array" else content), end
+    return AmqpField(type_, _elements(content) if type_ == "array" else content), end

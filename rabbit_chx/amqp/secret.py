@@ -57,7 +57,7 @@ def require_secret(name: str, value: object) -> None:
         value: the value.
 
     Raises:
-        InputError: it is none.
+        InputError: it is not a Secret.
     """
     if not isinstance(value, Secret):
         raise InputError(f"{name} must be a Secret, so that it is never shown: wrap it as Secret(...)")

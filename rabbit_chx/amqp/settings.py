@@ -12,6 +12,7 @@ from rabbit_chx.amqp.secret import Secret, require_secret
 from rabbit_chx.checks import check_whole, is_number
 from rabbit_chx.errors import InputError
 
+#: How a connection logs in: by a password, or by the certificate of TLS.
 AuthMechanism = Literal["PLAIN", "EXTERNAL"]
 
 _MIN_FRAME_MAX = 4096

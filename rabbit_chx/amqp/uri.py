@@ -30,7 +30,7 @@ def parse_uri(text: str) -> ConnectionSettings:
     vhost with the empty name), and an '@' that is not the one before the host must be written %40, because
     otherwise a password with a '/' in it would be taken for a host name.
 
-    Parameters (rabbitmq-website, docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl,
+    Parameters (rabbitmq-website/docs/uri-query-parameters.md; rabbitmq-server v4.3.6, amqp_uri.erl,
     ``build_ssl_broker/2`` and ``parse_amqp_param/2``):
 
     ==========================  ====================================================================
@@ -113,7 +113,7 @@ def _mechanisms(names: list[str]) -> tuple[AuthMechanism, ...]:
     for name in names:
         if name.lower() not in known:
             fail(f"auth_mechanism={name!r} is unknown: plain and external are supported")
-    usable = tuple(dict.fromkeys(supported[n.lower()] for n in names if n.lower() in supported))
+    usable = tuple(dict.fromkeys(supported[name.lower()] for name in names if name.lower() in supported))
     if not usable:
         fail(f"auth_mechanism={names[0]} alone is not supported: plain logs in with the same password")
     return usable

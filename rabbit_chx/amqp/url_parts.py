@@ -82,6 +82,18 @@ def url_parts(text: str, schemes: Sequence[str]) -> UrlParts:
     )
 
 
+def with_path(text: str, path: str) -> str:
+    """Return a URL with another path; all else in it stays as it is.
+
+    Args:
+        text: a URL that `url_parts` takes apart.
+        path: the path, percent-encoded, without the '/' before it.
+    """
+    match = _URL.fullmatch(text) or fail(f"a '#' in it; {_ENCODE}")
+    query = "" if match["query"] is None else f"?{match['query']}"
+    return f"{match['scheme']}://{match['authority']}/{path}{query}"
+
+
 def _split(text: str, schemes: Sequence[str]) -> re.Match[str]:
     if not isinstance(text, str):
         fail(f"expected text such as {schemes[0]}://user:password@host, not {type(text).__name__}")

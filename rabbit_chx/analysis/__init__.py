@@ -5,7 +5,7 @@ NumPy is loaded when something is counted.
 
 from rabbit_chx.analysis.comparison import Comparison, Moved, compare_releases, compare_rings
 from rabbit_chx.analysis.findings import Finding, ring_findings
-from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.key_search import NoKeyFoundError, keys_for
 from rabbit_chx.analysis.key_sketch import KeyCount, KeySketch
 from rabbit_chx.analysis.matrix import MovementMatrix, count_movement, movement_matrix
@@ -45,6 +45,7 @@ __all__ = [
     "PlaceShare",
     "PublishedFigures",
     "Refused",
+    "SampleBatch",
     "SampleCounts",
     "Simulation",
     "SlotLoad",

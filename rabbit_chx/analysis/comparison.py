@@ -66,8 +66,9 @@ def compare_rings(
     after: KeyMap | ModuloMap,
     hashing: Hashing | None = None,
 ) -> Comparison:
-    """Return which values of a sample move between two rings, each by the rules of its own release; or between two
-    exchanges without one.
+    """Return which values of a sample move between two rings, or between two exchanges without one.
+
+    Each follows the rules of its own release.
 
     Args:
         values: what is hashed of each message: routing keys, or values of the header or the property; header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rabbit_chx.amqp.client_fields import Client, field_for
 from rabbit_chx.amqp.fields import FIELD_TYPES, AmqpField, FieldType
@@ -16,6 +16,20 @@ from rabbit_chx.routing.message_091 import property_bytes, property_seconds
 
 #: A sample of one of these alone has equal values where they are equal in Python.
 _PLAIN = (str, bytes, bool, int)
+
+
+class SampleBatch(NamedTuple):
+    """A part of a sample.
+
+    Attributes:
+        values: what is hashed: routing keys, or values of the header or the property.
+        messages: how many messages have each; None for one.
+        names: what each value is called in a result; None for the value itself.
+    """
+
+    values: Sequence[Any]
+    messages: Sequence[int] | None = None
+    names: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

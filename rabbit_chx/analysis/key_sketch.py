@@ -84,8 +84,8 @@ class KeySketch:
         if len(self._most) < self._size:
             heappush(self._smallest, (messages, self._order, key))
         else:
-            before, _, gone = self._least_counter()
-            del self._most[gone], self._taken_over[gone]
+            before, _, replaced = self._least_counter()
+            del self._most[replaced], self._taken_over[replaced]
             heapreplace(self._smallest, (before + messages, self._order, key))
         self._most[key] = before + messages
         self._taken_over[key] = before
@@ -111,8 +111,8 @@ class KeySketch:
     def _least_counter(self) -> tuple[int, int, Hashable]:
         """Return the smallest counter, after the heap has caught up with it."""
         while True:
-            said, order, key = self._smallest[0]
+            noted, order, key = self._smallest[0]
             now = self._most[key]
-            if said == now:
+            if noted == now:
                 return self._smallest[0]
             heapreplace(self._smallest, (now, order, key))

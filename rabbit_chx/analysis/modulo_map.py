@@ -53,13 +53,15 @@ class ModuloMap:
         """What routes.
 
         Raises:
-            InputError: a binding is none, or a super stream has no partition or an exchange as one.
+            InputError: there can be no such binding, or a super stream has no partition or an exchange as one.
         """
         if self.kind == "x-modulus-hash":
             return ModulusHashExchange(self.name, self.bindings, self.release)
         streams = [place for place, _ in self.bindings]
-        if others := [place.name for place in streams if isinstance(place, ExchangeRef)]:
-            raise InputError(f"a partition of a super stream is a stream, and {others[0]!r} is an exchange")
+        if exchanges := [place.name for place in streams if isinstance(place, ExchangeRef)]:
+            raise InputError(
+                f"a partition of a super stream is a stream, and {exchanges[0]!r} is an exchange"
+            )
         return SuperStream(map(str, streams), [key for _, key in self.bindings])
 
     @property
@@ -124,15 +126,15 @@ class ModuloMap:
         Raises:
             InputError: there is no such binding.
         """
-        left = tuple(
+        remaining = tuple(
             (place, bound)
             for place, bound in self.bindings
             if place != destination or key not in (None, bound)
         )
-        if len(left) == len(self.bindings):
+        if len(remaining) == len(self.bindings):
             which = f"{destination!s}" if key is None else f"{destination!s} with the key {key!r}"
             raise InputError(f"{which} is not bound to {self.name}: give one that is")
-        return replace(self, bindings=left)
+        return replace(self, bindings=remaining)
 
 
 def check_comparable(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> None:
@@ -180,8 +182,10 @@ def movement(before: KeyMap | ModuloMap, after: KeyMap | ModuloMap) -> MovementM
     import numpy as np
 
     places: list[tuple[Place, ...]] = [side.numbered or (None,) for side in (before, after)]
-    names: list[dict[Place, int]] = [{p: n for n, p in enumerate(dict.fromkeys(side))} for side in places]
-    columns = [np.array([names[n][p] for p in side]) for n, side in enumerate(places)]
+    names: list[dict[Place, int]] = [
+        {place: n for n, place in enumerate(dict.fromkeys(side))} for side in places
+    ]
+    columns = [np.array([names[n][place] for place in side]) for n, side in enumerate(places)]
     sizes = [len(side) for side in places]
     period, hashes = math.lcm(*sizes), before.hashes
     whole, rest = divmod(hashes, period)

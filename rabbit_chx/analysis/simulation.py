@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
-from typing import Any
+from typing import Any, cast
 
-from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
+from rabbit_chx.analysis.key_sketch import KeySketch
 from rabbit_chx.analysis.matrix import MovementMatrix, matrix_of
 from rabbit_chx.analysis.modulo_map import ModuloMap, movement
 from rabbit_chx.analysis.uniformity import ChiSquare, chi_square
 from rabbit_chx.routing import KeyMap, Place, check_key_map, queue_behind, ring_beneath
+
+#: Of more distinct keys, only the messages are counted, and the heaviest keys between bounds.
+MOST_DISTINCT = 1_000_000
+_COUNTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +47,16 @@ class HeavyKey:
     """A key that many messages have.
 
     Attributes:
-        value: what is hashed, as the caller gave it.
-        messages: how many messages have it.
+        value: what is hashed, as the caller gave it or calls it.
+        messages: how many messages have it; the fewest that it can be where distinct keys are too many to count.
         place: where they go.
-        position: the position of the first of them in the sample, from 0.
+        position: the position of the first of them in the sample, from 0; None where distinct keys are too many.
     """
 
     value: Any
     messages: int
     place: Place
-    position: int
+    position: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +65,17 @@ class SampleCounts:
 
     Attributes:
         messages: how many there are.
-        keys: how many distinct keys they have.
+        keys: how many distinct keys they have; None where they are more than `MOST_DISTINCT`, which are not kept.
         refused: how many messages the broker would not route, but close the channel.
         refusal: the reason for the first refused message; None where none is refused.
         messages_of: messages per destination.
-        keys_of: distinct keys per destination.
-        test: distinct keys compared with the exact shares; None where there are none.
+        keys_of: distinct keys per destination; empty where they are too many.
+        test: distinct keys compared with the exact shares; None where there are none, or too many.
         heaviest: the keys with the most messages, the heaviest first.
     """
 
     messages: int
-    keys: int
+    keys: int | None
     refused: int
     refusal: str | None
     messages_of: dict[Place, int]
@@ -114,7 +118,7 @@ class Simulation:
 
 def simulate(
     ring: KeyMap | ModuloMap,
-    values: Sequence[Any] | None = None,
+    values: Sequence[Any] | Iterable[SampleBatch] | None = None,
     *,
     hashing: Hashing | None = None,
     changed: KeyMap | ModuloMap | None = None,
@@ -124,7 +128,8 @@ def simulate(
 
     Args:
         ring: the ring that is asked about, or the slots of one; or an exchange without a ring.
-        values: a sample: what is hashed of each message, once for each message.
+        values: a sample: what is hashed of each message, once for each message, as a list, a tuple or an array; or an iterator
+            of `SampleBatch` values, which takes bounded memory, however many there are.
         hashing: what the exchange hashes; None for the routing key.
         changed: the same after a change, if one is asked about.
         heaviest: how many of the heaviest keys to name.
@@ -133,16 +138,16 @@ def simulate(
         InputError: a value of the sample cannot be sent, or a ring is neither a HashRing nor a SlotTable.
     """
     if isinstance(ring, ModuloMap):
-        held = Counter[Place](ring.numbered)
-        count = held.total()
+        buckets = Counter[Place](ring.numbered)
+        count = buckets.total()
     else:
         check_key_map(ring)
         beneath = ring_beneath(ring)
-        held = Counter(queue_behind(ring, place) for place in beneath.buckets)
+        buckets = Counter(queue_behind(ring, place) for place in beneath.buckets)
         count = beneath.bucket_count
     shares = ring.shares()
     places = tuple(
-        PlaceShare(place, held[place], share, 0.0 if place is None else held[place] / count)
+        PlaceShare(place, buckets[place], share, 0.0 if place is None else buckets[place] / count)
         for place, share in shares.items()
     )
     exact = None if changed is None else movement(ring, changed)
@@ -150,74 +155,125 @@ def simulate(
         change = None if changed is None or exact is None else Change(changed, exact, None)
         return Simulation(ring, places, None, change)
 
-    hashing = hashing or Hashing()
-    weights, positions = _counted_values(hashing.identities(values))
-    keys = [values[position] for position in positions]
-    outcomes = hashing.route_all(keys, ring)
-    named = (
-        HeavyKey(keys[n], weights[n], place, positions[n])
-        for n in nlargest(heaviest, range(len(keys)), weights.__getitem__)
-        if not isinstance(place := outcomes[n], Refused)
-    )
-    sample = _sample_counts(weights, outcomes, shares, tuple(named))
+    streamed = isinstance(values, Iterator)
+    counting = _Counting(ring, changed, hashing or Hashing(), MOST_DISTINCT if streamed else None)
+    for batch in values if streamed else [SampleBatch(cast("Sequence[Any]", values))]:
+        counting.add(batch)
+    sample = counting.counts(shares, heaviest)
     if changed is None or exact is None:
         return Simulation(ring, places, sample, None)
-    pairs: Counter[tuple[Place, Place]] = Counter()
-    for weight, before, after in zip(weights, outcomes, hashing.route_all(keys, changed), strict=True):
-        if not isinstance(before, Refused) and not isinstance(after, Refused):
-            pairs[before, after] += weight
-    return Simulation(ring, places, sample, Change(changed, exact, matrix_of(pairs, ring, changed)))
+    return Simulation(ring, places, sample, Change(changed, exact, matrix_of(counting.moved, ring, changed)))
 
 
-def _counted_values(identities: Sequence[Any]) -> tuple[array[int], array[int]]:
-    """Return how often each distinct identity occurs, and where first, in the order of first occurrence.
+class _Counting:
+    """Where a sample goes, counted batch by batch. It keeps up to so many distinct keys; None for any number."""
 
-    Args:
-        identities: what is counted; equal where values are the same in a message.
-    """
-    slots: dict[Any, int] = {}
-    weights, positions = array("q"), array("q")
-    for position, identity in enumerate(identities):
-        slot = slots.setdefault(identity, len(weights))
-        if slot == len(weights):
-            weights.append(1)
-            positions.append(position)
+    def __init__(
+        self, ring: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None, hashing: Hashing, most: int | None
+    ) -> None:
+        self._ring, self._changed, self._hashing, self._most = ring, changed, hashing, most
+        self._messages, self._read = 0, 0
+        self._refused: Counter[str] = Counter()
+        self._messages_of: Counter[Place] = Counter()
+        self._keys_of: Counter[Place] = Counter()
+        self._weights: dict[Any, int] | None = {}
+        #: What each kept key is called, where it goes, and where it was first.
+        self._named: dict[Any, tuple[Any, Place | Refused, int]] = {}
+        self._sketch = KeySketch(_COUNTERS)
+        self.moved: Counter[tuple[Place, Place]] = Counter()
+
+    def add(self, batch: SampleBatch) -> None:
+        """Count a batch."""
+        values, counts, names = batch
+        identities = self._hashing.identities(values)
+        weights = _weighed(identities, counts)
+        first = dict(zip(reversed(identities), range(len(values) - 1, -1, -1), strict=True))
+        distinct = [values[first[identity]] for identity in weights]
+        outcomes = self._hashing.route_all(distinct, self._ring)
+        self._count_messages(distinct, outcomes, weights.values())
+        called = values if names is None else names
+        if self._weights is None:
+            for (identity, count), outcome in zip(weights.items(), outcomes, strict=True):
+                if not isinstance(outcome, Refused):
+                    self._sketch.add((called[first[identity]], outcome), count)
+            return
+        for (identity, count), outcome in zip(weights.items(), outcomes, strict=True):
+            if identity in self._weights:
+                self._weights[identity] += count
+                continue
+            self._weights[identity] = count
+            self._named[identity] = called[first[identity]], outcome, self._read + first[identity]
+            if not isinstance(outcome, Refused):
+                self._keys_of[outcome] += 1
+        self._read += len(values)
+        if self._most is not None and len(self._weights) > self._most:
+            self._forget(self._weights)
+
+    def _count_messages(
+        self, distinct: Sequence[Any], outcomes: Sequence[Place | Refused], counts: Collection[int]
+    ) -> None:
+        """Count the messages of each destination, and of each move."""
+        self._messages += sum(counts)
+        for outcome, count in zip(outcomes, counts, strict=True):
+            if isinstance(outcome, Refused):
+                self._refused[outcome.reason] += count
+            else:
+                self._messages_of[outcome] += count
+        if self._changed is not None:
+            afters = self._hashing.route_all(distinct, self._changed)
+            for before, after, count in zip(outcomes, afters, counts, strict=True):
+                if not isinstance(before, Refused) and not isinstance(after, Refused):
+                    self.moved[before, after] += count
+
+    def _forget(self, weights: dict[Any, int]) -> None:
+        """Keep the heaviest keys only."""
+        for identity in nlargest(_COUNTERS, weights, key=weights.__getitem__):
+            name, outcome, _ = self._named[identity]
+            if not isinstance(outcome, Refused):
+                self._sketch.add((name, outcome), weights[identity])
+        self._weights = None
+        self._named.clear()
+
+    def counts(self, shares: dict[Place, float], heaviest: int) -> SampleCounts:
+        """Return what was counted.
+
+        Args:
+            shares: the exact shares of the destinations.
+            heaviest: how many of the heaviest keys to name.
+        """
+        keys_of: dict[Place, int] = {}
+        if self._weights is None:
+            heavy = tuple(
+                HeavyKey(count.key[0], count.least, count.key[1], None)
+                for count in self._sketch.heaviest(heaviest)
+            )
         else:
-            weights[slot] += 1
-    return weights, positions
+            keys_of = dict.fromkeys(shares, 0) | self._keys_of
+            most = nlargest(heaviest, self._weights, key=self._weights.__getitem__)
+            heavy = tuple(
+                HeavyKey(name, self._weights[identity], place, position)
+                for identity in most
+                for name, place, position in [self._named[identity]]
+                if not isinstance(place, Refused)
+            )
+        return SampleCounts(
+            messages=self._messages,
+            keys=None if self._weights is None else len(self._weights),
+            refused=self._refused.total(),
+            refusal=next(iter(self._refused), None),
+            messages_of=dict.fromkeys(shares, 0) | self._messages_of,
+            keys_of=keys_of,
+            test=chi_square(keys_of, shares) if shares and any(keys_of.values()) else None,
+            heaviest=heavy,
+        )
 
 
-def _sample_counts(
-    weights: Sequence[int],
-    outcomes: Sequence[Place | Refused],
-    shares: dict[Place, float],
-    heaviest: tuple[HeavyKey, ...],
-) -> SampleCounts:
-    """Return where the values of a sample go.
-
-    Args:
-        weights: how often each distinct value is in the sample.
-        outcomes: where each of them goes.
-        shares: the exact shares of the destinations.
-        heaviest: the heaviest of them.
-    """
-    messages_of: dict[Place, int] = dict.fromkeys(shares, 0)
-    keys_of: dict[Place, int] = dict.fromkeys(shares, 0)
-    refused, refusal = 0, None
-    for weight, outcome in zip(weights, outcomes, strict=True):
-        if isinstance(outcome, Refused):
-            refused += weight
-            refusal = refusal or outcome.reason
-            continue
-        messages_of[outcome] = messages_of.get(outcome, 0) + weight
-        keys_of[outcome] = keys_of.get(outcome, 0) + 1
-    return SampleCounts(
-        messages=sum(weights),
-        keys=len(weights),
-        refused=refused,
-        refusal=refusal,
-        messages_of=messages_of,
-        keys_of=keys_of,
-        test=chi_square(keys_of, shares) if shares and any(keys_of.values()) else None,
-        heaviest=heaviest,
-    )
+def _weighed(identities: Sequence[Any], counts: Sequence[int] | None) -> dict[Any, int]:
+    """Return how many messages have each distinct identity."""
+    if counts is None:
+        return Counter(identities)
+    weights: dict[Any, int] = {}
+    for identity, count in zip(identities, counts, strict=True):
+        if count:
+            weights[identity] = weights.get(identity, 0) + count
+    return weights

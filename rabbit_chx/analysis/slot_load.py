@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
-from rabbit_chx.analysis.key_routing import Hashing, Refused
+from rabbit_chx.analysis.key_routing import Hashing, Refused, SampleBatch
 from rabbit_chx.analysis.key_sketch import KeySketch
 from rabbit_chx.routing import Destination, HashRing, KeyMap, Place, check_key_map, ring_beneath
 
@@ -56,7 +56,7 @@ class SlotLoad:
     def of_keys(
         cls,
         key_map: KeyMap,
-        batches: Iterable[Sequence[Any]],
+        batches: Iterable[Sequence[Any] | SampleBatch],
         *,
         hashing: Hashing | None = None,
         counters: int = _COUNTERS,
@@ -65,12 +65,12 @@ class SlotLoad:
 
         Args:
             key_map: the slot table, or its ring.
-            batches: what is hashed of each message, once for each message, in batches.
+            batches: what is hashed of each message, once for each message, in batches; or each batch as a `SampleBatch`.
             hashing: what the exchange hashes; None for the routing key.
             counters: how many keys to count at a time; see :class:`rabbit_chx.analysis.KeySketch`.
 
         Raises:
-            InputError: a value cannot be sent, or `key_map` is none.
+            InputError: a value cannot be sent, or `key_map` is neither a HashRing nor a SlotTable.
         """
         check_key_map(key_map)
         ring = ring_beneath(key_map)
@@ -100,14 +100,19 @@ class SlotLoad:
         return cls(counted, nowhere, keys)
 
 
-def _routed(ring: HashRing, values: Sequence[Any], hashing: Hashing) -> Iterable[tuple[Hashable, Place, int]]:
+def _routed(
+    ring: HashRing, batch: Sequence[Any] | SampleBatch, hashing: Hashing
+) -> Iterable[tuple[Hashable, Place, int]]:
     """Return each distinct value, where it goes, and how often it occurs; the most frequent first."""
+    values, messages, _ = batch if isinstance(batch, SampleBatch) else SampleBatch(batch)
     values_by_identity: dict[Hashable, Any] = {}
     counts: Counter[Hashable] = Counter()
-    for identity, value in zip(hashing.identities(values), values, strict=True):
+    for identity, value, count in zip(
+        hashing.identities(values), values, messages or repeat(1, len(values)), strict=True
+    ):
         values_by_identity.setdefault(identity, value)
-        counts[identity] += 1
-    ordered = counts.most_common()
+        counts[identity] += count
+    ordered = [counted for counted in counts.most_common() if counted[1]]
     places = hashing.route_all([values_by_identity[identity] for identity, _ in ordered], ring)
     for (identity, count), place in zip(ordered, places, strict=True):
         yield identity, None if isinstance(place, Refused) else place, count

@@ -15,8 +15,8 @@ from rabbit_chx.routing import Destination, ExchangeRef, HashRing, Place, Releas
 
 Queues: TypeAlias = frozenset[str]
 
+#: How many buckets more than the bindings say are tried: an exchange may keep buckets of what is long gone.
 MORE_BUCKETS = 256
-"""How many buckets more than the bindings say are tried: an exchange may keep buckets of what is long gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class Reach:
 
     def _behind(self, place: Place) -> tuple[Queues, bool]:
         reached: set[Place] = {place}
-        ahead: list[Place] = [place]
-        while ahead:
-            here = ahead.pop()
-            if isinstance(here, ExchangeRef):
-                fresh = self._targets.get(here.name, set()) - reached
-                reached |= fresh
-                ahead += fresh
+        pending: list[Place] = [place]
+        while pending:
+            current = pending.pop()
+            if isinstance(current, ExchangeRef):
+                new = self._targets.get(current.name, set()) - reached
+                reached |= new
+                pending += new
         exchanges = {place.name for place in reached if isinstance(place, ExchangeRef)}
         return frozenset(place for place in reached if isinstance(place, str)), exchanges <= self._fanouts
 
@@ -166,9 +166,9 @@ def infer_ring(observations: Sequence[Observation], expected: int, reach: Reach)
         expected: the bucket count by the bindings, at least 1.
         reach: which queues the destinations lead to.
     """
-    seen = dict.fromkeys((message.seed, message.queues) for message in observations)
-    places = {queues: reach.places(queues) for _, queues in seen}
-    facts = [(seed, places[queues]) for seed, queues in seen if seed is not None]
+    distinct = dict.fromkeys((message.seed, message.queues) for message in observations)
+    places = {queues: reach.places(queues) for _, queues in distinct}
+    facts = [(seed, places[queues]) for seed, queues in distinct if seed is not None]
     counts: tuple[int, ...] = (expected,)
     if not _fits(facts, expected):
         counts = tuple(n for n in range(expected + 1, expected + MORE_BUCKETS + 1) if _fits(facts, n))

@@ -42,8 +42,7 @@ class ChiSquare:
         return self.smallest_expected < _FEW_EXPECTED
 
     def threshold(self, p: float) -> float | None:
-        """Return the statistic that chance exceeds with the probability `p`; None if there is nothing to
-        test.
+        """Return the statistic that chance exceeds with the probability `p`; None if there is nothing to test.
 
         Args:
             p: a probability, more than 0 and less than 1.
@@ -148,9 +147,9 @@ class PublishedFigures:
     threshold_01: float
 
 
-# rabbitmq-server v4.3.6, deps/rabbitmq_consistent_hash_exchange/README.md, "Distribution Uniformity", by bucket
-# count. Some thresholds there are slips: 3.49 for 5 buckets is 9.49, and those of 18 to 20 buckets are of one
-# degree of freedom too many.
+#: rabbitmq-server v4.3.6, deps/rabbitmq_consistent_hash_exchange/README.md, "Distribution Uniformity", by bucket
+#: count. Some thresholds there are slips: 3.49 for 5 buckets is 9.49, and those of 18 to 20 buckets are of one
+#: degree of freedom too many.
 PUBLISHED = {
     2: PublishedFigures(0.5, 3.84, 6.64),
     3: PublishedFigures(0.946, 5.99, 9.21),

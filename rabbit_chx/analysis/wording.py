@@ -1,11 +1,14 @@
-"""Shares and counts in words, the same in every finding and report."""
+"""Shares, counts and destinations in words, the same in every finding and report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
+from rabbit_chx.routing import Place
+
 _LEAST_SHOWN = 0.000005
+_NOWHERE = "(nowhere)"
 
 
 def percent(share: float) -> str:
@@ -33,8 +36,13 @@ def listed(texts: Sequence[str], most: int, separator: Literal[",", ";"] = ",") 
     Args:
         texts: the texts.
         most: how many of them to show.
-        separator: what stands between them; texts with commas of their own take a semicolon, before ``and`` too.
+        separator: what is between them; texts with commas of their own take a semicolon, before ``and`` too.
     """
     more = len(texts) - most
     rest = f"{'' if separator == ',' else separator} and {more:,} more" if more > 0 else ""
     return f"{separator} ".join(texts[:most]) + rest
+
+
+def place_text(place: Place) -> str:
+    """Return a destination's name; None, an unroutable message, is ``(nowhere)``."""
+    return _NOWHERE if place is None else str(place)

@@ -1,6 +1,4 @@
-"""What talks to a live broker, apart from publishing: declaring, reading rings, tracing, the management
-API.
-"""
+"""What talks to a live broker, apart from publishing: declaring, reading rings, tracing, the management API."""
 
 from __future__ import annotations
 

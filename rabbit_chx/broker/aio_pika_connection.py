@@ -12,7 +12,7 @@ from aiormq import exceptions as aiormq_errors
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker.pika_connection import REPLY_TIMEOUT_S
-from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
+from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, text_of, words_of
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, InputError
 from rabbit_chx.topology.operations import (
     ExchangeBind,
@@ -126,11 +126,11 @@ class AioPikaConnection:
                 raise
             # A refusal came while further operations were sent, and aiormq does not tell it.
             self._channel = None
-            return Refusal(504, said_by(cause))
+            return Refusal(504, words_of(cause))
 
     def _lost(self, cause: BaseException) -> ConnectionLostError:
         return ConnectionLostError(
-            f"{self._where}: the connection was lost ({said_by(cause)}): connect again"
+            f"{self._where}: the connection was lost ({words_of(cause)}): connect again"
         )
 
     async def close(self) -> None:
@@ -153,9 +153,8 @@ def _check(operation: Operation) -> None:
         for exchange in exchanges:
             pamqp.commands.Exchange.Declare(exchange=exchange or "")
         pamqp.encode.field_table(_table(operation))
-        if long := [
-            name for name in _table(operation) if len(name) > _LONGEST_NAME
-        ]:  # pamqp 4.0 cuts them off
+        # pamqp 4.0 cuts longer names off.
+        if long := [name for name in _table(operation) if len(name) > _LONGEST_NAME]:
             raise ValueError(f"{long[0][:20]!r}... is longer than {_LONGEST_NAME} characters")  # noqa: TRY301  # one wording for both
     except (TypeError, ValueError) as cause:
         raise _unsendable(operation, cause) from None
@@ -164,7 +163,7 @@ def _check(operation: Operation) -> None:
 def _unsendable(operation: Operation, cause: BaseException) -> InputError:
     name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
     return InputError(
-        f"{name!r} or its arguments cannot be sent by aio-pika: {said_by(cause)}: use Broker, which sends with pika"
+        f"{name!r} or its arguments cannot be sent by aio-pika: {words_of(cause)}: use Broker, which sends with pika"
     )
 
 

@@ -163,7 +163,7 @@ class AsyncBroker(BrokerBase):
 
         async def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
             if isinstance(step, ApiRequest | RingRequest | CarrierStep):
-                return await asyncio.to_thread(self._asked, step)
+                return await asyncio.to_thread(self._answer, step)
             return await connection.perform(step)
 
         return await drive_async(sequence, do)

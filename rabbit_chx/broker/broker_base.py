@@ -53,7 +53,7 @@ class BrokerBase:
         management = f", management_url={self._management.masked_url!r}" if self._management else ""
         return f"{type(self).__name__}({self._settings.masked_url!r}{management})"
 
-    def _asked(self, step: ApiRequest | RingRequest | CarrierStep) -> Any:  # noqa: ANN401  # as the step says
+    def _answer(self, step: ApiRequest | RingRequest | CarrierStep) -> Any:  # noqa: ANN401  # as the step says
         """Answer a step that is not for the connection. This blocks."""
         if isinstance(step, CarrierStep):
             return self._carrier.answer(step)
@@ -76,9 +76,8 @@ class BrokerBase:
         if connection is None or self._management is None:
             return
         connected, managed = connection.cluster_name, overview.get("cluster_name")
-        if connected is None or not isinstance(
-            managed, str
-        ):  # nodes of one cluster may have several versions
+        # Nodes of one cluster may have several versions, so its name goes before them.
+        if connected is None or not isinstance(managed, str):
             connected, managed = (
                 f"RabbitMQ {connection.server_version}",
                 f"RabbitMQ {overview['rabbitmq_version']}",
@@ -132,7 +131,7 @@ def documented_as(model: type) -> Callable[[_Class], _Class]:
 
 
 def ignore_progress(_done: int, _total: int) -> None:
-    """Take the progress of an application and do nothing."""
+    """Take the progress of `apply` and do nothing."""
 
 
 def _as_ring_source(source: Any) -> RingSource | None:  # noqa: ANN401 - it is looked at here

@@ -147,8 +147,7 @@ class Broker(BrokerBase):
         return self._run(exchange_declared(asked, self._access, self.release))
 
     def ring(self, exchange: str) -> HashRing:
-        """Return the ring of an exchange: read by the ring source, else assumed from the bindings of the
-        management API.
+        """Return the ring of an exchange: read by the ring source, else assumed from the management API's bindings.
 
         Args:
             exchange: the exchange's name.
@@ -216,8 +215,7 @@ class Broker(BrokerBase):
         return self._run(exchange_mirror(self._access, name, self.release))
 
     def sharding(self, exchange: str, *, counts: bool = True) -> ShardedExchange:
-        """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and what the
-        plugin does not do about them.
+        """Return an exchange that the plugin rabbitmq_sharding shards: its policy, its shards on all nodes, and findings.
 
         A topology declares such an exchange: an exchange of type ``x-modulus-hash``, and a policy with ``shards-per-node``
         that matches its name.
@@ -262,7 +260,7 @@ class Broker(BrokerBase):
         """Do what a plan says, in its order, and compare the rings afterwards.
 
         Everything is read again first. If the broker is not as it was when the plan was made, nothing is changed. While it
-        runs, an exclusive queue keeps other applications out. If it is interrupted, make another plan and apply that: it
+        runs, an exclusive queue keeps others from applying a plan. If it is interrupted, make another plan and apply that: it
         has what is left. What is in the parking queues of exchanges with slots is published once more.
 
         Args:
@@ -278,13 +276,13 @@ class Broker(BrokerBase):
             The changes that were done, and the rings afterwards.
 
         Raises:
-            PlanOutdatedError: the broker has changed since the plan was made, or another application runs.
+            PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
             PlanRefusedError: the plan does more than it may. The error says which arguments allow it.
             ApplyError: something went wrong after the first change. The error has what was done.
             ManagementNeededError: there is no management URL.
             AccessRefusedError: the user lacks a permission, and nothing was changed.
             UnreachableError: the broker does not answer, and nothing was changed.
-            InputError: it is not open, `plan` is no plan, a share is none, or that way to hand over is unknown.
+            InputError: it is not open, `plan` is no plan, a share is not from 0 to 1, or there is no such way to hand over.
         """
         permission = Permission(allow_moved, allow_delete, allow_loss, hand_over)
         return self._run(self._apply_sequence(plan, permission, progress))
@@ -300,7 +298,7 @@ class Broker(BrokerBase):
 
         def do(step: steps.SequenceStep) -> Any:  # noqa: ANN401  # as the step says
             if isinstance(step, ApiRequest | RingRequest | CarrierStep):
-                return self._asked(step)
+                return self._answer(step)
             return connection.perform(step)
 
         return drive(sequence, do)

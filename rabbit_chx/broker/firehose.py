@@ -8,8 +8,8 @@ cluster it shows only what is published over that node.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,8 @@ from rabbit_chx.errors import (
     BrokerRefusedError,
     ChannelClosedError,
     EmptyRingError,
+    RabbitChxError,
     RingSourceError,
-    UnreachableError,
 )
 from rabbit_chx.routing import HASH_PROPERTIES, ConsistentHashExchange, HashRing, Release
 from rabbit_chx.topology.reading import LiveExchange
@@ -135,7 +135,11 @@ def tracing(management: Management, vhost: str) -> Iterator[bool]:
         management.request("PUT", "vhosts", vhost, body={**metadata, "tracing": True})
         yield False
     finally:
-        _switch_off(management, vhost, metadata)
+        try:
+            _switch_off(management, vhost, metadata)
+        except KeyboardInterrupt:  # the first signal comes while the tracer is switched off
+            _switch_off(management, vhost, metadata)
+            raise
 
 
 def _switch_off(management: Management, vhost: str, metadata: dict[str, Any]) -> None:
@@ -146,7 +150,7 @@ def _switch_off(management: Management, vhost: str, metadata: dict[str, Any]) ->
             if not listed.get("tracing"):
                 break
             problem = "the broker still has it on"
-        except UnreachableError as error:
+        except RabbitChxError as error:
             problem = str(error)
         if not left:
             raise BrokerRefusedError(
@@ -222,27 +226,52 @@ def trace_messages(
         UnreachableError: nothing answers at the address.
     """
     traced: list[TracedMessage] = []
+    with closing(traced_batches(settings, management, vhost, exchange)) as batches:
+        next(batches)
+        deadline = time.monotonic() + seconds
+        while len(traced) < messages and time.monotonic() < deadline:
+            traced += next(batches)[: messages - len(traced)]
+            seen(len(traced))
+    return traced
+
+
+def traced_batches(
+    settings: ConnectionSettings, management: Management, vhost: str, exchange: str
+) -> Generator[list[TracedMessage]]:
+    """Trace what is published to an exchange, as `trace_messages` does, until the generator is closed.
+
+    Args:
+        settings: the AMQP connection, as in `trace_messages`.
+        management: the broker's HTTP API, as there.
+        vhost: the vhost.
+        exchange: the name of the exchange to trace, of any type.
+
+    Yields:
+        Nothing once the tracer is on; then what came since, several times a second.
+
+    Raises:
+        RabbitChxError: as in `trace_messages`.
+    """
+    traced: list[TracedMessage] = []
 
     def receive(_channel: object, _method: object, properties: Any, _body: bytes) -> None:  # noqa: ANN401
         message = TracedMessage.from_trace(properties.raw)
-        if message.exchange == exchange and len(traced) < messages:
+        if message.exchange == exchange:
             traced.append(message)
 
-    connection = PikaConnection(settings)
-    try:
-        with connection.channel(raw_headers=True) as channel:
-            limits = {"x-max-length": _MOST_WAITING, "x-queue-type": "classic"}
-            queue = str(channel.queue_declare("", exclusive=True, arguments=limits).method.queue)
-            channel.queue_bind(queue, _TRACE_EXCHANGE, _binding_key(exchange))
-            channel.basic_consume(queue, receive, auto_ack=True)
-            with tracing(management, vhost):
-                deadline = time.monotonic() + seconds
-                while len(traced) < messages and (left := deadline - time.monotonic()) > 0:
-                    connection.process(min(left, _LOOK_EVERY_S))
-                    seen(len(traced))
-    finally:
-        connection.close()
-    return traced
+    with (
+        closing(PikaConnection(settings)) as connection,
+        connection.channel(raw_headers=True) as channel,
+    ):
+        limits = {"x-max-length": _MOST_WAITING, "x-queue-type": "classic"}
+        queue = str(channel.queue_declare("", exclusive=True, arguments=limits).method.queue)
+        channel.queue_bind(queue, _TRACE_EXCHANGE, _binding_key(exchange))
+        channel.basic_consume(queue, receive, auto_ack=True)
+        with tracing(management, vhost):
+            while True:
+                batch, traced[:] = traced[:], []
+                yield batch
+                connection.process(_LOOK_EVERY_S)
 
 
 def _binding_key(exchange: str) -> str:

@@ -69,5 +69,5 @@ def read_reach(management: Management, exchange: LiveExchange) -> Reach:
         destinations,
         [(binding["source"], destination_of(binding)) for binding in listed],
         exchange.alternate,
-        [other["name"] for other in exchanges if other["type"] == "fanout"],
+        [entry["name"] for entry in exchanges if entry["type"] == "fanout"],
     )

@@ -48,10 +48,10 @@ def queue_addresses(
         raise InputError(f"the addresses are of {len(vhosts)} vhosts: give those of one vhost")
     management = Management(management_url)
     nodes = _nodes_behind(targets, management, timeout_s)
-    asked = ApiRequest(
+    request = ApiRequest(
         "GET", ("queues", *vhosts), {"columns": "name,leader,node"}, listed=True, fields={"name": str}
     )
-    leaders = {queue["name"]: _leader(queue) for queue in management.answer(asked)}
+    leaders = {queue["name"]: _leader(queue) for queue in management.answer(request)}
     return {queue: nodes[leader] for queue, leader in leaders.items() if leader in nodes}
 
 
@@ -92,12 +92,12 @@ def _address(target: ConnectionSettings) -> str:
 
 def _nodes_of(names: Mapping[str, str], management: Management, timeout_s: float) -> dict[str, str]:
     """Wait until the management API lists the connections of these names, and return their nodes."""
-    asked = ApiRequest(
+    request = ApiRequest(
         "GET", ("connections",), {"columns": "user_provided_name,node"}, listed=True, fields={}
     )
     deadline = time.monotonic() + timeout_s
     while True:
-        listed = management.answer(asked)
+        listed = management.answer(request)
         node_of = {connection.get("user_provided_name"): connection.get("node") for connection in listed}
         if missing := [address for name, address in names.items() if not node_of.get(name)]:
             if time.monotonic() > deadline:

@@ -102,7 +102,7 @@ class Management:
             UnreachableError: nothing answers at the address.
         """
         target = f"{self._url.prefix}/api/" + "/".join(quote(segment, safe="") for segment in path)
-        asked = f"{method} {target}"
+        request_line = f"{method} {target}"
         if query:
             target += f"?{urlencode(query)}"
         connection = self._connection()
@@ -110,20 +110,20 @@ class Management:
         try:
             connection.request(method, target, None if body is None else json.dumps(body), headers)
             with connection.getresponse() as answer:
-                status, content = answer.status, self._read(answer, asked)
+                status, content = answer.status, self._read(answer, request_line)
         except _OutOfTimeError:
             raise BrokerTimeoutError(
-                f"{self.masked_url}: the answer to {asked} is not complete after {_ANSWER_TIMES * self._timeout_s:g} s: "
+                f"{self.masked_url}: the answer to {request_line} is not complete after {_ANSWER_TIMES * self._timeout_s:g} s: "
                 "look at the load of the broker"
             ) from None
         except (http.client.HTTPException, OSError) as cause:
             refused = refused_certificate(self.masked_url, cause)
             if refused is not None:
                 raise refused from None
-            said = " ".join(str(cause).split())[:_LONGEST_REASON] or type(cause).__name__
+            why = " ".join(str(cause).split())[:_LONGEST_REASON] or type(cause).__name__
             kind = BrokerTimeoutError if isinstance(cause, TimeoutError) else UnreachableError
             raise kind(
-                f"{self.masked_url}: no answer from the HTTP API to {asked} ({said}): "
+                f"{self.masked_url}: no answer from the HTTP API to {request_line} ({why}): "
                 "check host and port, and that the management plugin is enabled"
             ) from None
         finally:
@@ -135,7 +135,7 @@ class Management:
                 if words in reason:
                     remedy = f"the user needs the tag, rabbitmqctl set_user_tags USER {tag}"
             raise refusal(
-                f"{self.masked_url}: {asked} was answered {status}{reason}: {remedy}",
+                f"{self.masked_url}: {request_line} was answered {status}{reason}: {remedy}",
                 reply_code=status,
             )
         try:
@@ -143,7 +143,7 @@ class Management:
         except (ValueError, RecursionError):
             begin = " ".join(content[:60].decode(errors="replace").split())
             raise BrokerRefusedError(
-                f"{self.masked_url}: the answer to {asked} is not JSON, but begins {begin!r}: check that the URL is that of "
+                f"{self.masked_url}: the answer to {request_line} is not JSON, but begins {begin!r}: check that the URL is that of "
                 "the management API, and not of a proxy or another service"
             ) from None
 
@@ -204,14 +204,14 @@ class Management:
             url.host, url.port, timeout=self._timeout_s, context=self._tls_context, server_name=name
         )
 
-    def _read(self, answer: http.client.HTTPResponse, asked: str) -> bytes:
+    def _read(self, answer: http.client.HTTPResponse, request_line: str) -> bytes:
         """Read an answer to its end."""
         content = bytearray()
         while piece := answer.read1(_PIECE):
             content += piece
             if len(content) > _LARGEST:
                 raise BrokerRefusedError(
-                    f"{self.masked_url}: the answer to {asked} is longer than {_LARGEST:,} bytes: check that the URL is that of "
+                    f"{self.masked_url}: the answer to {request_line} is longer than {_LARGEST:,} bytes: check that the URL is that of "
                     "the management API, and not of a proxy or another service"
                 )
         if answer.length:  # read1 does not notice that the answer is cut off

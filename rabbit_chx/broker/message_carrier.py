@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 _PERSISTENT = 2
 _LOOK_S = 0.5
-#: How many copies may wait for their confirmation. After a death this number may be there twice.
+#: How many copies may wait for their confirmation. After a crash this many messages may be there twice.
 _WINDOW = 100
 _RETURNED = "no queue takes it"
 
@@ -107,14 +107,14 @@ class MessageCarrier:
         connection = self._connected
         with connection.channel(raw_headers=True) as taking, connection.channel() as giving:
             copies = _Copies(connection, giving)
-            taken = 0
-            while taken < step.limit and not copies.refused:
-                got: Any = taking.basic_get(step.queue)
-                method, properties, body = got
+            count = 0
+            while count < step.limit and not copies.refused:
+                message: Any = taking.basic_get(step.queue)
+                method, properties, body = message
                 if method is None:
                     break
                 copies.publish(step.exchange, method, _AsTheyCame(properties.raw), body)
-                taken += 1
+                count += 1
                 for tag in copies.confirmed(_WINDOW):
                     taking.basic_ack(tag)
             for tag in copies.confirmed(0):
@@ -127,9 +127,9 @@ class MessageCarrier:
                     queue=step.queue,
                 )
         _log.info(
-            "%s: %d messages of %s published once more to %s", self._where, taken, step.queue, step.exchange
+            "%s: %d messages of %s published once more to %s", self._where, count, step.queue, step.exchange
         )
-        return taken
+        return count
 
     def _send(self, step: MarkerSending) -> None:
         if self._replies is None:
@@ -164,17 +164,17 @@ class MessageCarrier:
 
     def _came(self, step: MarkerReply) -> bool:
         wanted = step.marker.reply(step.kind)
-        began = read = time.monotonic()
+        began_at = read_at = time.monotonic()
         lengths = self._lengths(step.queues)
         while wanted not in self._replied:
             now = time.monotonic()
-            left_s = min(read + step.timeout_s, began + step.longest_s) - now
+            left_s = min(read_at + step.timeout_s, began_at + step.longest_s) - now
             if left_s <= 0:
                 return False
             self._connected.process(min(left_s, _LOOK_S))
             before, lengths = lengths, self._lengths(step.queues)
             if any(length < before.get(queue, 0) for queue, length in lengths.items()):
-                read = now
+                read_at = now
         return True
 
     def _lengths(self, queues: tuple[str, ...]) -> dict[str, int]:
@@ -220,13 +220,12 @@ class _Copies:
             else [answer.delivery_tag]
         )
         for tag in tags:
-            taken = self._open.pop(tag)
+            original = self._open.pop(tag)
             if isinstance(answer, pika.spec.Basic.Nack):
                 self.refused = self.refused or "a queue refuses it, which is full for example"
-            elif (
-                self.refused != _RETURNED
-            ):  # it comes before the answer, and does not say to which copy it belongs
-                self._done.append(taken)
+            # A return comes before the answer, and does not say to which copy it belongs.
+            elif self.refused != _RETURNED:
+                self._done.append(original)
 
     def _on_return(self, *_message: object) -> None:
         self.refused = _RETURNED

@@ -201,7 +201,7 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             raise ConnectionLostError(
-                f"{self._where}: the connection was lost ({_said_by(cause)}): connect again"
+                f"{self._where}: the connection was lost ({_words_of(cause)}): connect again"
             ) from None
         if isinstance(step, QueueDeclare):
             return QueueCounts(answer.method.message_count, answer.method.consumer_count)
@@ -231,16 +231,14 @@ class PikaConnection:
             if isinstance(cause, RabbitChxError):
                 raise
             error = ConnectionLostError(
-                f"{self._where}: the connection was lost ({_said_by(cause)}): connect again"
+                f"{self._where}: the connection was lost ({_words_of(cause)}): connect again"
             )
         else:
             return
         raise error
 
     def process(self, seconds: float) -> None:
-        """Wait for at most `seconds`, or until something has come; callbacks of consumers run in
-        here.
-        """
+        """Wait for at most `seconds`, or until something has come; callbacks of consumers run in here."""
         limit: Any = seconds  # pika's stubs know whole seconds only
         self._connection.process_data_events(time_limit=limit)
 
@@ -260,26 +258,25 @@ class PikaConnection:
     def close(self) -> None:
         """Close the connection; may be called again, also after an error."""
         self._connection.reply_timeout_s = min(self._connection.reply_timeout_s, _CLOSE_TIMEOUT_S)
-        with contextlib.suppress(
-            Exception
-        ):  # after Ctrl-C within pika, its state may fit none of its own checks
+        # After Ctrl-C within pika, its state may fit none of its own checks.
+        with contextlib.suppress(Exception):
             self._connection.close()
 
 
 def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
     """Return our error for pika's failure to open a connection."""
-    said = _said_by(cause)
-    answer = _ANSWER.fullmatch(said)
+    words = _words_of(cause)
+    answer = _ANSWER.fullmatch(words)
     if answer is not None:
         return error_for(int(answer[1]), str(ast.literal_eval(answer[2])), where=settings.masked_url)
-    return opening_error(settings, TimeoutError() if "imed out" in said else cause, said, _FAILURES)
+    return opening_error(settings, TimeoutError() if "imed out" in words else cause, words, _FAILURES)
 
 
-def _said_by(cause: BaseException) -> str:
+def _words_of(cause: BaseException) -> str:
     """Return the words of the innermost of pika's nested errors, on one line."""
     inner = getattr(cause, "exception", None) or next(iter(cause.args), None)
     if isinstance(inner, BaseException):
-        return _said_by(inner)
+        return _words_of(inner)
     return " ".join(str(cause).split()) or type(cause).__name__
 
 
@@ -345,7 +342,7 @@ def _check_arguments(operation: Operation) -> None:
         pika.data.encode_table([], _table(operation))
     except (pika_errors.AMQPError, TypeError, ValueError, AttributeError) as cause:
         name = getattr(operation, "queue", None) or getattr(operation, "exchange", None)
-        raise InputError(f"the arguments of {name!r} cannot be sent by pika: {_said_by(cause)}") from None
+        raise InputError(f"the arguments of {name!r} cannot be sent by pika: {_words_of(cause)}") from None
 
 
 class _BoundedConnection(pika.BlockingConnection):

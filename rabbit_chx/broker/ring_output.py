@@ -202,9 +202,8 @@ def read_saved(text: str, vhost: str, exchange: str) -> Buckets:
         pass
     else:
         return _read_json(document, text, vhost, exchange)
-    lines = [
-        line.removesuffix("\r") for line in text.split("\n") if line.strip()
-    ]  # names may hold other line ends
+    # Not splitlines(): names may hold other line ends.
+    lines = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
     if lines[-1:] == [_NO_RING]:
         _fail_not_found(vhost, exchange)
     if lines and (lines[0].startswith(_BANNER) or _LINE.fullmatch(lines[0])):
@@ -272,9 +271,8 @@ def _name(number: str) -> str:
 def _in_order(buckets: dict[int, Any], next_bucket: int | None = None) -> Buckets:
     size = max(buckets, default=-1) + 1
     if next_bucket is not None and next_bucket < size:
-        next_bucket = (
-            None  # a release that counts wrong: a bind would overwrite buckets, which no ring here can say
-        )
+        # A release that counts wrong: a bind would overwrite buckets, which no ring here can say.
+        next_bucket = None
     return Buckets((buckets.get(bucket) for bucket in range(next_bucket or size)), next_bucket)
 
 

@@ -30,7 +30,7 @@ from rabbit_chx.broker.ring_output import (
 from rabbit_chx.errors import InputError, NotFoundError, RingSourceError
 from rabbit_chx.routing import Destination, HashRing, Release
 
-_Said = TypeVar("_Said")
+_Reading = TypeVar("_Reading")
 #: Names of exchanges are a part of the command line, whose length is limited.
 _RINGS_AT_ONCE = 100
 
@@ -125,7 +125,7 @@ class DiagnosticsRing:
             RingSourceError: the command cannot be run or fails, or its output is not a ring.
         """
         return self._evaluated(
-            eval_expression(vhost, exchange), lambda said: read_eval(said, vhost, exchange)
+            eval_expression(vhost, exchange), lambda output: read_eval(output, vhost, exchange)
         )
 
     def read_exchange(self, vhost: str, exchange: str) -> tuple[Buckets, dict[str, str]]:
@@ -140,7 +140,7 @@ class DiagnosticsRing:
             RingSourceError: the command cannot be run or fails, or its output is not a ring.
         """
         return self._evaluated(
-            eval_of_exchange(vhost, exchange), lambda said: read_eval_of_exchange(said, vhost, exchange)
+            eval_of_exchange(vhost, exchange), lambda output: read_eval_of_exchange(output, vhost, exchange)
         )
 
     def read_all(self, vhost: str, exchanges: Sequence[str]) -> dict[str, Buckets]:
@@ -157,23 +157,23 @@ class DiagnosticsRing:
         """
         rings: dict[str, Buckets] = {}
         for start in range(0, len(exchanges), _RINGS_AT_ONCE):
-            some = exchanges[start : start + _RINGS_AT_ONCE]
+            names = exchanges[start : start + _RINGS_AT_ONCE]
             rings |= self._evaluated(
-                eval_of_all(vhost, some), partial(read_eval_of_all, vhost=vhost, exchanges=some)
+                eval_of_all(vhost, names), partial(read_eval_of_all, vhost=vhost, exchanges=names)
             )
         return rings
 
-    def _evaluated(self, expression: str, read: Callable[[str], _Said]) -> _Said:
+    def _evaluated(self, expression: str, read: Callable[[str], _Reading]) -> _Reading:
         """Return what the broker's answer to an Erlang expression says.
 
         Raises:
             RingSourceError: the command cannot be run or fails, or its output cannot be read.
         """
-        done = self._run("rabbitmqctl", "-q", "eval", expression)
-        if done.returncode != 0:
-            self._fail(done)
+        result = self._run("rabbitmqctl", "-q", "eval", expression)
+        if result.returncode != 0:
+            self._fail(result)
         try:
-            return read(done.stdout)
+            return read(result.stdout)
         except RingSourceError as error:
             problem = str(error)
         raise RingSourceError(f"{self._named('rabbitmqctl')}: {problem}: {self._remedy}")
@@ -197,14 +197,14 @@ class DiagnosticsRing:
             problem = f"could not be started ({cause}): {self._remedy}"
         raise RingSourceError(f"the ring was not read: {self._named(command[0])} {problem}")
 
-    def _fail(self, done: subprocess.CompletedProcess[str]) -> NoReturn:
-        output = done.stderr.strip() or done.stdout.strip()
-        said = " ".join(output.encode(errors="replace").decode().split())
+    def _fail(self, result: subprocess.CompletedProcess[str]) -> NoReturn:
+        output = result.stderr.strip() or result.stdout.strip()
+        words = " ".join(output.encode(errors="replace").decode().split())
         remedy = self._remedy
-        if "undef" in said and "ring_state" in said:
+        if "undef" in words and "ring_state" in words:
             remedy = "run rabbitmq-plugins enable rabbitmq_consistent_hash_exchange on it; ring_state is there since 3.8.5"
         raise RingSourceError(
-            f"the ring was not read: {self._named('rabbitmqctl')} ended with {done.returncode} ({said:.200}): {remedy}"
+            f"the ring was not read: {self._named('rabbitmqctl')} ended with {result.returncode} ({words:.200}): {remedy}"
         )
 
     def _named(self, tool: str) -> str:

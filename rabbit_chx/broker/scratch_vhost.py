@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rabbit_chx.broker.management import Management
-from rabbit_chx.errors import NotFoundError, RabbitChxError, UnreachableError
+from rabbit_chx.errors import BrokerRefusedError, NotFoundError, RabbitChxError, UnreachableError
 
 _REMOVAL_TRIES = 5
 _REMOVAL_PAUSE_S = 0.5
+_SERVER_ERROR = 500
 
 
 @contextmanager
@@ -33,10 +34,12 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
     name = f"rabbit_chx-{secrets.token_hex(4)}"
     try:
         management.request("PUT", "vhosts", name)
-    except RabbitChxError:
-        raise
-    except BaseException:
-        _remove(management, name, may_still_appear=True)
+    except BaseException as error:
+        refused = (
+            isinstance(error, BrokerRefusedError) and (error.reply_code or _SERVER_ERROR) < _SERVER_ERROR
+        )
+        if not refused:
+            _remove(management, name, may_still_appear=True)
         raise
     try:
         if user is not None:
@@ -48,6 +51,14 @@ def scratch_vhost(management: Management, user: str | None = None) -> Iterator[s
 
 
 def _remove(management: Management, name: str, *, may_still_appear: bool) -> None:
+    try:
+        _try_to_remove(management, name, may_still_appear=may_still_appear)
+    except KeyboardInterrupt:  # the first signal comes while the vhost is deleted
+        _try_to_remove(management, name, may_still_appear=may_still_appear)
+        raise
+
+
+def _try_to_remove(management: Management, name: str, *, may_still_appear: bool) -> None:
     """Delete the vhost, more than once if need be: a large one takes its time, and a request may have been
     cut short.
     """
@@ -57,11 +68,11 @@ def _remove(management: Management, name: str, *, may_still_appear: bool) -> Non
         except NotFoundError:
             if not may_still_appear:
                 return
-        except UnreachableError as error:
-            may_still_appear = False
+        except RabbitChxError as error:
             if last:
-                raise UnreachableError(
-                    f"the temporary vhost {name!r} is left ({error}): run rabbitmqctl delete_vhost {name}"
+                kind = UnreachableError if isinstance(error, UnreachableError) else BrokerRefusedError
+                raise kind(
+                    f"the temporary vhost {name!r} {'may be' if may_still_appear else 'is'} left ({error}): run rabbitmqctl delete_vhost {name}"
                 ) from error  # the error that ended the block, if any, is in the chain
         else:
             return

@@ -29,6 +29,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from rabbit_chx.cli.command import PARTLY, REFUSED, WRONG_USAGE, Outcome, PartlyDoneError
 from rabbit_chx.cli.stderr import say
@@ -83,6 +84,10 @@ class LazyGroup(click.Group):
         self._table = table
         self.callback = self._help_if_alone
 
+    def line_of(self, name: str) -> str:
+        """Return a command's line of help."""
+        return self._table[name][0]
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of the commands."""
         return sorted(self._table)
@@ -99,7 +104,13 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of the commands, and import none."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, self._table[name][0]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self.line_of(name)) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands and options that begin so, and import no command."""
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=self.line_of(name)) for name in names]
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     @staticmethod
     @click.pass_context
@@ -182,6 +193,8 @@ app = LazyGroup(
         "group": ("Who consumes the queues of an exchange.", _GROUP),
         "verify": ("Is every message where the mirror says?", "verify:verify"),
         "rehearse": ("Which keys does an upgrade move?", "rehearse:rehearse"),
+        "completion": ("Completion for bash, zsh or fish.", "completion:completion"),
+        "drill": ("Does a change lose messages? Try it on a copy.", "drill:drill"),
     },
 )
 click.version_option(None, "-V", "--version", package_name="rabbit-chx", message="%(prog)s %(version)s")(app)
@@ -214,7 +227,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _shown(outcome: Outcome) -> int:
-    output: Output = _OUTPUTS[outcome.output]()
+    output = _output(outcome)
     for batch in outcome.batches or ():
         output.show_each(batch)
     if outcome.report is not None:
@@ -223,6 +236,18 @@ def _shown(outcome: Outcome) -> int:
         sys.stdout.flush()
         outcome.finish()
     return outcome.code
+
+
+def _output(outcome: Outcome) -> Output:
+    if outcome.output == "html":
+        from rabbit_chx.rendering.html import HtmlOutput
+
+        return HtmlOutput(title=outcome.title)
+    if outcome.output == "svg":
+        from rabbit_chx.rendering.svg import SvgOutput
+
+        return SvgOutput()
+    return _OUTPUTS[outcome.output]()
 
 
 @contextmanager
@@ -248,4 +273,6 @@ def _message(error: BaseException) -> str:
         return "interrupted"
     if isinstance(error, (RabbitChxError, OSError)):
         return str(error)
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("rabbit_chx"):
+        return f"this needs {error.name}, which is not installed: pip install {error.name}"
     return f"this is a bug in rabbit-chx, please report it: {type(error).__name__}: {error}"

@@ -156,7 +156,10 @@ class ApplyOptions:
     )
     whole: bool = whole_option()
     verbose: bool = option(
-        "-v", "--verbose", is_flag=True, help="Tell each change on stderr when it is done."
+        "-v",
+        "--verbose",
+        is_flag=True,
+        help="Tell each change on stderr when it is done, as is done on a terminal anyway.",
     )
 
     def expected(self) -> str | None:
@@ -246,11 +249,9 @@ def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyRe
 
         def progress(count: int, _: int) -> None:
             nonlocal done
-            told, done = plan.changes[done:count], count
+            before, done = done, count
+            tell_done(plan.changes, before, count, always=how.verbose)
             seen(count)
-            for change in told if how.verbose else ():
-                kind = "" if change.kind == "binding" else f"{change.kind} "
-                say(f"done: {change.action} {kind}{change.name}")
 
         try:
             applied = opened.apply(
@@ -275,6 +276,21 @@ def _done(opened: Broker, plan: Plan, how: ApplyOptions, output: str) -> ApplyRe
             say(f"at least {done:,} of {plural(size, 'change')} were done: apply again, which does the rest")
             raise
     return ApplyReport("applied", applied.checksum, size, applied.changes, applied.rings, done=applied)
+
+
+def tell_done(changes: Sequence[PlannedChange], before: int, now: int, *, always: bool = False) -> None:
+    """Tell each change that is done on stderr, if that is a terminal.
+
+    Args:
+        changes: all changes, in their order.
+        before: how many were told.
+        now: how many are done.
+        always: whether to tell them elsewhere, too.
+    """
+    if always or (sys.stderr is not None and sys.stderr.isatty()):
+        for number, change in enumerate(changes[before:now], before + 1):
+            kind = "" if change.kind == "binding" else f"{change.kind} "
+            say(f"done {number:,} of {len(changes):,}: {change.action} {kind}{change.name}")
 
 
 def _question(plan: Plan) -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 
+from rabbit_chx.amqp.url_parts import with_path
 from rabbit_chx.cli.command import TEXT, Number, option, typed
 from rabbit_chx.cli.config_file import DEFAULT_FILE, DEFAULT_NODE, read_node
 from rabbit_chx.cli.stderr import say
-from rabbit_chx.errors import EmptyRingError, InputError, UnreachableError
+from rabbit_chx.errors import BrokerRefusedError, EmptyRingError, InputError, UnreachableError
 from rabbit_chx.rendering import CountProgress, sign_of_life
 
 if TYPE_CHECKING:
@@ -33,6 +35,13 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )  # Windows has no SIGHUP
 _LOOK_S = 0.5
+#: The variables that name a configuration file and its section.
+_OF_FILE = (
+    "RABBIT_CHX_CONFIG",
+    "RABBITMQADMIN_CONFIG_FILE_PATH",
+    "RABBIT_CHX_NODE",
+    "RABBITMQADMIN_NODE_ALIAS",
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -44,12 +53,14 @@ class LiveBroker:
         settings: the settings that the URI gives.
         management_url: the URL of the HTTP API; None where it was not given.
         ring_source: how to read the true ring; None where it was not given.
+        ring_via: the command prefix of the ring source.
     """
 
     url: str
     settings: ConnectionSettings
     management_url: str | None
     ring_source: RingSource | None
+    ring_via: str | None = None
 
     def __repr__(self) -> str:
         return f"LiveBroker({self.settings.masked_url!r})"
@@ -80,14 +91,43 @@ class LiveBroker:
         address = None if self.management_url is None else self._management_address(self.management_url)
         return Broker(self.url, address, self.ring_source)
 
+    def reach(self, timeout_s: float) -> None:
+        """Return where all that is named answers: AMQP, and the HTTP API, which a proxy or another host may serve later.
+
+        Args:
+            timeout_s: seconds for each of them.
+
+        Raises:
+            UnreachableError: one of them does not answer.
+        """
+        from rabbit_chx.broker.management import Management
+        from rabbit_chx.connection.blocking_connection import Connection
+
+        Connection(replace(self.settings, connection_timeout_s=timeout_s)).close()
+        if self.management_url is not None:
+            address = self._management_address(self.management_url)
+            with suppress(BrokerRefusedError):  # an answer too
+                Management(address, timeout_s=timeout_s).request("GET", "whoami")
+
     def in_vhost(self, name: str) -> LiveBroker:
         """Return the same broker in another vhost.
 
         Args:
             name: the name of the vhost.
         """
-        url = urlsplit(self.url)._replace(path="/" + quote(name, safe="")).geturl()
+        url = with_path(self.url, quote(name, safe=""))
         return replace(self, url=url, settings=replace(self.settings, vhost=name))
+
+    def environment(self) -> dict[str, str]:
+        """Return this process's environment, changed so that each command in it means this broker and this vhost."""
+        given = {
+            "AMQP_URL": self.url,
+            "RABBIT_CHX_VHOST": self.settings.vhost,
+            "RABBIT_CHX_MANAGEMENT_URL": self.management_url,
+            "RABBIT_CHX_RING_VIA": self.ring_via,
+        }
+        kept = {name: value for name, value in os.environ.items() if name not in (*given, *_OF_FILE)}
+        return kept | {name: value for name, value in given.items() if value is not None}
 
     def vhosts(self) -> list[str]:
         """Return the names of all vhosts that the user may see.
@@ -143,13 +183,13 @@ class BrokerOptions:
         "'kubectl exec POD --', or '' on the broker's own machine.  [default: $RABBIT_CHX_RING_VIA]",
     )
     config: str | None = option(
-        envvar=["RABBIT_CHX_CONFIG", "RABBITMQADMIN_CONFIG_FILE_PATH"],
+        envvar=_OF_FILE[:2],
         metavar="FILE",
         help="The configuration file of rabbitmqadmin, for what is not given otherwise.  "
         f"[default: $RABBIT_CHX_CONFIG, or {DEFAULT_FILE} where neither URL is given]",
     )
     node: str | None = option(
-        envvar=["RABBIT_CHX_NODE", "RABBITMQADMIN_NODE_ALIAS"],
+        envvar=_OF_FILE[2:],
         metavar="SECTION",
         help=f"The broker's section in that file.  [default: $RABBIT_CHX_NODE, or {DEFAULT_NODE}]",
     )
@@ -169,7 +209,7 @@ class BrokerOptions:
         """
         broker = self._named()
         if self.wait:
-            _wait_for(broker.settings, self.wait)
+            _wait_for(broker, self.wait)
         return broker
 
     def _named(self) -> LiveBroker:
@@ -195,21 +235,18 @@ class BrokerOptions:
         settings = ConnectionSettings.from_uri(url)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
-            return LiveBroker(url, settings, management_url, source).in_vhost(self.vhost)
-        return LiveBroker(url, settings, management_url, source)
+            return LiveBroker(url, settings, management_url, source, ring_via).in_vhost(self.vhost)
+        return LiveBroker(url, settings, management_url, source, ring_via)
 
 
-def _wait_for(settings: ConnectionSettings, seconds: float) -> None:
-    """Return when the broker can be reached. It listens for AMQP after all else."""
-    from rabbit_chx.connection.blocking_connection import Connection
-
+def _wait_for(broker: LiveBroker, seconds: float) -> None:
+    """Return when the broker can be reached."""
     end = time.monotonic() + seconds
-    with sign_of_life(f"waiting for {settings.masked_url}"):
+    with sign_of_life(f"waiting for {broker.settings.masked_url}"):
         while True:
             left = max(end - time.monotonic(), _LOOK_S)
-            timeout_s = min(settings.connection_timeout_s, left)
             try:
-                Connection(replace(settings, connection_timeout_s=timeout_s)).close()
+                broker.reach(min(broker.settings.connection_timeout_s, left))
             except UnreachableError as error:
                 if time.monotonic() + _LOOK_S > end:
                     raise UnreachableError(f"{error} (--wait {seconds:g} is over)") from None
@@ -327,20 +364,27 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def unwound_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends."""
+def unwound_by_signals(unwind: Callable[[], object] | None = None) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does; ignore further signals while it ends.
+
+    Args:
+        unwind: what ends a block within such a block; None raises KeyboardInterrupt.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def unwind(*_: object) -> None:
+    def end(*_: object) -> None:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        if unwind is None:
+            raise KeyboardInterrupt
+        unwind()
 
-    before = {number: signal.signal(number, unwind) for number in _SIGNALS}
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if unwind is None or signal.getsignal(number) is end:  # else the outer block is ending, too
+                signal.signal(number, handler)

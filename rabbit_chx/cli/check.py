@@ -10,19 +10,22 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NoReturn
 
+import click
+
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import plural
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker
-from rabbit_chx.cli.command import DIFFERENCE, DONE, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import DIFFERENCE, DONE, PICTURED, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import file_name, read_topology
 from rabbit_chx.cli.report import document, entry
 from rabbit_chx.errors import InputError, RabbitChxError
 from rabbit_chx.rendering import Block, Facts, Gauge, Line
 from rabbit_chx.topology import Topology, TopologyCheck, check
 from rabbit_chx.topology.check import CHECK_KINDS
+from rabbit_chx.topology.pictures import checked_rings
 
 _MOST_SHOWN = 50
-_OUTPUTS = ("table", "json", "prometheus")
+_OUTPUTS = (*PICTURED, "prometheus")
 _OUTPUT_HELP = "The form of the result; prometheus is for the textfile collector of a node exporter."
 
 
@@ -38,6 +41,7 @@ class CheckReport:
         time_s: when the check ended, in seconds since 1970.
         file: the topology file; None where there is none.
         all_vhosts: whether each finding says its vhost.
+        ignored: the kinds of findings that are meant to be as they are: they count nowhere.
     """
 
     address: str
@@ -46,6 +50,7 @@ class CheckReport:
     time_s: float
     file: str | None = None
     all_vhosts: bool = False
+    ignored: tuple[str, ...] = ()
 
     @property
     def ended(self) -> dict[str, TopologyCheck]:
@@ -54,8 +59,11 @@ class CheckReport:
 
     @property
     def findings(self) -> list[tuple[str, Finding]]:
-        """All findings, each with its vhost."""
-        return [(vhost, finding) for vhost, check in self.ended.items() for finding in check.findings]
+        """The findings, each with its vhost."""
+        return [(vhost, finding) for vhost, finding in self._all() if finding.kind not in self.ignored]
+
+    def _all(self) -> Iterator[tuple[str, Finding]]:
+        return ((vhost, finding) for vhost, check in self.ended.items() for finding in check.findings)
 
     def blocks(self) -> Iterator[Block]:
         """Return what was checked, and each finding with its cure."""
@@ -63,6 +71,7 @@ class CheckReport:
             return
         findings = self.findings
         rings = plural(sum(len(check.exchanges) for check in self.ended.values()), "ring")
+        ignored = sum(finding.kind in self.ignored for _, finding in self._all())
         against = "its own bindings and queues" if self.file is None else file_name(self.file)
         yield Facts(
             [
@@ -70,8 +79,14 @@ class CheckReport:
                 ("vhosts" if self.all_vhosts else "vhost", ", ".join(self.checks)),
                 ("checked", f"{rings} against {against}"),
                 ("findings", f"{len(findings):,}" if findings else "none: it is sound"),
+                *([("ignored", f"{ignored:,} ({', '.join(self.ignored)})")] if self.ignored else ()),
             ]
         )
+        for vhost, checked in self.ended.items():
+            if checked.rings:
+                where = f" of vhost {vhost}" if self.all_vhosts else ""
+                found = tuple(finding for of, finding in findings if of == vhost)
+                yield checked_rings(checked.rings, found, where)
         for (vhost, exchange, cure), alike in groupby(
             findings[:_MOST_SHOWN], key=lambda pair: (pair[0], pair[1].exchange, pair[1].cure)
         ):
@@ -123,6 +138,7 @@ class CheckReport:
                 ({**self._labels(vhost, exchange), "kind": kind}, count)
                 for vhost, check in self.ended.items()
                 for exchange, kind, count in _counts(check)
+                if kind not in self.ignored
             ],
         )
         yield Gauge(
@@ -165,6 +181,16 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
             yield exchange, kind, counts[exchange, kind]
 
 
+def _ignore() -> Any:  # noqa: ANN401  # a field's default
+    return option(
+        "--ignore",
+        type=click.Choice(CHECK_KINDS),
+        multiple=True,
+        metavar="KIND",
+        help="Leave out findings of this kind, such as expiring-destination where a TTL is meant. Repeat it for more.",
+    )
+
+
 @command(
     example="rabbit-chx topology check topology.toml --management-url http://localhost:15672 "
     "--ring-via 'docker exec rabbitmq'",
@@ -172,7 +198,11 @@ def _counts(check: TopologyCheck) -> Iterator[tuple[str | None, str, int]]:
     output_help=_OUTPUT_HELP,
 )
 def check_topology(
-    *, file: str = argument(), broker: BrokerOptions = options(BrokerOptions), output: str
+    *,
+    file: str = argument(),
+    ignored: tuple[str, ...] = _ignore(),
+    broker: BrokerOptions = options(BrokerOptions),
+    output: str,
 ) -> Outcome:
     """Compare bindings, rings and FILE with each other: the order of each ring, what is missing, what is lost.
 
@@ -188,7 +218,7 @@ def check_topology(
             live.need_rings()
         return check(_topology(live), wanted, file=file)
 
-    return _outcome(broker.live(), output, checked, file=file)
+    return _outcome(broker.live(), output, checked, file=file, ignored=ignored)
 
 
 @command(
@@ -204,6 +234,7 @@ def check_ring(
     all_vhosts: bool = option(
         is_flag=True, help="The same in every vhost that the user may see; each finding says its vhost."
     ),
+    ignored: tuple[str, ...] = _ignore(),
     broker: BrokerOptions = options(BrokerOptions),
     output: str,
 ) -> Outcome:
@@ -228,7 +259,9 @@ def check_ring(
         live.need_rings()
         return check(_topology(live), exchange=exchanges or None)
 
-    return _outcome(broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts)
+    return _outcome(
+        broker.live(), output, checked, exchanges=exchanges, all_vhosts=all_vhosts, ignored=ignored
+    )
 
 
 def _topology(live: LiveBroker) -> Topology:
@@ -244,6 +277,7 @@ def _outcome(
     exchanges: tuple[str, ...] = (),
     file: str | None = None,
     all_vhosts: bool = False,
+    ignored: tuple[str, ...] = (),
 ) -> Outcome:
     """Return the checks of a vhost or of all. With metrics an error is one of them, and ends the command after them."""
     errors: list[RabbitChxError] = []
@@ -270,6 +304,6 @@ def _outcome(
         raise errors[0]
 
     address = f"{live.settings.host}:{live.settings.port}"
-    report = CheckReport(address, checks, exchanges, time.time(), file, all_vhosts)
+    report = CheckReport(address, checks, exchanges, time.time(), file, all_vhosts, ignored)
     code = DIFFERENCE if report.findings else DONE
     return Outcome(report, code, finish=fail if errors else None)

@@ -22,12 +22,15 @@ from dataclasses import Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from rabbit_chx.errors import RabbitChxError
 
 if TYPE_CHECKING:
     from rabbit_chx.rendering import Record, Report
 
+#: The forms of a result that has a picture.
+PICTURED = ("table", "json", "html", "svg")
 DONE, DIFFERENCE, WRONG_USAGE, PARTLY, REFUSED = range(5)
 
 
@@ -45,6 +48,7 @@ class Outcome:
         batches: results that come one by one, in place of a report; each batch is shown at once.
         finish: called when everything is shown; raises an error where the result is not complete.
         output: the form of the result, such as ``table``.
+        title: the heading of a page of it.
     """
 
     report: Report | None = None
@@ -52,6 +56,7 @@ class Outcome:
     batches: Iterable[Sequence[Record]] | None = None
     finish: Callable[[], None] | None = None
     output: str = "table"
+    title: str = ""
 
 
 class Text(click.types.StringParamType):
@@ -96,6 +101,8 @@ def option(*names: str, default: Any = None, **attributes: Any) -> Any:  # noqa:
     """
     if default is not None:
         attributes["default"] = default
+    if attributes.get("metavar") == "FILE":
+        attributes["shell_complete"] = _file_names
 
     def parameters(name: str, text: str | None) -> Iterator[click.Parameter]:
         given = attributes if text is None else {**attributes, "help": text}
@@ -112,7 +119,8 @@ def argument(**attributes: Any) -> Any:  # noqa: ANN401  # a field's default
     """
 
     def parameters(name: str, _: str | None) -> Iterator[click.Parameter]:
-        yield click.Argument([name], **attributes)
+        completed = _file_names if name == "file" else None
+        yield click.Argument([name], shell_complete=completed, **attributes)
 
     return field(metadata={"parameters": parameters})
 
@@ -153,7 +161,8 @@ def command(
             values = {name: _value(name, part, read) for name, part in declared.items()}
             if "output" in given:
                 values["output"] = output
-            return replace(function(**values), output=output)
+            title = click.get_current_context().command_path
+            return replace(function(**values), output=output, title=title)
 
         output = click.Option(
             ["-o", "--output"],
@@ -190,6 +199,11 @@ def typed(group: type) -> list[str]:
         for part in fields(group)
         if context.get_parameter_source(part.name) is click.core.ParameterSource.COMMANDLINE
     ]
+
+
+def _file_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete a file name."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def _flag(name: str) -> str:

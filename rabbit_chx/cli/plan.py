@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rabbit_chx.cli.broker_options import BrokerOptions
-from rabbit_chx.cli.command import DIFFERENCE, DONE, REFUSED, Outcome, argument, command, option, options
+from rabbit_chx.cli.command import (
+    DIFFERENCE,
+    DONE,
+    PICTURED,
+    REFUSED,
+    Outcome,
+    argument,
+    command,
+    option,
+    options,
+)
 from rabbit_chx.cli.inputs import TopologyInput, read_topology
 from rabbit_chx.cli.plan_report import PlanReport, whole_option
 from rabbit_chx.cli.report import entry, to_json
@@ -79,7 +89,7 @@ class LivePlan:
 
 @command(
     example="rabbit-chx topology plan topology.toml --ring-via 'docker exec rabbitmq'",
-    outputs=("table", "json", "markdown"),
+    outputs=(*PICTURED, "markdown"),
     output_help="The form of the result. Markdown is for a pull request.",
 )
 def plan(
@@ -105,6 +115,8 @@ def plan(
     made = live.plan
     flags = lifting_flags(made.refusals)
     ending = []
+    if not given.is_definitions and file != "-" and _arranging_moves_less(made):
+        ending.append(f"Move less by:  rabbit-chx topology arrange {shlex.quote(file)} --write")
     if (made.changes or made.parked) and flags is not None:
         ending.append(f"Apply it with: rabbit-chx topology apply {shlex.join([file, *flags])}")
     report = live.report(whole=whole, ending=ending)
@@ -117,6 +129,14 @@ def plan(
     if made.refusals:
         return Outcome(report, REFUSED)
     return Outcome(report, DIFFERENCE if made.changes or made.parked else DONE)
+
+
+def _arranging_moves_less(plan: Plan) -> bool:
+    return any(
+        proposal.strategy == "least-moving-order" and proposal.moved_at_worst < ring.moved_at_worst
+        for ring in plan.rings.values()
+        for proposal in ring.proposals
+    )
 
 
 def lifting_flags(refusals: Iterable[PlanRefusal]) -> list[str] | None:

@@ -12,7 +12,7 @@ import click
 
 from rabbit_chx.analysis import Finding
 from rabbit_chx.analysis.wording import percent, plural
-from rabbit_chx.cli.apply import has_terminal, question_of, show_planned
+from rabbit_chx.cli.apply import has_terminal, question_of, show_planned, tell_done
 from rabbit_chx.cli.broker_options import BrokerOptions, counted, unwound_by_signals
 from rabbit_chx.cli.command import (
     DIFFERENCE,
@@ -243,12 +243,15 @@ def _applied(
     opened: Broker, report: RepairReport, gaps: MemberGaps, wanted: Topology | None, how: RepairOptions
 ) -> RepairReport:
     """Do the repair, check the ring afterwards, and return what was done."""
-    made, exchange = report.plan, report.exchange
+    made, exchange, done = report.plan, report.exchange, 0
     with unwound_by_signals(), counted("applied", len(made.changes)) as seen:
 
-        def progress(done: int, _: int) -> None:
-            gaps.seen(done, time.monotonic())
-            seen(done)
+        def progress(count: int, _: int) -> None:
+            nonlocal done
+            gaps.seen(count, time.monotonic())
+            before, done = done, count
+            tell_done(made.changes, before, count)
+            seen(count)
 
         try:
             applied = opened.apply(

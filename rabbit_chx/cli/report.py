@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 from rabbit_chx.analysis import ModuloMap, MovementMatrix, Place, Refused
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import place_text, plural
 from rabbit_chx.rendering import Block, Line, Table, TableColumn
 from rabbit_chx.routing import NEWEST, ExchangeRef, KeyMap, Release, SlotTable, ring_beneath
 
@@ -19,9 +19,6 @@ _FIELDS: dict[type, tuple[str, ...]] = {
     Refused: ("refused=reason",),
     Release: ("version", "store", "store_known"),
 }
-_NOWHERE = "(nowhere)"
-_MOST_COLUMNS = 12
-_MOST_MOVES = 50
 _VOUCHED = {
     "read": "read from a broker",
     "replayed": "replayed from the bindings, in the order given",
@@ -92,11 +89,6 @@ def to_json(value: Any) -> Any:  # noqa: ANN401
         ]
         return entry(value, "moved", "least") | {"cells": to_json(cells)}
     return value
-
-
-def place_text(place: Place) -> str:
-    """Return a destination's name; None, an unroutable message, is ``(nowhere)``."""
-    return _NOWHERE if place is None else str(place)
 
 
 def outcome_text(outcome: Place | Refused) -> str:
@@ -198,42 +190,6 @@ def ring_as_json(ring: KeyMap) -> dict[str, Any]:
     if isinstance(ring, SlotTable):
         described["slots"] = {slot.name: ring.owners.get(slot) for slot in ring.slots}
     return described
-
-
-def matrix_table(
-    matrix: MovementMatrix, shown: Callable[[Any], object], *, most_moves: int = _MOST_MOVES
-) -> Table:
-    """Return a movement matrix as a table, or where that is too wide, its moves as a list, the largest first.
-
-    Args:
-        matrix: the matrix.
-        shown: formats an amount as a cell.
-        most_moves: how many moves a list has at most; the others are summed up.
-    """
-    moves = _moves_table(matrix, shown, most_moves)
-    if len(matrix.after) > _MOST_COLUMNS:
-        return moves
-    before, after = matrix.before_totals(), matrix.after_totals()
-    rows = [
-        [
-            place_text(source),
-            *(shown(matrix.amounts[source, to]) if (source, to) in matrix.amounts else "" for to in after),
-            shown(total),
-        ]
-        for source, total in before.items()
-    ]
-    columns = [TableColumn("from \\ to", numeric=False, code=True), *numbers(*map(place_text, after), "all")]
-    total = ["", *map(shown, after.values()), shown(sum(after.values()))]
-    return Table(columns, rows, total, narrow=moves)
-
-
-def _moves_table(matrix: MovementMatrix, shown: Callable[[Any], object], most: int) -> Table:
-    moves = matrix.moves()
-    rows = [(place_text(source), place_text(to), shown(amount)) for source, to, amount in moves[:most]]
-    if rest := moves[most:]:
-        rows.append((f"{len(rest):,} more", "", shown(sum(amount for _, _, amount in rest))))
-    names = [TableColumn(heading, numeric=False, code=True) for heading in ("from", "to")]
-    return Table([*names, *numbers("moves")], rows)
 
 
 def moved_keys(moves: Sequence[tuple[str, Place | Refused, Place | Refused]], shown: int) -> Iterator[Block]:

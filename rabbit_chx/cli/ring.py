@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import ring_findings
-from rabbit_chx.analysis.wording import percent
+from rabbit_chx.analysis.wording import percent, place_text
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
 from rabbit_chx.cli.broker_options import BrokerOptions, TraceOptions
 from rabbit_chx.cli.command import Outcome, argument, command, option, options
-from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, place_text, texts
+from rabbit_chx.cli.report import bucket_ranges, document, entries, exchange_facts, numbers, texts
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import MismatchError
 from rabbit_chx.rendering import Block, Facts, Line, Table, sign_of_life

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rabbit_chx.analysis import Hashing, ModuloMap, Refused
+from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.arguments import hashed_value, parse_header, parse_property
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.inputs import STDIN, claim_stdin, file_name, read_batches
-from rabbit_chx.cli.report import document, entry, place_text, source_as_json, source_fact, texts
+from rabbit_chx.cli.inputs import STDIN, claim_stdin
+from rabbit_chx.cli.key_files import KeyFile
+from rabbit_chx.cli.report import document, entry, source_as_json, source_fact, texts
 from rabbit_chx.cli.rings import HashingOptions, RingOptions
+from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP
 from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table, printable
 from rabbit_chx.routing import (
@@ -117,9 +120,8 @@ def _text(value: object) -> str:
 def route(
     *,
     keys: tuple[str, ...] = argument(nargs=-1, type=TEXT, metavar="[KEY]..."),
-    key_file: str | None = option(
-        "--keys", metavar="FILE", help="A file with a key on each line, in place of KEYs; - is stdin."
-    ),
+    key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("in place of KEYs")),
+    column: str | None = option(type=TEXT, metavar="NAME", help=COLUMN_HELP),
     ring: RingOptions = options(RingOptions),
     hashed: HashingOptions = options(HashingOptions),
     headers: tuple[str, ...] = option(
@@ -149,12 +151,14 @@ def route(
     The ring is that of --bind, --ring, --topology or --exchange: give one of them. --exchange asks a live broker, or with
     --topology that file. It may be of type x-modulus-hash, or a super stream: for --bind say so by --exchange-type.
 
-    --keys FILE reads the KEYs from a file, one on each line; a single - reads them from stdin. Each answer is a line as soon
+    --keys FILE reads the KEYs from a file; a single - reads them from stdin. Each answer is a line as soon
     as its KEY is read, with tabs between the fields; with --output json it is a JSON document.
     """
     if keys and key_file is not None:
         raise InputError("the keys are given twice, as KEYs and by --keys: give them once")
     key_file = STDIN if keys == (STDIN,) else key_file
+    if key_file is None and column is not None:
+        raise InputError(f"the column {column!r:.60} is one of a file of keys: give --keys too")
     given = ring.read()
     source, hashing = given.source, hashed.of(given)
     whole = _whole_message(headers, properties, hashing) if headers or properties else {}
@@ -180,9 +184,10 @@ def route(
         return Outcome(RouteReport(source, [answer(key) for key in keys or ("",)]))
     if key_file == STDIN:
         claim_stdin("the keys")
+    file = KeyFile(key_file, column)
     if explain or whole or isinstance(source, ModuloMap):
-        return Outcome(batches=_one_by_one(key_file, answer))
-    return Outcome(batches=_in_batches(key_file, source, hashing, answer))
+        return Outcome(batches=_one_by_one(file, answer))
+    return Outcome(batches=_in_batches(file, source, hashing, answer))
 
 
 def _answered(key: str, ring: KeyMap, place: Place, explanation: Explanation | None = None) -> Answer:
@@ -210,10 +215,10 @@ def _whole_message(headers: tuple[str, ...], properties: tuple[str, ...], hashin
 
 
 def _in_batches(
-    file: str, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
+    file: KeyFile, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
     """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
-    for first, keys in read_batches(file):
+    for numbers, keys, _ in file.batches():
         try:
             places = hashing.route_all([hashed_value(hashing, key) for key in keys], ring_beneath(ring))
         except InputError:
@@ -226,19 +231,19 @@ def _in_batches(
         if len(answers) == len(keys):
             yield answers
         else:
-            yield from _numbered(file, first, keys, answer)
+            yield from _numbered(file, numbers, keys, answer)
 
 
-def _one_by_one(file: str, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
-    for first, keys in read_batches(file):
-        yield from _numbered(file, first, keys, answer)
+def _one_by_one(file: KeyFile, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for numbers, keys, _ in file.batches():
+        yield from _numbered(file, numbers, keys, answer)
 
 
 def _numbered(
-    file: str, first: int, keys: list[str], answer: Callable[[str], Answer]
+    file: KeyFile, numbers: Sequence[int], keys: list[str], answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
-    for number, key in enumerate(keys, first):
+    for number, key in zip(numbers, keys, strict=True):
         try:
             yield [answer(key)]
         except (InputError, ChannelClosedError) as error:
-            raise type(error)(f"line {number} of {file_name(file)}: {error}") from None
+            raise type(error)(f"line {number} of {file.name}: {error}") from None

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import chain, count, islice, repeat
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from rabbit_chx.amqp import AmqpField
 from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.command import TEXT, option, options
-from rabbit_chx.cli.inputs import file_name, read_batches, read_keys
+from rabbit_chx.cli.inputs import file_name
+from rabbit_chx.cli.key_files import KeyBatch, KeyFile
 from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import sign_of_life
 from rabbit_chx.routing import ConsistentHashExchange, HashedOn, KeyMap, ring_beneath
 
 if TYPE_CHECKING:
-    from rabbit_chx.analysis import Hashing, ModuloMap
+    from rabbit_chx.analysis import Hashing, ModuloMap, SampleBatch
     from rabbit_chx.broker.firehose import TracedMessage
     from rabbit_chx.topology.upgrade_exchange import SampledMessage
 
+KEYS_HELP = "A file of keys, {}: a key on each line, or CSV, TSV, JSON lines or Parquet with --column, each also in gzip; - is stdin."
+COLUMN_HELP = "The column of the file that has the keys."
 PATTERN_KEYS = 100_000
 #: They are in memory all at once.
 _MOST_KEYS = 100_000_000
 _NUMBER = "{n}"
 _BATCH = 1 << 14
 _MODULUS_HEADERS = (b"CC", b"BCC")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +43,25 @@ class Sample:
     Attributes:
         keys: the keys, one for each message.
         source: the file that has a key on each line; None for a pattern.
+        numbers: the line of each key in the file; None for those from 1 on.
     """
 
     keys: Sequence[str]
     source: str | None = None
+    numbers: Sequence[int] | None = None
 
     def where(self, number: int, key: str) -> str:
         """Return what messages call a key.
 
         Args:
-            number: its number in the sample, from 1.
+            number: its line, or its number in the sample, from 1.
             key: the key.
         """
         return f"key {key!r:.60}" if self.source is None else f"line {number} of {self.source}"
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """Yield the keys, each with its number for `where`."""
+        yield from zip(count(1) if self.numbers is None else self.numbers, self.keys, strict=False)
 
     @contextmanager
     def values(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[list[Any]]:
@@ -61,8 +74,14 @@ class Sample:
         Raises:
             InputError: a key cannot be routed.
         """
-        try:
+        with self.named(hashing, source):
             yield [hashed_value(hashing, key) for key in self.keys]
+
+    @contextmanager
+    def named(self, hashing: Hashing, source: KeyMap | ModuloMap) -> Iterator[None]:
+        """Name the key and its line in an error of a block that routes the keys. Arguments and errors as in `values`."""
+        try:
+            yield
         except InputError as error:
             for number, key in self._around_the_first_bad(hashing, source):
                 try:
@@ -80,7 +99,7 @@ class Sample:
             try:
                 hashing.route_all([hashed_value(hashing, key) for key in batch], source)
             except InputError:
-                yield from enumerate(batch, start + 1)
+                yield from islice(self.numbered(), start, start + _BATCH)
                 return
 
 
@@ -93,6 +112,42 @@ def _route(hashing: Hashing, source: KeyMap | ModuloMap, key: str) -> None:
         source.route_all([message])
 
 
+@dataclass(slots=True)
+class StreamedSample:
+    """A sample that is read batch by batch, and counted as it is read.
+
+    Attributes:
+        asked: the sample that the options ask for.
+        hashing: what the exchange hashes.
+        source: what the keys are routed by.
+    """
+
+    asked: SampleOptions
+    hashing: Hashing
+    source: KeyMap | ModuloMap
+    _batch: Sample = field(default_factory=lambda: Sample([]))
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        from rabbit_chx.analysis import SampleBatch
+
+        name = None if self.asked.key_file is None else self.asked.source
+        for batch in self.asked.batches(progress=True):
+            self._batch = Sample(batch.keys, name, batch.numbers)
+            values = [hashed_value(self.hashing, key) for key in batch.keys]
+            yield SampleBatch(values, batch.messages, batch.keys)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Show a sign of life, and name the key and its line in an error of a block that counts the batches."""
+        made = self.asked.key_file is None  # what reads a file shows how far it is
+        try:
+            with sign_of_life(f"counting {self.asked.source}") if made else nullcontext():
+                yield
+        except InputError:
+            with self._batch.named(self.hashing, self.source):
+                raise
+
+
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
     """The sample that the options ask for, not yet read.
@@ -101,11 +156,15 @@ class SampleOptions:
         InputError: the options contradict each other.
     """
 
-    key_file: str | None = option(
-        "--keys", metavar="FILE", help="A file with a key on each line, as a sample; - is stdin."
-    )
+    key_file: str | None = option("--keys", metavar="FILE", help=KEYS_HELP.format("as a sample"))
     pattern: str | None = option(type=TEXT, metavar="TEXT")
     count: int | None = option(type=click.IntRange(1, _MOST_KEYS))
+    column: str | None = option(type=TEXT, metavar="NAME", help=COLUMN_HELP)
+    count_column: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The column that says how many messages have the key, as a GROUP BY counts them.",
+    )
 
     def __post_init__(self) -> None:
         if self.key_file is not None and self.pattern is not None:
@@ -114,6 +173,8 @@ class SampleOptions:
             raise InputError(
                 f"--count {self.count} says how many keys a pattern makes: give --pattern, and no --keys"
             )
+        if self.key_file is None and (column := self.column or self.count_column) is not None:
+            raise InputError(f"the column {column!r:.60} is one of a file of keys: give --keys too")
         if self.pattern is not None and _NUMBER not in self.pattern:
             raise InputError(
                 f"the pattern {self.pattern!r:.60} makes one key only: write {_NUMBER} where its number belongs"
@@ -130,25 +191,39 @@ class SampleOptions:
         Raises:
             InputError: a count was given without a pattern, or the file cannot be read.
         """
+        self._refuse_count_alone()
+        return self.read_or_make("") if self.given else None
+
+    def _refuse_count_alone(self) -> None:
         if self.count is not None and self.pattern is None:
             raise InputError(f"--count {self.count} says how many keys a pattern makes: give --pattern too")
-        return self.read_or_make("") if self.given else None
 
     @property
     def source(self) -> str:
         """Where the keys come from, in words."""
         return f"the pattern {self.pattern}" if self.key_file is None else file_name(self.key_file)
 
-    def batches(self) -> Iterator[Sequence[str]]:
+    def batches(self, *, progress: bool = False) -> Iterator[KeyBatch]:
         """Yield the keys in batches, those of a file as they are read.
 
+        Args:
+            progress: whether to show how much of a file is read.
+
         Raises:
-            InputError: as in `read`.
+            InputError: as in `read`, or the file has no keys.
         """
-        if self.key_file is not None:
-            yield from (batch for _, batch in read_batches(self.key_file))
-        elif sample := self.read():
-            yield sample.keys
+        if self.key_file is None:
+            self._refuse_count_alone()
+            for start in range(0, count := self.count or PATTERN_KEYS, _BATCH):
+                numbers = range(start, min(start + _BATCH, count))
+                yield KeyBatch(numbers, [(self.pattern or "").replace(_NUMBER, str(n)) for n in numbers])
+            return
+        empty = True
+        for batch in KeyFile(self.key_file, self.column, self.count_column).batches(progress=progress):
+            empty = empty and not (batch.keys if batch.messages is None else any(batch.messages))
+            yield batch
+        if empty:
+            raise InputError(f"{self.source} has no keys, or all counts are 0: give at least one message")
 
     def read_or_make(self, pattern: str, count: int = PATTERN_KEYS) -> Sample:
         """Return the sample; where neither a file nor a pattern was given, make it of this pattern.
@@ -161,9 +236,24 @@ class SampleOptions:
             InputError: the file cannot be read.
         """
         if self.key_file is not None:
-            return Sample(read_keys(self.key_file), file_name(self.key_file))
+            keys: list[str] = []
+            numbers = array("q")
+            for batch in self.batches(progress=True):
+                keys += batch.keys if batch.messages is None else _repeated(batch.keys, batch.messages)
+                numbers.extend(
+                    batch.numbers if batch.messages is None else _repeated(batch.numbers, batch.messages)
+                )
+                if len(keys) > _MOST_KEYS:
+                    raise InputError(f"{self.source} has more than {_MOST_KEYS:,} messages: give fewer")
+            return Sample(keys, self.source, numbers)
         made = self.pattern or pattern
         return Sample([made.replace(_NUMBER, str(n)) for n in range(self.count or count)])
+
+
+def _repeated(keys: Sequence[_T], messages: Sequence[int]) -> Iterable[_T]:
+    if sum(messages) > _MOST_KEYS:
+        raise InputError(f"the counts add up to more than {_MOST_KEYS:,} messages: give fewer")
+    return chain.from_iterable(map(repeat, keys, messages))
 
 
 def sample_options(pattern: str | None = None, count: int = PATTERN_KEYS) -> Any:  # noqa: ANN401  # a field's default

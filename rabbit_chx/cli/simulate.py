@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,16 @@ import click
 
 from rabbit_chx.analysis import ChiSquare, ModuloMap, SampleCounts, Simulation
 from rabbit_chx.analysis import simulate as simulated
-from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.analysis.pictures import movement_figure, owner_of, ring_strip
+from rabbit_chx.analysis.simulation import MOST_DISTINCT
+from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.cli.arguments import parse_binding, parse_unbind
-from rabbit_chx.cli.command import TEXT, Outcome, command, option, options
+from rabbit_chx.cli.command import PICTURED, TEXT, Outcome, command, option, options
 from rabbit_chx.cli.report import (
     document,
     entries,
     entry,
-    matrix_table,
     numbers,
-    place_text,
     rounded,
     source_as_json,
     source_fact,
@@ -27,9 +27,10 @@ from rabbit_chx.cli.report import (
     to_json,
 )
 from rabbit_chx.cli.rings import HashingOptions, RingOptions, say_ignored
-from rabbit_chx.cli.samples import SampleOptions, sample_options
+from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options
 from rabbit_chx.errors import InputError
-from rabbit_chx.rendering import Block, Facts, Table, sign_of_life
+from rabbit_chx.rendering import Block, Facts, Figure, Table
+from rabbit_chx.rendering.figures import Bar, Bars
 from rabbit_chx.routing import HashRing, KeyMap, SlotTable
 
 if TYPE_CHECKING:
@@ -40,18 +41,21 @@ _HEAVIEST = 5
 
 @dataclass(frozen=True, slots=True)
 class SimulateReport:
-    """The result of a simulation, the keys of its sample, and how few keys the change of a ring can move."""
+    """The result of a simulation, and how few keys the change of a ring can move."""
 
     simulation: Simulation
-    keys: Sequence[str]
     least: LeastMoved | None = None
 
     def blocks(self) -> Iterator[Block]:
         """Return the ring, its shares, the sample and the change."""
-        simulation = self.simulation
+        simulation, change = self.simulation, self.simulation.change
         yield Facts([source_fact(simulation.ring)])
+        rings = (
+            [("before", simulation.ring), ("after", change.ring)] if change else [("ring", simulation.ring)]
+        )
+        yield ring_strip(*rings)
         held = "bindings" if isinstance(simulation.ring, ModuloMap) else "buckets"
-        yield Table(
+        table = Table(
             [*texts("destination"), *numbers(held, "share", "ideal", "skew")],
             [
                 (
@@ -64,22 +68,47 @@ class SimulateReport:
                 for part in simulation.places
             ],
         )
+        bars = [
+            Bar(
+                place_text(part.place),
+                part.share,
+                percent(part.share),
+                part.ideal,
+                owner_of(part.place),
+            )
+            for part in simulation.places
+        ]
+        words = f"The exact share of all keys. The tick is the share by the number of {held}."
+        yield Figure("Share of each destination", words, Bars(bars, f"share by its {held}"), table)
         if simulation.sample:
             yield from self._sample(simulation.sample)
-        if change := simulation.change:
+        if change:
             shares, messages = change.shares, change.messages
             # In another order the shares of the members differ a little, so that even less may have to move.
             least = min([shares.least, *(way for way in self.least or () if way is not None)])
             facts = [
                 ("change", source_fact(change.ring)[1]),
                 ("moved", f"{percent(shares.moved)} of all keys; {percent(least)} had to move in any case"),
-                *self._less(shares.moved),
             ]
             if messages:
                 total = plural(int(sum(messages.amounts.values())), "message")
                 facts.append(("", f"{messages.moved:,} of {total} of the sample"))
-            yield Facts(facts)
-            yield matrix_table(shares, percent)
+            yield Facts([*facts, *self._less(shares.moved)])
+            yield self._ways(shares.moved, least)
+            yield movement_figure(shares, percent)
+
+    def _ways(self, moved: float, least: float) -> Figure:
+        """Return how much moves, beside what had to move and other ways."""
+        ways = {"this change": moved, "had to move": least}
+        if self.least is not None:
+            named = zip(("arranged", "with slots"), self.least, strict=True)
+            ways |= {name: share for name, share in named if share is not None}
+        bars = Bars([Bar(name, share, percent(share)) for name, share in ways.items()])
+        table = Table(
+            [*texts("way"), *numbers("moves")], [(name, percent(share)) for name, share in ways.items()]
+        )
+        words = "The share of all keys that moves by this change, and the least that any way moves."
+        return Figure("What moves", words, bars, table, page_only=True)
 
     def _less(self, moved: float) -> Iterator[tuple[str, str]]:
         """Yield ways that move fewer keys, where there are any."""
@@ -99,32 +128,48 @@ class SimulateReport:
         """Yield where the messages of the sample go, how evenly, and its heaviest keys."""
         shares = {part.place: part.share for part in self.simulation.places}
         keys, messages = sum(sample.keys_of.values()), sum(sample.messages_of.values())
-        yield Table(
+        bounded = sample.keys is None
+        table = Table(
             [*texts("destination"), *numbers("keys", "expected", "messages", "of all")],
             [
                 (
                     place_text(place),
-                    sample.keys_of[place],
-                    f"{shares.get(place, 0) * keys:,.1f}",
+                    sample.keys_of.get(place, ""),
+                    "" if bounded else f"{shares.get(place, 0) * keys:,.1f}",
                     count,
                     percent(count / messages if messages else 0),
                 )
                 for place, count in sample.messages_of.items()
             ],
         )
-        size = f"{plural(sample.messages, 'message')}, {plural(sample.keys, 'distinct key')}"
+        bars = [
+            Bar(place_text(place), count, f"{count:,}", shares.get(place, 0) * messages, owner_of(place))
+            for place, count in sample.messages_of.items()
+        ]
+        words = "Messages of the sample. The tick is what the share of all keys would be; heavy keys make the difference."
+        yield Figure("Load of each destination", words, Bars(bars, "by its share of all keys"), table)
+        distinct = (
+            f"more than {plural(MOST_DISTINCT, 'distinct key')}, so keys and chi-square are not counted"
+            if sample.keys is None
+            else plural(sample.keys, "distinct key")
+        )
+        size = f"{plural(sample.messages, 'message')}, {distinct}"
         facts = [("sample", size)]
         if sample.refusal:
             facts.append(("refused", f"{plural(sample.refused, 'message')}: {sample.refusal}"))
         if sample.test and sample.test.degrees_of_freedom:
             facts.append(("chi-square", _test_text(sample.test)))
         yield Facts(facts)
-        if sample.heaviest and sample.keys < sample.messages:
-            yield Table(
-                [*texts("heaviest keys"), *numbers("messages", "of all"), *texts("destination")],
+        if sample.heaviest and (sample.keys is None or sample.keys < sample.messages):
+            table = Table(
+                [
+                    *texts("heaviest keys"),
+                    *numbers("at least" if bounded else "messages", "of all"),
+                    *texts("destination"),
+                ],
                 [
                     (
-                        self.keys[heavy.position],
+                        heavy.value,
                         heavy.messages,
                         percent(heavy.messages / sample.messages),
                         place_text(heavy.place),
@@ -132,6 +177,17 @@ class SimulateReport:
                     for heavy in sample.heaviest
                 ],
             )
+            bars = [
+                Bar(
+                    heavy.value,
+                    heavy.messages,
+                    f"{percent(heavy.messages / sample.messages)} to {place_text(heavy.place)}",
+                    owner=owner_of(heavy.place),
+                )
+                for heavy in sample.heaviest
+            ]
+            words = "The messages of one key go to one destination, which no weight can split."
+            yield Figure("Heaviest keys", words, Bars(bars), table)
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
@@ -141,19 +197,24 @@ class SimulateReport:
             **source_as_json(simulation.ring),
             shares=entries(simulation.places, "destination=place", "buckets", "share", "ideal", "skew"),
             sample=simulation.sample and self._sample_json(simulation.sample),
-            change=change and {**source_as_json(change.ring), **entry(change, "shares", "messages")},
+            change=change
+            and {
+                **source_as_json(change.ring),
+                **entry(change, "shares", "messages"),
+                "less": self.least and dict(zip(("arranged", "slots"), self.least, strict=True)),
+            },
         )
 
     def _sample_json(self, sample: SampleCounts) -> dict[str, Any]:
         return {
             **entry(sample, "messages", "keys", "refused", "refusal"),
             "destinations": [
-                {"destination": to_json(place), "messages": messages, "keys": sample.keys_of[place]}
+                {"destination": to_json(place), "messages": messages, "keys": sample.keys_of.get(place)}
                 for place, messages in sample.messages_of.items()
             ],
             "chi_square": sample.test and _test_json(sample.test),
             "heaviest": [
-                {"key": self.keys[heavy.position], **entry(heavy, "messages", "destination=place")}
+                {"key": heavy.value, **entry(heavy, "messages", "destination=place")}
                 for heavy in sample.heaviest
             ],
         }
@@ -179,7 +240,10 @@ def _test_json(test: ChiSquare) -> dict[str, Any]:
     }
 
 
-@command(example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'")
+@command(
+    example="rabbit-chx simulate --bind q1=1 --bind q2=1 --bind q3=2 --unbind q1 --pattern 'user-{n}'",
+    outputs=PICTURED,
+)
 def simulate(
     *,
     ring: RingOptions = options(RingOptions),
@@ -214,22 +278,22 @@ def simulate(
     given = ring.read()
     source = given.source
     hashing = hashed.of(given, keys=sample.key_file is not None or sample.pattern is not None)
-    keys = sample.read()
-    if keys is None and heaviest is not None:
+    if not sample.given and heaviest is not None:
         raise InputError(f"--heaviest {heaviest} lists keys of a sample: give --keys or --pattern too")
     changed = _changed(source, unbound, added) if unbound or added else None
     least = _least_moved(source, changed)
-    if keys is None:
-        return Outcome(SimulateReport(simulated(source, changed=changed), [], least))
-    with sign_of_life(plural(len(keys.keys), "key")), keys.values(hashing, source) as values:
+    if not sample.given:
+        return Outcome(SimulateReport(simulated(source, changed=changed), least))
+    batches = StreamedSample(sample, hashing, source)
+    with batches.named():
         simulation = simulated(
             source,
-            values,
+            iter(batches),
             hashing=hashing,
             changed=changed,
             heaviest=_HEAVIEST if heaviest is None else heaviest,
         )
-    return Outcome(SimulateReport(simulation, keys.keys, least))
+    return Outcome(SimulateReport(simulation, least))
 
 
 def _least_moved(source: KeyMap | ModuloMap, changed: KeyMap | ModuloMap | None) -> LeastMoved | None:

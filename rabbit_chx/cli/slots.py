@@ -11,25 +11,27 @@ import click
 
 from rabbit_chx.amqp.fields import FIELD_TYPES, FieldType
 from rabbit_chx.analysis import Hashing, SlotLoad
-from rabbit_chx.analysis.wording import percent, plural
+from rabbit_chx.analysis.pictures import owner_of
+from rabbit_chx.analysis.wording import percent, place_text, plural
 from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots
-from rabbit_chx.cli.arguments import hashed_value
 from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, TraceOptions
-from rabbit_chx.cli.command import DIFFERENCE, DONE, TEXT, Outcome, argument, command, option, options
-from rabbit_chx.cli.report import (
-    document,
-    entry,
-    exchange_facts,
-    numbers,
-    place_text,
-    rounded,
-    rounded_entry,
-    texts,
+from rabbit_chx.cli.command import (
+    DIFFERENCE,
+    DONE,
+    PICTURED,
+    TEXT,
+    Outcome,
+    argument,
+    command,
+    option,
+    options,
 )
-from rabbit_chx.cli.samples import SampleOptions, sample_options, traced_sample
+from rabbit_chx.cli.report import document, entry, exchange_facts, numbers, rounded, rounded_entry, texts
+from rabbit_chx.cli.samples import SampleOptions, StreamedSample, sample_options, traced_sample
 from rabbit_chx.cli.stderr import say
 from rabbit_chx.errors import ChannelClosedError, InputError, MismatchError
-from rabbit_chx.rendering import Block, Facts, Line, Table, Verbatim, sign_of_life
+from rabbit_chx.rendering import Block, Facts, Figure, Line, Table, Verbatim
+from rabbit_chx.rendering.figures import Bar, Bars, owners_strip
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, Place, SlotTable
 from rabbit_chx.topology import LoadTarget, SlotBalance
 from rabbit_chx.topology import balance as balanced
@@ -181,11 +183,10 @@ class LoadOptions:
                 f"--type {self.type_} is the type of a header, and exchange {table.exchange!r} hashes none: leave it out"
             )
         hashing = Hashing(header, table.arguments.get("hash-property"), field_type=self.type_)
-        with sign_of_life(f"reading {self.sample.source}"):
-            batches = ([hashed_value(hashing, key) for key in batch] for batch in self.sample.batches())
-            return SlotSample.counted(
-                SlotLoad.of_keys(table.slots, batches, hashing=hashing), self.sample.source
-            )
+        batches = StreamedSample(self.sample, hashing, table.slots)
+        with batches.named():
+            load = SlotLoad.of_keys(table.slots, batches, hashing=hashing)
+        return SlotSample.counted(load, self.sample.source)
 
     def _traced(self, broker: LiveBroker, table: LiveTable) -> SlotSample:
         """Count real traffic, and say on stderr if it went to other queues than the slots tell."""
@@ -226,7 +227,7 @@ class SlotsReport:
         table, sample = self.table, self.sample
         slots, rates = table.slots, table.rates
         yield Facts(_facts(table, sample))
-        yield Table(
+        held = Table(
             [
                 *texts("queue"),
                 *numbers("slots", "of all keys"),
@@ -243,6 +244,7 @@ class SlotsReport:
                 for queue, count in self._held().items()
             ],
         )
+        yield self._queues(held)
         shares, has_rate = slots.ring.shares(), sample is not None and rates.exchange is not None
         rows = []
         for slot in slots.slots:
@@ -252,7 +254,10 @@ class SlotsReport:
             owner = place_text(slots.owners.get(slot))
             rows.append((slot.name, owner, percent(shares.get(slot, 0.0)), *loads))
         measured = numbers(*(["of the load"] if sample else []), *(["messages/s"] if has_rate else []))
-        yield Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
+        listed = Table([*texts("slot", "queue"), *numbers("of all keys"), *measured], rows)
+        owners = owners_strip(("slots", [slots.owners.get(slot) for slot in slots.slots]), unit="slot")
+        words = "The slots in the order of the ring, in the colour of the queue that has them."
+        yield Figure("Who has which slot", words, owners, listed)
         if sample is not None:
             yield _heaviest_table(table, sample)
 
@@ -282,6 +287,26 @@ class SlotsReport:
                 for slot in slots.slots
             ],
             heaviest=_heaviest_json(self.table, self.sample),
+        )
+
+    def _queues(self, held: Table) -> Figure:
+        """Return what each queue has: of the load if there is a sample, else of all keys."""
+        shares = self.table.slots.shares()
+        loads = {queue: self._queue_load(queue) for queue in self._held()}
+        bars = [
+            Bar(
+                place_text(queue),
+                share if load is None else load,
+                percent(share if load is None else load),
+                load and share,
+                queue,
+            )
+            for queue, load in loads.items()
+            for share in [shares.get(queue, 0.0)]
+        ]
+        what = "of all keys" if self.sample is None else "of the load; the tick is its share of all keys"
+        return Figure(
+            "Share of each queue", f"The share of each queue {what}.", Bars(bars, "share of all keys"), held
         )
 
     def _held(self) -> dict[str | None, int]:
@@ -328,15 +353,24 @@ class BalanceReport:
         for obstacle in made.obstacles:
             yield Line(f"{obstacle.says}: {obstacle.cure}")
         if made.moves:
-            yield Table(
+            moves = Table(
                 [*texts("slot", "from", "to"), *numbers("of the load")],
                 [
                     (move.slot.name, place_text(move.old), move.new, percent(move.share))
                     for move in made.moves
                 ],
             )
+            tables = {"now": made.before, "then": made.after}
+            strip = owners_strip(
+                *((when, [table.owners.get(slot) for slot in table.slots]) for when, table in tables.items()),
+                unit="slot",
+            )
+            words = (
+                "The slots in the order of the ring, in the colour of the queue that has them, now and then."
+            )
+            yield Figure("Which slots change hands", words, strip, moves)
         headings = ("weight", "slots", "then", "of the load", "then", "may have")
-        yield Table(
+        queues = Table(
             [*texts("queue"), *numbers(*headings)],
             [
                 (
@@ -351,6 +385,14 @@ class BalanceReport:
                 for queue in made.queues
             ],
         )
+        bars = [
+            Bar(place_text(queue.queue), queue.after, percent(queue.after), queue.before, queue.queue)
+            for queue in made.queues
+        ]
+        limits = {queue.limit for queue in made.queues if queue.limit is not None}
+        limit = (limits.pop(), "what a queue may have") if len(limits) == 1 else None
+        words = "The bar is what a queue has of the load afterwards, the tick what it has now."
+        yield Figure("Load of each queue", words, Bars(bars, "what it has now", limit), queues)
         yield _heaviest_table(self.table, self.sample)
         if made.moves:
             yield from self._file_blocks()
@@ -435,7 +477,7 @@ def _rate(rate: float | None) -> str:
     return "" if rate is None else f"{rate:,.1f}"
 
 
-def _heaviest_table(table: LiveTable, sample: SlotSample) -> Table:
+def _heaviest_table(table: LiveTable, sample: SlotSample) -> Figure:
     rows = [
         (
             str(heavy.key),
@@ -445,7 +487,18 @@ def _heaviest_table(table: LiveTable, sample: SlotSample) -> Table:
         )
         for heavy in sample.load.keys[:_HEAVIEST]
     ]
-    return Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
+    numbered = Table([*texts("heaviest keys", "slot", "queue"), *numbers("of the load")], rows)
+    bars = [
+        Bar(str(heavy.key), share, f"{percent(share)} to {place_text(queue)}", owner=owner_of(queue))
+        for heavy in sample.load.keys[:_HEAVIEST]
+        for share, queue in [(sample.share(heavy.least), table.slots.queue_of(heavy.place))]
+    ]
+    return Figure(
+        "Heaviest keys",
+        "The messages of one key go to one slot, which nothing can split.",
+        Bars(bars),
+        numbered,
+    )
 
 
 def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str, Any]]:
@@ -461,7 +514,8 @@ def _heaviest_json(table: LiveTable, sample: SlotSample | None) -> list[dict[str
 
 
 @command(
-    example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'"
+    example="rabbit-chx slots show events --management-url http://localhost:15672 --ring-via 'docker exec rabbitmq'",
+    outputs=PICTURED,
 )
 def show(
     *,
@@ -484,7 +538,8 @@ def show(
 
 @command(
     example="rabbit-chx slots balance events --passive --management-url http://localhost:15672 "
-    "--ring-via 'docker exec rabbitmq'"
+    "--ring-via 'docker exec rabbitmq'",
+    outputs=PICTURED,
 )
 def balance(
     *,

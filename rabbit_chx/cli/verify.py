@@ -14,7 +14,7 @@ import pika
 
 from rabbit_chx.analysis import Finding, Hashing, Place, Refused, ring_findings
 from rabbit_chx.analysis.traffic import InferredRing, Misrouted, compare_traffic
-from rabbit_chx.analysis.wording import plural
+from rabbit_chx.analysis.wording import place_text, plural
 from rabbit_chx.broker.firehose import infer_live_ring
 from rabbit_chx.broker.live_exchange import read_exchange, read_reach, read_ring
 from rabbit_chx.broker.management import Management
@@ -43,7 +43,6 @@ from rabbit_chx.cli.report import (
     hashes_text,
     numbers,
     outcome_text,
-    place_text,
     ring_as_json,
     texts,
     to_json,

@@ -54,13 +54,13 @@ async def aio_pika_opened(settings: ConnectionSettings, *, default_heartbeat_s: 
         arguments["heartbeat"] = default_heartbeat_s
     attempts: list[aio_pika.Connection] = []
 
-    def kept(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # what aio-pika hands on
+    def remembered(*args: Any, **named: Any) -> aio_pika.Connection:  # noqa: ANN401  # what aio-pika hands on
         attempts.append(aio_pika.Connection(*args, **named))
         return attempts[-1]
 
     try:
         async with asyncio.timeout(settings.connection_timeout_s):
-            return await aio_pika.connect(**arguments, connection_class=kept)
+            return await aio_pika.connect(**arguments, connection_class=remembered)
     except (aiormq_errors.AMQPError, OSError, TimeoutError, RuntimeError) as cause:
         error = _opening_error(settings, cause)
     for connection in attempts:  # else the garbage collector tries, where no loop runs any more
@@ -76,14 +76,14 @@ def refusal_told_by(error: BaseException) -> tuple[int, str]:
     """
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), None)
     if code is not None:
-        return code, said_by(error)
+        return code, words_of(error)
     first, *rest = error.args or (0,)
     if isinstance(first, int):
         return int(first), " ".join(map(text_of, rest))
-    return 541, said_by(error)
+    return 541, words_of(error)
 
 
-def said_by(cause: BaseException) -> str:
+def words_of(cause: BaseException) -> str:
     """Return the words of an error of aiormq or of the system."""
     return " ".join(" ".join(map(text_of, cause.args)).split()) or type(cause).__name__
 
@@ -95,21 +95,21 @@ def text_of(value: object) -> str:
 
 def _opening_error(settings: ConnectionSettings, cause: BaseException) -> RabbitChxError:
     """Return our error for aio-pika's failure to open a connection."""
-    said = said_by(cause)
-    answer = _answer_told_by(cause, said)
+    words = words_of(cause)
+    answer = _answer_told_by(cause, words)
     if answer is not None:
         return error_for(*answer, where=settings.masked_url)
     if isinstance(cause.__cause__, asyncio.IncompleteReadError):
-        return not_amqp(settings, said)
+        return not_amqp(settings, words)
     # aiormq keeps the words of an error of the system, not its type.
     system = cause.__cause__ if isinstance(cause.__cause__, OSError) else cause
-    return opening_error(settings, system, said, _FAILURES)
+    return opening_error(settings, system, words, _FAILURES)
 
 
-def _answer_told_by(cause: BaseException, said: str) -> tuple[int, str] | None:
+def _answer_told_by(cause: BaseException, words: str) -> tuple[int, str] | None:
     """Return the code and the words with which the broker refuses a connection; None where it said nothing."""
     if isinstance(cause, aiormq_errors.ProbableAuthenticationError):
-        return 403, said
+        return 403, words
     if isinstance(cause, aiormq_errors.ConnectionClosed):
         return refusal_told_by(cause)
     if isinstance(cause, aiormq_errors.InvalidFrameError):

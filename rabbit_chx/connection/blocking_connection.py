@@ -100,11 +100,11 @@ class Connection(Link):
 
     def _shake_hands(self, deadline: float, settings: ConnectionSettings) -> None:
         while self.session.phase is not Phase.READY:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 raise late_handshake(settings)
             try:
-                self.turn(left)
+                self.turn(left_s)
             except ConnectionLostError as cause:
                 raise broken_handshake(settings, cause) from None
 
@@ -184,10 +184,10 @@ class Connection(Link):
         self.session.close()
         deadline = time.monotonic() + _GOODBYE_S
         while self._out or self.output or self.session.phase is not Phase.CLOSED:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
                 return
-            self._exchange(left)
+            self._exchange(left_s)
 
     # -- the loop
 

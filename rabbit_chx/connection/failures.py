@@ -56,23 +56,23 @@ class RefusedCertificateError(ConnectionLostError):
 
 
 def opening_error(
-    settings: ConnectionSettings, cause: BaseException, said: str, failures: Sequence[ClientFailure]
+    settings: ConnectionSettings, cause: BaseException, words: str, failures: Sequence[ClientFailure]
 ) -> RabbitChxError:
     """Return the error for a connection that a client could not open.
 
     Args:
         settings: the settings that the connection was opened with.
         cause: what the client raised.
-        said: the words of the cause.
+        words: what the cause says.
         failures: what the client's errors mean. The first that fits counts.
     """
-    refused = refused_certificate(settings.masked_url, cause, said)
+    refused = refused_certificate(settings.masked_url, cause, words)
     if refused is not None:
         return refused
     for kinds, failure in failures:
         if isinstance(cause, kinds):
-            return failure(settings, said)
-    return unreachable(settings, cause, said)
+            return failure(settings, words)
+    return unreachable(settings, cause, words)
 
 
 def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> AccessRefusedError:
@@ -89,111 +89,113 @@ def no_mechanism(settings: ConnectionSettings, offered: Sequence[str] = ()) -> A
     )
 
 
-def refused_login(settings: ConnectionSettings, said: str) -> AccessRefusedError:
+def refused_login(settings: ConnectionSettings, words: str) -> AccessRefusedError:
     """Return the error for a connection that ended at the login, without the broker's words."""
     return AccessRefusedError(
-        f"{settings.masked_url}: the broker refuses the login ({said}): check user name, password and auth_mechanism",
+        f"{settings.masked_url}: the broker refuses the login ({words}): check user name, password and auth_mechanism",
         reply_code=403,
     )
 
 
-def refused_vhost(settings: ConnectionSettings, said: str) -> BrokerRefusedError:
+def refused_vhost(settings: ConnectionSettings, words: str) -> BrokerRefusedError:
     """Return the error for a connection that ended when it named the vhost, without the broker's words."""
     return BrokerRefusedError(
-        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r} ({said}): check the vhost in the URL, the user's "
+        f"{settings.masked_url}: the broker refuses the vhost {settings.vhost!r} ({words}): check the vhost in the URL, the user's "
         "permissions on it, and the limits of connections",
         reply_code=530,
     )
 
 
-def late_opening(settings: ConnectionSettings, _said: str) -> BrokerTimeoutError:
+def late_opening(settings: ConnectionSettings, _words: str) -> BrokerTimeoutError:
     """Return the error for a connection that was not open in time; the client does not tell how far it came."""
     return BrokerTimeoutError(
         f"{settings.masked_url}: not open within {settings.connection_timeout_s:g} s: check host, port and firewall"
     )
 
 
-def not_amqp(settings: ConnectionSettings, said: str) -> UnreachableError:
+def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
     """Return the error for an address that hangs up in the handshake: a broker that starts behind a proxy, or no AMQP."""
     tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
     return UnreachableError(
-        f"{settings.masked_url}: {said}; a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again "
+        f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again "
         f"in a moment. Else: is AMQP 0-9-1 spoken there? Check the port{tls}"
     )
 
 
 def unreachable(
-    settings: ConnectionSettings, cause: BaseException | None, said: str | None = None
+    settings: ConnectionSettings, cause: BaseException | None, words: str | None = None
 ) -> UnreachableError:
     """Return the error for a connection that could not be opened.
 
     Args:
         settings: the settings that the connection was opened with.
         cause: what the system raised.
-        said: the words of the cause; None for those that it prints.
+        words: what the cause says; None for those that it prints.
     """
     where = settings.masked_url
     if isinstance(cause, ssl.SSLError):
-        return failed_tls(settings, cause, said)
+        return failed_tls(settings, cause, words)
     if isinstance(cause, (socket.gaierror, UnicodeError)):
         return UnreachableError(
-            f"{where}: the host name cannot be resolved ({said or cause}): check the host in the URL"
+            f"{where}: the host name cannot be resolved ({words or cause}): check the host in the URL"
         )
     if isinstance(cause, TimeoutError):
         return BrokerTimeoutError(
             f"{where}: no answer within {settings.connection_timeout_s:g} s: check host, port and firewall"
         )
     if isinstance(cause, (ConnectionResetError, BrokenPipeError)):
-        return not_amqp(settings, said or str(cause))
+        return not_amqp(settings, words or str(cause))
     if has_no_descriptor(cause):
         return UnreachableError(
-            f"{where}: there is no file descriptor left ({said or cause}): close files or sockets, or raise the limit (ulimit -n)"
+            f"{where}: there is no file descriptor left ({words or cause}): close files or sockets, or raise the limit (ulimit -n)"
         )
     return UnreachableError(
-        f"{where}: nobody answers there ({said or cause}): check host and port, and that the broker runs"
+        f"{where}: nobody answers there ({words or cause}): check host and port, and that the broker runs"
     )
 
 
 def has_no_descriptor(cause: BaseException | None) -> bool:
-    """Whether the process, or the whole system, has no file descriptor left. That may pass."""
+    """Return whether the process, or the whole system, has no file descriptor left. That may pass."""
     return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def failed_tls(
-    settings: ConnectionSettings, cause: BaseException, said: str | None = None
+    settings: ConnectionSettings, cause: BaseException, words: str | None = None
 ) -> UnreachableError:
     """Return the error for a TLS handshake that failed.
 
     Args:
         settings: the settings that the connection was opened with.
         cause: what the TLS library or the socket raised.
-        said: the words of the cause; None for those that it prints.
+        words: what the cause says; None for those that it prints.
     """
     where = settings.masked_url
-    refused = refused_certificate(where, cause, said)
+    refused = refused_certificate(where, cause, words)
     if refused is not None:
         return refused
     if isinstance(cause, TimeoutError):
         return BrokerTimeoutError(
             f"{where}: no TLS handshake within {settings.connection_timeout_s:g} s: is it a TLS port?"
         )
-    return UnreachableError(f"{where}: TLS cannot be agreed on ({said or cause}): is it a TLS port?")
+    return UnreachableError(f"{where}: TLS cannot be agreed on ({words or cause}): is it a TLS port?")
 
 
-def refused_certificate(where: str, cause: BaseException, said: str | None = None) -> UnreachableError | None:
+def refused_certificate(
+    where: str, cause: BaseException, words: str | None = None
+) -> UnreachableError | None:
     """Return the error where one side refuses the certificate of the other, or its absence; else None.
 
     Args:
         where: the address without its password.
         cause: what the TLS library or a client raised.
-        said: the words of the cause; None for those that it prints.
+        words: what the cause says; None for those that it prints.
     """
     if isinstance(cause, ssl.SSLCertVerificationError):
         return UnreachableError(
             f"{where}: the broker's certificate is not accepted ({cause.verify_message}): "
             "give its CA with cacertfile, or its name with server_name_indication"
         )
-    alert = _OUR_CERTIFICATE.search(said or str(cause))
+    alert = _OUR_CERTIFICATE.search(words or str(cause))
     return None if alert is None else UnreachableError(_our_certificate(where, alert))
 
 
@@ -251,8 +253,8 @@ def silence(where: str, silence_s: float) -> ConnectionLostError:
 
 def nonsense(where: str, cause: Exception) -> ConnectionLostError:
     """Return the error for bytes of the broker that are not AMQP 0-9-1, or make no sense."""
-    said = _ADDRESS.sub("", str(cause))
-    return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {said}")
+    words = _ADDRESS.sub("", str(cause))
+    return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {words}")
 
 
 def missing_reply(where: str, method: str, waited_s: float) -> BrokerTimeoutError:

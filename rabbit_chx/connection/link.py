@@ -85,7 +85,7 @@ class Ledger(Generic[What]):
         self._batches.append(_Batch(self.sent, messages, size, what))
 
     def has_news(self, until_open: int) -> bool:
-        """Whether at most this many messages are open, or the broker refused a message."""
+        """Return whether at most this many messages are open, or the broker refused a message."""
         return self.open <= until_open or bool(self.refused)
 
     def take_refused(self) -> list[Part[What]]:

@@ -167,10 +167,10 @@ class Session:
     def _consume_confirms(self, buffer: bytes, at: int) -> int:
         """Handle the run of acks and nacks that begins at `at`, and return where it ends."""
         size = CONFIRM.size
-        whole = (len(buffer) - at) // size * size
+        run_size = (len(buffer) - at) // size * size
         ledger = self.link
         singles: list[int] = []
-        for head, tag, tail in CONFIRM.iter_unpack(memoryview(buffer)[at : at + whole]):
+        for head, tag, tail in CONFIRM.iter_unpack(memoryview(buffer)[at : at + run_size]):
             if head == _ACK and tail == _SINGLE:
                 singles.append(tag)
             elif head == _ACK and tail[1:] == FRAME_END:
@@ -185,11 +185,11 @@ class Session:
         ledger.ack_each(singles)
         return at
 
-    def _on_method(self, payload: bytes, whole: bytes) -> None:
+    def _on_method(self, payload: bytes, frame_bytes: bytes) -> None:
         if int.from_bytes(payload[:4], "big") == METHOD_RETURN:
             self._on_return(payload)
             return
-        _, _, method = frame.unmarshal(whole)
+        _, _, method = frame.unmarshal(frame_bytes)
         handler = self._handlers.get(method.name)
         if handler is not None:
             handler(method)
@@ -208,7 +208,7 @@ class Session:
     def _on_start(self, method: commands.Connection.Start) -> None:
         self.server = dict(method.server_properties)
         offered = method.mechanisms.split()
-        mechanism = next((m for m in self._settings.auth_mechanisms if m in offered), None)
+        mechanism = next((name for name in self._settings.auth_mechanisms if name in offered), None)
         if mechanism is None:
             self._fail(no_mechanism(self._settings, offered))
             return

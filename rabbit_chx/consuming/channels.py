@@ -17,7 +17,7 @@ from aiormq import spec
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import error_for, may_pass
-from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, said_by, text_of
+from rabbit_chx.connection.aio_pika_opening import aio_pika_opened, refusal_told_by, text_of, words_of
 from rabbit_chx.consuming.journal import JournalEntry
 from rabbit_chx.consuming.message import GroupMessage, message_of
 from rabbit_chx.consuming.queue_check import WANTED, learned_arguments
@@ -77,7 +77,7 @@ async def _answered(where: str, queue: str | None = None) -> AsyncIterator[None]
     except (aiormq_errors.ChannelClosed, aiormq_errors.ConnectionClosed) as refusal:
         error = error_for(*refusal_told_by(refusal), where=where, queue=queue)
     except _LOST as cause:
-        error = ConnectionLostError(f"{where}: the connection was lost ({said_by(cause)})", queue=queue)
+        error = ConnectionLostError(f"{where}: the connection was lost ({words_of(cause)})", queue=queue)
     else:
         return
     raise error
@@ -169,9 +169,8 @@ class LineChannel:
 
     async def answer(self) -> None:
         """Wait for an answer over this channel. The broker knows the channel then, and has taken all acks that went before."""
-        async with _answered(
-            self._where, self._queue
-        ):  # a prefetch counts for consumers to come, and there are none
+        # A new prefetch counts for later consumers of the channel, and there are none.
+        async with _answered(self._where, self._queue):
             await self._channel.basic_qos(prefetch_count=self._prefetch)
 
     async def fetch(self, queue: str) -> DeliveredMessage | None:
@@ -260,8 +259,8 @@ class ConsumingConnection:
             queue: the queue.
             prefetch: how many messages may be delivered ahead.
             take: called with each message of aiormq.
-            cancelled: called when the broker ends the consumer, as where the queue is deleted; else the channel is closed then.
-            how: what aiormq's `basic_consume` takes beside.
+            cancelled: called when the broker ends the consumer, for example with its queue; None closes the channel.
+            how: further arguments of aiormq's `basic_consume`.
         """
         channel = await self._channel()
         async with _answered(self.where, queue):
@@ -289,7 +288,7 @@ class ConsumingConnection:
         return underlay
 
     def _free_number(self) -> int:
-        """Return the number of a channel that was free for long.
+        """Return the number of a channel that has been free for long.
 
         aiormq gives the number of a channel that the broker has closed to the next channel at once. It may then open that channel before
         it has confirmed the close, and the broker ends the connection (541, "second 'channel.open' seen").
@@ -359,11 +358,11 @@ class GroupChannels(ConsumingConnection):
     ) -> LineChannel:
         """Consume a queue behind all that consume it already with this ``x-priority``, and call `take` with each message."""
 
-        async def taken(message: Any) -> None:  # noqa: ANN401
+        async def on_message(message: Any) -> None:  # noqa: ANN401
             take(_delivery(message, queue))
 
         return await self.consume(
-            queue, prefetch, taken, arguments={"x-priority": priority}, consumer_tag=tag
+            queue, prefetch, on_message, arguments={"x-priority": priority}, consumer_tag=tag
         )
 
     async def read_journal(
@@ -371,10 +370,10 @@ class GroupChannels(ConsumingConnection):
     ) -> LineChannel:
         """Read the journal from `since_s` on, in seconds since 1970, and call `take` with the place of each entry, and the entry.
 
-        It is declared where there is none. A user who may not declare it can use a stream that is there.
+        It is declared where there is none. A user who may not declare it can use a stream that exists.
         """
 
-        async def taken(message: Any) -> None:  # noqa: ANN401
+        async def on_message(message: Any) -> None:  # noqa: ANN401
             offset = int((message.header.properties.headers or {}).get("x-stream-offset", -1))
             entry = JournalEntry.from_json(message.body)
             if entry is not None:
@@ -391,7 +390,7 @@ class GroupChannels(ConsumingConnection):
                     channel = await self._channel()
                     await channel.queue_declare(journal, durable=True, arguments=_JOURNAL_ARGUMENTS)
                 await _closed(channel)
-            return await self.consume(journal, _JOURNAL_PREFETCH, taken, arguments=begin)
+            return await self.consume(journal, _JOURNAL_PREFETCH, on_message, arguments=begin)
         except AccessRefusedError as refusal:
             raise AccessRefusedError(
                 f"{refusal}. The group's journal is the stream {journal!r}: the user needs the permissions read and write on it and "
@@ -465,7 +464,7 @@ class _Writer:
             return self._channel
 
     async def _confirmed(self, channel: Any, queue: str, body: bytes, properties: Any) -> None:  # noqa: ANN401
-        """Publish, and wait for the confirm: as long as the broker blocks publishers, and `_REPLY_S` beside."""
+        """Publish, and wait for the confirm: as long as the broker blocks publishers, and `_REPLY_S` more."""
         publishing = asyncio.ensure_future(
             channel.basic_publish(body, routing_key=queue, properties=properties)
         )
@@ -488,11 +487,13 @@ class _Writer:
 
 
 def _delivery(message: Any, queue: str) -> DeliveredMessage:  # noqa: ANN401
-    """Return a message of aiormq as a seat takes it, which counts to a queue."""
+    """Return a message of aiormq as a seat takes it; `queue` is the queue that it counts for."""
     properties = message.header.properties
-    others = {name: value for name in _PROPERTIES if (value := getattr(properties, name, None)) is not None}
+    set_properties = {
+        name: value for name in _PROPERTIES if (value := getattr(properties, name, None)) is not None
+    }
     content = message_of(
-        GroupMessage, message, queue, exchange=message.delivery.exchange or "", properties=others
+        GroupMessage, message, queue, exchange=message.delivery.exchange or "", properties=set_properties
     )
     return DeliveredMessage(
         message.delivery.delivery_tag,

@@ -52,7 +52,7 @@ class _Claims:
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._lock = Lock()
-        self._held: dict[str, Future[None]] = {}
+        self._handlers: dict[str, Future[None]] = {}
 
     def take(self, message_id: str) -> None:
         """Claim the id; wait while another handler has it."""
@@ -76,15 +76,15 @@ class _Claims:
     def release(self, message_id: str) -> None:
         """Give the id back and wake whoever waits for it."""
         with self._lock:
-            ended = self._held.pop(message_id)
+            ended = self._handlers.pop(message_id)
         ended.set_result(None)
 
     def _other(self, message_id: str) -> Future[None] | None:
         """Return what ends with the handler that has the id; None where the id was free and is now ours."""
         with self._lock:
-            other = self._held.get(message_id)
+            other = self._handlers.get(message_id)
             if other is None:
-                self._held[message_id] = Future()
+                self._handlers[message_id] = Future()
             return other
 
     def _too_late(self, message_id: str) -> DeduplicationError:
@@ -274,10 +274,10 @@ class Deduplicator(DeduplicatorBase):
             self._forget()
 
     def _forget(self) -> None:
-        kept = self._handled_at
+        handled_at = self._handled_at
         oldest = -float("inf") if self._max_age_s is None else time.monotonic() - self._max_age_s
-        while kept and (len(kept) > self._max_ids or next(iter(kept.values())) < oldest):
-            kept.popitem(last=False)
+        while handled_at and (len(handled_at) > self._max_ids or next(iter(handled_at.values())) < oldest):
+            handled_at.popitem(last=False)
             self._count("forgotten")
 
     def _kept(self) -> tuple[int, float | None]:

@@ -172,8 +172,9 @@ class ConsumerGroup:
             await channels.close()
 
     def stop(self) -> None:
-        """Let `run` finish the messages in hand, give the others back in order, and return. May be called from a signal's handler
-        of asyncio.
+        """Let `run` finish the messages in hand, give the others back in order, and return.
+
+        A signal handler of asyncio may call it.
         """
         self._stop.set()
 
@@ -380,15 +381,15 @@ def _static_share(queues: tuple[str, ...], static: tuple[int, int] | None) -> tu
     """Return the queues that a member consumes.
 
     Raises:
-        InputError: the number is none from 0 to the count less 1.
+        InputError: the index is not from 0 to the count less 1.
     """
     if static is None:
         return queues
     try:
         index, count = static
-        good = 0 <= index < count
+        is_valid = 0 <= index < count
     except (TypeError, ValueError):
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise InputError(f"static is {static!r}: give (index, count) with an index from 0 to count - 1")
     return tuple(sorted(queues)[index::count])

@@ -213,11 +213,11 @@ def _of_queues(status: GroupStatus) -> Iterator[Finding]:
             "{} consumers and none of them active, so nothing is handled",
             "members of a ConsumerGroup notice this and consume anew; cancel and consume again with other consumers",
         )
-    if held := [queue for queue in status.nobody_active if queue.unacked]:
-        count = sum(queue.unacked or 0 for queue in held)
+    if stalled := [queue for queue in status.nobody_active if queue.unacked]:
+        count = sum(queue.unacked or 0 for queue in stalled)
         yield _finding(
             "nobody-active",
-            held,
+            stalled,
             f"{{}} consumers and none of them active: the broker waits until the one that was active acks what it holds "
             f"({count:,} messages)",
             "if this lasts, look for a handler that hangs; if there is none, the broker waits for a consumer that is dead, as "
@@ -272,7 +272,7 @@ def _priorities(status: GroupStatus, release: Release) -> Iterator[Finding]:
 
 
 def _balance(status: GroupStatus, weights: Mapping[str, float]) -> Iterator[Finding]:
-    """Find members with two queues more than their share and more than half as many again, and members with none."""
+    """Yield a finding if members have two queues more than their share and half as many again, or if members have none."""
     shared = [queue for queue in status.queues if queue.single_active and len(queue.consumers) > 1]
     total = sum(weights.get(member.name, 1.0) for member in status.members)
     if not shared or len(status.members) < 2:

@@ -53,21 +53,21 @@ class JournalEntry:
 
     @classmethod
     def from_json(cls, body: bytes) -> JournalEntry | None:
-        """Return the entry that a message is; None where it is none that this version knows.
+        """Return the entry that a message is; None where this version does not know it.
 
         Args:
             body: the body of the message.
         """
         try:
-            read: dict[str, Any] = json.loads(body)
+            fields: dict[str, Any] = json.loads(body)
             entry = cls(
-                _KINDS[_KINDS.index(read["kind"])],
-                str(read["member"]),
-                float(read["at"]),
-                float(read.get("weight", 1.0)),
-                tuple(map(str, read.get("queues", ()))),
-                str(read.get("queue", "")),
-                str(read.get("token", "")),
+                _KINDS[_KINDS.index(fields["kind"])],
+                str(fields["member"]),
+                float(fields["at"]),
+                float(fields.get("weight", 1.0)),
+                tuple(map(str, fields.get("queues", ()))),
+                str(fields.get("queue", "")),
+                str(fields.get("token", "")),
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             return None
@@ -162,7 +162,7 @@ class Roster:
 
     def silent(self, now: float, longest_s: float) -> list[str]:
         """Return the members that were not seen alive for more than `longest_s` at `now`, by the clock of the reader."""
-        return sorted(member for member, seen in self.seen.items() if now - seen > longest_s)
+        return sorted(member for member, seen_at in self.seen.items() if now - seen_at > longest_s)
 
     def owners(self) -> dict[str, str]:
         """Return the member that is to have each queue.
@@ -189,7 +189,7 @@ class Roster:
 
 
 class SilenceClock:
-    """The time for which a member may miss others: it goes on only while the member can write and read.
+    """The clock by which a member misses others: it goes on only while the member can write and read.
 
     Each sign of life that the member wrote itself and has read moves it on, by some seconds at most. If the broker blocks all
     publishers for an hour, nobody has been silent for longer than that when it ends. `longest_s` is how far it goes on without a sign
@@ -263,16 +263,16 @@ class Ownership:
         ]
 
     def is_mine(self, queue: str) -> bool:
-        """Whether this member is to have a queue."""
+        """Return whether this member is to have a queue."""
         owner = self.owners.get(queue)
         return owner is not None and owner.token == self._token
 
     def is_new_owner(self, term: int) -> bool:
-        """Whether this member is to have a queue since the change of the members at `term`."""
+        """Return whether this member is to have a queue since the change of the members at `term`."""
         return any(owner.token == self._token and owner.since == term for owner in self.owners.values())
 
     def is_overdue(self, queue: str, claimed: int | None) -> bool:
-        """Whether the owner of a queue waits for it, which this member has since its claim at the place `claimed`."""
+        """Return whether the owner of a queue waits for it. This member has it since its claim at the place `claimed`."""
         owner = self.owners.get(queue)
         if owner is None or owner.token == self._token:
             return False
@@ -312,11 +312,11 @@ def _shares(count: int, weights: Mapping[str, float]) -> dict[str, int]:
     total = sum(weights.values())
     exact = {member: count * weight / total for member, weight in weights.items()}
     shares = {member: int(share) for member, share in exact.items()}
-    left = count - sum(shares.values())
+    remainder = count - sum(shares.values())
     by_remainder = sorted(
         exact, key=lambda member: (shares[member] - exact[member], -score(member, ""), member)
     )
-    for member in by_remainder[:left]:
+    for member in by_remainder[:remainder]:
         shares[member] += 1
     return shares
 

@@ -59,8 +59,8 @@ class GroupMessage(_QueueMessage):
     properties: Mapping[str, Any] = field(default_factory=dict)
 
 
-def message_of(kind: type[_M], delivered: Any, queue: str, **others: Any) -> _M:  # noqa: ANN401
-    """Return a message of aiormq as its handler gets it. `others` are the attributes that only this kind has."""
+def message_of(kind: type[_M], delivered: Any, queue: str, **attributes: Any) -> _M:  # noqa: ANN401
+    """Return a message of aiormq as its handler gets it. `attributes` are those that only this kind has."""
     properties = delivered.header.properties
     return kind(
         queue,
@@ -69,5 +69,5 @@ def message_of(kind: type[_M], delivered: Any, queue: str, **others: Any) -> _M:
         dict(properties.headers or {}),
         properties.message_id,
         bool(delivered.delivery.redelivered),
-        **others,
+        **attributes,
     )

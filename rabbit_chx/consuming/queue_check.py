@@ -36,16 +36,16 @@ def learned_arguments(queue: str, arguments: Mapping[str, Any], refusal: str) ->
 
     If the queue is no quorum queue, or has no single active consumer, the error is MismatchError.
     """
-    told = _REFUSAL.search(refusal)
-    if told is None:
+    match = _REFUSAL.search(refusal)
+    if match is None:
         return None
-    name = told["name"]
+    name = match["name"]
     if name in WANTED or name == "durable":
-        current = told["value"] or told["bare"] or "not set"
+        current = match["value"] or match["bare"] or "not set"
         raise MismatchError(f"queue {queue!r}: {name} is {current}: {_REMEDY}", queue=queue, reply_code=406)
-    if told["value"] is None:
+    if match["value"] is None:
         return None
-    return {**arguments, name: _value(told["value"], told["type"])}
+    return {**arguments, name: _value(match["value"], match["type"])}
 
 
 def refuse_dropping(queues: Mapping[str, Mapping[str, Any] | None], release: tuple[int, ...]) -> None:

@@ -206,14 +206,14 @@ class QueueLine:
     def start_pending(self) -> list[SeatCommand]:
         """Start the messages whose lane is free, and obey the markers before which all is handled. Nothing passes a marker."""
         commands: list[SeatCommand] = []
-        kept: deque[DeliveredMessage] = deque()
+        held_back: deque[DeliveredMessage] = deque()
         busy = set(self.working)
         lanes = self.member.lanes
         free = lanes - len(busy)
         while self.pending and free > 0:
             delivery = self.pending.popleft()
             if delivery.marker is not None:
-                if self.working or kept:
+                if self.working or held_back:
                     self.pending.appendleft(delivery)
                     break
                 commands += self._obey(delivery, delivery.marker)
@@ -222,13 +222,13 @@ class QueueLine:
                 continue
             lane = crc32(delivery.key.encode()) % lanes if lanes > 1 else 0
             if lane in busy:
-                kept.append(delivery)
+                held_back.append(delivery)
                 continue
             free -= 1
             busy.add(lane)
             self.working[lane] = HandledMessage(delivery)
             commands.append(Start(self.number, delivery, 1, self.generation))
-        self.pending.extendleft(reversed(kept))
+        self.pending.extendleft(reversed(held_back))
         return commands
 
     # -- hand-over of a slot
@@ -286,11 +286,11 @@ class QueueLine:
         replies = self._replies(delivery, _REPLIES[marker.kind]) if marker.kind in _REPLIES else []
         return [*replies, Ack(self.number, delivery.tag)]  # a marker without a reply comes again
 
-    def _replies(self, asked: DeliveredMessage, kind: Literal["flushed", "taken"]) -> list[SeatCommand]:
+    def _replies(self, question: DeliveredMessage, kind: Literal["flushed", "taken"]) -> list[SeatCommand]:
         """Return the reply to a marker, if anybody waits for it."""
-        if asked.marker is None or not asked.reply_to:
+        if question.marker is None or not question.reply_to:
             return []
-        return [Reply(self.number, asked.reply_to, asked.marker.reply(kind))]
+        return [Reply(self.number, question.reply_to, question.marker.reply(kind))]
 
 
 class Seat:

@@ -89,7 +89,7 @@ class GroupSession:
         self._is_over = False
         self._was_ready = False
         self._earlier: dict[str, int] = {}  # signs of life of processes that had this name before, by token
-        self._said: list[str] = []  # the members that the log told last
+        self._logged_members: list[str] = []  # the members that the log told last
         self._has_heir = False  # whether a later process has this name
 
     # -- for the runners of the queues
@@ -260,8 +260,8 @@ class GroupSession:
 
     def _say_members(self) -> None:
         members = sorted(self.roster.members)
-        if members != self._said:
-            self._said = members
+        if members != self._logged_members:
+            self._logged_members = members
             _log.info(
                 "group member %s: the members are %s", self.member.name, ", ".join(members) or "not known"
             )
@@ -396,16 +396,16 @@ class GroupSession:
                     runner.give(runner.seat.step_back())
 
     def _should_deliver(self, queue: str, runner: SeatRunner) -> bool:
-        """Whether a queue that has messages would deliver them to this member, as far as it knows."""
+        """Return whether a queue that has messages would deliver them to this member, as far as it knows."""
         if not runner.seat.is_idle:
             return False
         claim = self.roster.claims.get(queue)
-        others = claim is not None and claim.held and claim.member != self.member.name
-        return runner.seat.held or (self._ownership.is_mine(queue) and not others)
+        is_with_another = claim is not None and claim.held and claim.member != self.member.name
+        return runner.seat.held or (self._ownership.is_mine(queue) and not is_with_another)
 
 
 async def emptied(runners: Iterable[SeatRunner], seconds: float, lost: asyncio.Event | None = None) -> bool:
-    """Wait until nothing of any queue is in hand; return whether it is so in time."""
+    """Wait until nothing of any queue is in hand; return whether that is so in time."""
     lost = lost or asyncio.Event()
     end = time.monotonic() + seconds
     for runner in runners:
@@ -427,11 +427,11 @@ class QueueWatch:
     """What one member saw when it looked at its queues (rabbitmq-server#14141)."""
 
     def __init__(self) -> None:
-        self._still: dict[str, _Standstill] = {}
+        self._standstills: dict[str, _Standstill] = {}
 
     def forget(self, queue: str) -> None:
         """Note that a queue has something to do, or nothing waits in it."""
-        self._still.pop(queue, None)
+        self._standstills.pop(queue, None)
 
     def look(self, queue: str, waiting: int, delivered: int) -> str | None:
         """Note what waits in a queue that has nothing to do. Return what to say if it is to be consumed anew, else None.
@@ -441,14 +441,14 @@ class QueueWatch:
         if not waiting:
             self.forget(queue)
             return None
-        still = self._still.setdefault(queue, _Standstill(delivered))
-        if still.delivered != delivered:
-            self._still[queue] = _Standstill(delivered)
+        standstill = self._standstills.setdefault(queue, _Standstill(delivered))
+        if standstill.delivered != delivered:
+            self._standstills[queue] = _Standstill(delivered)
             return None
-        still.looks += 1
-        if still.looks <= 1 << still.renewals:
+        standstill.looks += 1
+        if standstill.looks <= 1 << standstill.renewals:
             return None
-        still.looks = 0
-        still.renewals += 1
-        says = _DEAD_CONSUMER if still.renewals > _RENEWALS else "consuming it anew"
+        standstill.looks = 0
+        standstill.renewals += 1
+        says = _DEAD_CONSUMER if standstill.renewals > _RENEWALS else "consuming it anew"
         return f"{queue}: {waiting:,} messages wait and none is delivered: {says}"

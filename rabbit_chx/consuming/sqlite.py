@@ -39,8 +39,8 @@ class SqliteDeduplicator(DeduplicatorBase):
     both or neither. `run_if_new` is for all other effects: a crash between the effect and the id repeats the effect.
 
     An SQLite file has one writer at a time, and is not for network drives. A new file gets a write-ahead log; the journal
-    mode of a file that is there stays as it is. If effects of several kinds share a file, give
-    each kind a `table` of its own, since an id is known once for the whole table.
+    mode of a file that exists stays as it is. If effects of several kinds share a file, give each kind a `table` of its own,
+    since an id is known once for the whole table.
 
     Args:
         path: the file. It is created if it is missing; its folder is not.
@@ -113,7 +113,7 @@ class SqliteDeduplicator(DeduplicatorBase):
             message_id: what is the same in every copy of the message, and in no other message.
             effect: what the message does, a plain function. It is called with the `sqlite3.Connection` of this file before
                 `args`, and must do its writes with it. It cannot commit or roll back; savepoints are allowed.
-            args: what the effect is called with, behind the connection.
+            args: what the effect is called with, after the connection.
 
         Returns:
             Whether the effect was run. Ack the message in both cases.
@@ -207,7 +207,7 @@ class SqliteDeduplicator(DeduplicatorBase):
             try:
                 return self._prepare()
             except sqlite3.OperationalError as cause:
-                # Two processes begin a file at once: SQLite lets one of them wait for nothing but its next try.
+                # Of two processes that create the file at once, SQLite refuses one without a wait. It has to try again.
                 if cause.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)

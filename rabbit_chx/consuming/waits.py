@@ -20,9 +20,9 @@ _LONGEST_WAIT_S = 2.0
 async def came(
     waited: asyncio.Future[Any], seconds: float, is_blocked: Callable[[], Awaitable[bool]]
 ) -> bool:
-    """Wait for what needs something to be published, and return whether it came. Else it is cancelled.
+    """Wait for something that needs a message to be published, and return whether it came. If not, it is cancelled.
 
-    It may take some seconds, beside the time for which the broker blocks publishers.
+    It may take these seconds. The time for which the broker blocks publishers does not count.
     """
     try:
         blocked = await is_blocked()
@@ -37,7 +37,7 @@ async def came(
 
 
 async def first_of(*events: asyncio.Event, timeout_s: float | None = None) -> bool:
-    """Wait until one of some events is set; return whether it is so in time."""
+    """Wait until one of some events is set; return whether one is in time."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait(waits, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

@@ -18,7 +18,7 @@ WORDS = 16
 
 
 def exs1024_outputs(seed: tuple[int, int, int]) -> Iterator[int]:
-    """Return the generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end.
+    """Yield the generator's 64-bit outputs after ``rand:seed_s(exs1024, Seed)``, without end.
 
     Args:
         seed: three integers of any size and sign; only 21 bits of each matter.

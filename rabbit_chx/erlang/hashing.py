@@ -101,7 +101,7 @@ def _step(x: int, y: int, constant: int, hash_: int) -> int:
 
 
 class _ListRest(NamedTuple):
-    items: Sequence[Any]
+    elements: Sequence[Any]
     start: int
 
 
@@ -130,8 +130,8 @@ def _hash(term: Term) -> int:
     while pending:
         part = pending.pop()
         match part:
-            case _ListRest(items, start):
-                hash_ = _list_rest(items, start, hash_, pending)
+            case _ListRest(elements, start):
+                hash_ = _list_rest(elements, start, hash_, pending)
             case _PairDone(frame):
                 frame.joined ^= hash_
                 hash_ = 0
@@ -199,17 +199,17 @@ def _float(value: float, hash_: int) -> int:
     return _step(high, low, HCONST_12, hash_)
 
 
-def _list_rest(items: Sequence[Any], start: int, hash_: int, pending: list[Any]) -> int:
+def _list_rest(elements: Sequence[Any], start: int, hash_: int, pending: list[Any]) -> int:
     """Hash the bytes that come next, and leave the first other element and the rest pending."""
     end = start
-    while end < len(items) and _is_byte(items[end]):
+    while end < len(elements) and _is_byte(elements[end]):
         end += 1
     for position in range(start, end, 4):
-        word = int.from_bytes(bytes(items[position : min(position + 4, end)]), "big")
+        word = int.from_bytes(bytes(elements[position : min(position + 4, end)]), "big")
         hash_ = _step(word, 0, HCONST_4, hash_)
-    if end == len(items):
+    if end == len(elements):
         return _step(2, 0, HCONST_2, hash_) if hash_ else _EMPTY_LIST_AT_START
-    pending += (_ListRest(items, end + 1), items[end])
+    pending += (_ListRest(elements, end + 1), elements[end])
     return hash_
 
 

@@ -74,7 +74,7 @@ class ErlangMap:
         """Make a map of any iterable of pairs.
 
         Raises:
-            InputError: an item is not a pair, or a key occurs twice.
+            InputError: an element is not a pair, or a key occurs twice.
         """
         object.__setattr__(self, "pairs", tuple(tuple(pair) for pair in pairs))
         for pair in self.pairs:
@@ -83,6 +83,7 @@ class ErlangMap:
         refuse_same_key_twice(self)
 
 
+#: What stands for an Erlang term: True, False and None are atoms, and None is undefined.
 Term: TypeAlias = (
     bytes | str | bool | int | float | Atom | ErlangMap | tuple[Any, ...] | list[Any] | dict[Any, Any] | None
 )

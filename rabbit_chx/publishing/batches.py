@@ -199,10 +199,10 @@ def _of_slices(columns: tuple[Any, ...], rows: int) -> Iterator[Batch]:
 
 
 def _slice(values: Any, start: int, rows: int) -> Sequence[Any]:  # noqa: ANN401
-    some: Sequence[Any] = (
+    entries: Sequence[Any] = (
         values.slice(start, rows).to_pylist() if _is_arrow(values) else values[start : start + rows]
     )
-    return some
+    return entries
 
 
 def _by_size(batch: Batch) -> Iterator[Batch]:
@@ -225,32 +225,32 @@ def _values(values: Any) -> Iterable[Any]:  # noqa: ANN401
 
 
 def _of_iterables(columns: Mapping[str, Any], rows: int) -> Iterator[Batch]:
-    gathered = _Gathered(columns, rows)
+    buffer = _RowBuffer(columns, rows)
     for row in zip_longest(*map(_values, columns.values()), fillvalue=_NOTHING):
-        if batch := gathered.add(row):
+        if batch := buffer.add(row):
             yield batch
-        if gathered.problem:
+        if buffer.problem:
             break
-    if batch := gathered.take():
+    if batch := buffer.take():
         yield batch
-    gathered.check()
+    buffer.check()
 
 
 async def _of_async_iterables(columns: Mapping[str, Any], rows: int) -> AsyncGenerator[Batch, None]:
-    gathered = _Gathered(columns, rows)
+    buffer = _RowBuffer(columns, rows)
     iterators = [
         aiter(values) if isinstance(values, AsyncIterable) else _Awaitable(_values(values))
         for values in columns.values()
     ]
-    while not gathered.problem:
+    while not buffer.problem:
         row = tuple([await anext(iterator, _NOTHING) for iterator in iterators])
         if all(value is _NOTHING for value in row):
             break
-        if batch := gathered.add(row):
+        if batch := buffer.add(row):
             yield batch
-    if batch := gathered.take():
+    if batch := buffer.take():
         yield batch
-    gathered.check()
+    buffer.check()
 
 
 class _Awaitable:
@@ -268,7 +268,7 @@ class _Awaitable:
         raise StopAsyncIteration
 
 
-class _Gathered:
+class _RowBuffer:
     """Rows that came one by one, until they are a batch."""
 
     def __init__(self, columns: Mapping[str, Any], most: int) -> None:

@@ -29,7 +29,7 @@ class ClientRouting:
 
     Args:
         exchange: the name of the exchange whose ring it is.
-        given: the ring, or the exchange.
+        ring: the ring, or the exchange.
 
     Attributes:
         ring: the ring.
@@ -85,9 +85,9 @@ def changed_ring(before: HashRing, now: HashRing, rows: Mapping[Any, int]) -> st
     from rabbit_chx.analysis.wording import listed
 
     matrix = movement_matrix(before, now)
-    had = matrix.before_totals()
+    totals = matrix.before_totals()
     moves = [
-        f"{amount / had[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
+        f"{amount / totals[source]:.1%} of the keys of {source} belong to {target or 'no queue'} now, "
         f"and {rows.get(source, 0):,} rows went to {source}"
         for source, target, amount in matrix.moves()
     ]
@@ -108,9 +108,9 @@ def check_for_copies(headers: Iterable[Any], first_row: int | None = None) -> No
     Raises:
         InputError: there is a header CC or BCC; for rows a `RowError`.
     """
-    for row, of_row in enumerate(headers):
+    for row, row_headers in enumerate(headers):
         for name in _COPIES:
-            if of_row and name in dict(of_row):
+            if row_headers and name in dict(row_headers):
                 problem = (
                     f"the header {name!r} names further routing keys, which with routing='client' would be queues: "
                     "leave it out, or publish to the exchange"

@@ -47,15 +47,17 @@ def stable_ids(write: str, keys: Column, bodies: Column) -> list[str]:
                 f"{name} can be read only once, so nothing would be left to publish: give a list"
             )
     start = hashlib.sha256(write.encode("utf-8", "surrogatepass")).digest()
-    seen: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     ids: list[str] = []
-    for some_keys, some_bodies in batches({"keys": keys, "bodies": bodies}):
+    for batch_keys, batch_bodies in batches({"keys": keys, "bodies": bodies}):
         rows = zip(
-            as_bytes(some_keys, "routing key", len(ids)), as_bytes(some_bodies, "body", len(ids)), strict=True
+            as_bytes(batch_keys, "routing key", len(ids)),
+            as_bytes(batch_bodies, "body", len(ids)),
+            strict=True,
         )
         for key, body in rows:
             row = hashlib.sha256(start + len(key).to_bytes(4, "big") + key + body).digest()[:_BYTES]
-            number = seen[row]
-            seen[row] = number + 1
+            number = counts[row]
+            counts[row] = number + 1
             ids.append(f"{row.hex()}-{number}" if number else row.hex())
     return ids

@@ -211,7 +211,7 @@ class Delivery:
         return self._link is not None
 
     def _has_room(self, messages: int, size: int, encoder: Encoder | None) -> bool:
-        """Whether there is room for a batch, or no more need to wait for it."""
+        """Return whether there is room for a batch, or no more need to wait for it."""
         if self.tally.nacked or self._encoder is not encoder:
             return True  # it ends with an error, or has to be encoded again
         link, limits, refused = self._link, self._limits, self._refused

@@ -23,7 +23,7 @@ from rabbit_chx.publishing.rows import Rows
 _KEPT_LENGTHS = 16_384
 
 
-class _Made(dict["Any", bytes]):
+class _Pieces(dict["Any", bytes]):
     """Pieces by what they depend on, each made when first asked for."""
 
     def __init__(self, make: Callable[[Any], bytes]) -> None:
@@ -66,12 +66,12 @@ class Encoder:
         self._by_key_length = tuple(
             FRAME_END + publish_head(channel, exchange, n) for n in range(MAX_SHORTSTR + 1)
         )
-        self._by_exchange = _Made(lambda place: FRAME_END + publish_head(channel, place[0], place[1]))
-        self._by_properties_length = _Made(lambda n: header_head(channel, n, mandatory=mandatory))
-        self._body_size = _Made(body_size)
-        self._body_head = _Made(lambda n: body_head(channel, n, chunk))
+        self._by_exchange = _Pieces(lambda place: FRAME_END + publish_head(channel, place[0], place[1]))
+        self._by_properties_length = _Pieces(lambda n: header_head(channel, n, mandatory=mandatory))
+        self._body_size = _Pieces(body_size)
+        self._body_head = _Pieces(lambda n: body_head(channel, n, chunk))
         before = self._by_properties_length[len(properties)]
-        self._by_body_length = _Made(
+        self._by_body_length = _Pieces(
             lambda n: before + body_size(n) + properties + body_head(channel, n, chunk)
         )
 

@@ -67,9 +67,9 @@ def look_at_hash_exchange(settings: ConnectionSettings, exchange: str) -> HashEx
         except AccessRefusedError:
             pass  # may publish, may not configure: that is all right
         except MismatchError as cause:
-            if other := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
+            if match := re.search(r"'type' for exchange .* but current is '*([^' ]+)", str(cause)):
                 raise MismatchError(
-                    f"{where} is of type {other[1]}, not {_TYPE}: name the right exchange, "
+                    f"{where} is of type {match[1]}, not {_TYPE}: name the right exchange, "
                     "or set preflight=false to write to this one",
                     exchange=exchange,
                     reply_code=cause.reply_code,

@@ -138,7 +138,7 @@ class Patience:
         return blocked_s
 
     def _has_moved(self, link: Link) -> bool:
-        """Whether there is an answer, or a byte on its way, since the last look without a block; or nothing to move."""
+        """Return whether there is an answer, or a byte on its way, since the last look without a block; or nothing to move."""
         progress = (link, link.bytes_sent, link.answered)
         if progress != self._progress or not (link.open or link.backlog):
             self._progress, self._under_way = progress, None
@@ -146,7 +146,7 @@ class Patience:
         return self._is_under_way(link)
 
     def _is_under_way(self, link: Link) -> bool:
-        """Whether the peer has taken more of what the socket holds: a large message on a slow line."""
+        """Return whether the peer has taken more of what the socket holds: a large message on a slow line."""
         before, self._under_way = self._under_way, link.bytes_under_way
         return before is not None and self._under_way < before
 
@@ -183,16 +183,14 @@ class Outage:
         self._began = began
 
     def may_be_cured(self, cause: RabbitChxError) -> bool:
-        """Whether a new connection may do better than the one that failed with this."""
+        """Return whether a new connection may do better than the one that failed with this."""
         if not self._retries.reconnects or isinstance(cause, InterruptedLinkError):
             return False
         if isinstance(cause, StallError):
             self._stalls += 1
             return self._stalls == 1
         if isinstance(cause, BrokerTimeoutError):
-            return (
-                False  # the broker has blocked us for too long; another connection would be blocked as well
-            )
+            return False  # the broker has blocked us for too long, and would block another connection too
         return may_pass(cause)
 
     def wait_s(self, now: float, chance: float) -> float | None:

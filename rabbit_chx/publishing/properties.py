@@ -145,9 +145,8 @@ def _shortstrs(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
 
 def _expirations(values: Sequence[Any], name: str, first_row: int) -> list[bytes]:
     for i, value in enumerate(values):
-        if not (
-            isinstance(value, (str, bytes)) and value.isascii() and value.isdigit()
-        ):  # the broker would close the channel
+        # For any other value the broker would close the channel.
+        if not (isinstance(value, (str, bytes)) and value.isascii() and value.isdigit()):
             raise RowError(
                 f"row {first_row + i}: the {name} is {value!r:.40}; give milliseconds as text, such as '60000'"
             )

@@ -193,9 +193,8 @@ class Publisher(PublisherBase):
                 drive(steps, self._do)
             except RabbitChxError:
                 raise
-            except (
-                BaseException
-            ) as cause:  # Ctrl-C, or what another signal's handler raises, in the middle of a step
+            # Ctrl-C, or what another signal's handler raises, in the middle of a step.
+            except BaseException as cause:
                 self._delivery.interrupted(cause)
                 raise
 

@@ -173,8 +173,8 @@ class PublisherBase:
         return error
 
     def _is_success(self, report: PublishReport) -> bool:
-        fine = report.confirmed + (report.returned if self._on_unroutable == "report" else 0)
-        return fine == report.rows
+        successes = report.confirmed + (report.returned if self._on_unroutable == "report" else 0)
+        return successes == report.rows
 
 
 def _in_client(routing: object, ring: object) -> bool:
@@ -210,8 +210,10 @@ def _targets(url: Target | Sequence[Target], connection_name: str | None) -> tup
 
 
 def _unroutable(report: PublishReport) -> str:
-    gone = f"no queue took {report.returned:,} of the messages"
+    sentence = f"no queue took {report.returned:,} of the messages"
     sample = next((sample for sample in report.samples if sample.code != NACK), None)
     if sample is not None:
-        gone += f" ({sample.code} {sample.text}; one has the key {sample.key!r})"
-    return f"{gone}, and these messages are lost: bind queues to the exchange, or look for holes in its ring"
+        sentence += f" ({sample.code} {sample.text}; one has the key {sample.key!r})"
+    return (
+        f"{sentence}, and these messages are lost: bind queues to the exchange, or look for holes in its ring"
+    )

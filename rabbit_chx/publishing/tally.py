@@ -65,7 +65,7 @@ class Tally:
         A return carries no delivery tag. So if a message came back and its ack was lost, only their number is known.
         It is taken off the confirms of this connection, which may then be too few, and are never too many.
         """
-        acked, returned = self._here(link)
+        acked, returned = self._counts_on(link)
         self._confirmed += max(0, acked - returned)
         self._returned += min(acked, returned)
         self._bytes_sent += link.bytes_sent - self._bytes_before
@@ -77,7 +77,7 @@ class Tally:
             link: the present connection; None between two.
             now: the time, in seconds of a clock that only goes forward.
         """
-        acked, returned = self._here(link) if link else (0, 0)
+        acked, returned = self._counts_on(link) if link else (0, 0)
         # The broker acks a returned message right after it; that ack may not be here yet.
         confirmed = self._confirmed + max(0, acked - returned)
         returned += self._returned
@@ -96,5 +96,5 @@ class Tally:
             samples=tuple(Returned.of(sample) for sample in self._samples),
         )
 
-    def _here(self, link: Link) -> tuple[int, int]:
+    def _counts_on(self, link: Link) -> tuple[int, int]:
         return link.answered - link.nacked - self._acked_before, link.returned - self._returned_before

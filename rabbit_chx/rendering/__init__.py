@@ -1,11 +1,22 @@
-"""One result, several renderers. Needs the extra `cli` (rich)."""
+"""One result, several renderers. Tables as text and bars need the extra `cli` (rich)."""
 
 from __future__ import annotations
 
-from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
+from rabbit_chx.rendering.blocks import (
+    Block,
+    Facts,
+    Figure,
+    Line,
+    Lines,
+    Report,
+    Section,
+    Table,
+    Verbatim,
+    Ways,
+)
 from rabbit_chx.rendering.markdown import MarkdownOutput
 from rabbit_chx.rendering.output import ConsoleOutput, JsonOutput, Output, Record
-from rabbit_chx.rendering.progress import CountProgress, sign_of_life
+from rabbit_chx.rendering.progress import CountProgress, reading, sign_of_life
 from rabbit_chx.rendering.prometheus import Gauge, PrometheusOutput
 from rabbit_chx.rendering.table import TableColumn, printable, render_table
 
@@ -14,6 +25,7 @@ __all__ = [
     "ConsoleOutput",
     "CountProgress",
     "Facts",
+    "Figure",
     "Gauge",
     "JsonOutput",
     "Line",
@@ -27,7 +39,9 @@ __all__ = [
     "Table",
     "TableColumn",
     "Verbatim",
+    "Ways",
     "printable",
+    "reading",
     "render_table",
     "sign_of_life",
 ]

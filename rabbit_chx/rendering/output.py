@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TextIO
 
-from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim
+from rabbit_chx.rendering.blocks import Block, Facts, Line, Lines, Report, Section, Table, Verbatim, in_text
 from rabbit_chx.rendering.table import WIDE, printable, render_table, table_width
 
 #: The width in columns from which on a file has the narrow form of a table, if there is one.
@@ -164,7 +164,7 @@ class JsonOutput:
 
 def _unfolded(blocks: Iterable[Block]) -> Iterator[Line | Lines | Facts | Table | Verbatim]:
     """Yield the blocks of sections one by one, each section with its title before them."""
-    for block in blocks:
+    for block in in_text(blocks):
         if isinstance(block, Section):
             yield Line(block.title)
             yield from _unfolded(block.blocks)

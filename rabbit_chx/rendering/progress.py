@@ -2,40 +2,51 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from rabbit_chx.errors import MissingExtraError
 
 _BAR_EVERY_S = 0.25
 _LINE_EVERY_S = 5.0
+_SIGN_EVERY_S = 30.0
 _GOODBYE_S = 5.0
 _SHORT_S = 1.0
 
 
 class CountProgress:
-    """Shows a count that rises to a known total. A thread of its own asks for the count.
+    """Shows a count that rises to a known total, if that takes more than a second. A thread of its own asks for the count.
 
     Args:
         what: what is done.
-        total: the count at which it is done.
+        total: the count at which it is done; None where nobody knows, so that only the time is shown.
         count: returns the count. The thread calls it, until it raises.
+        shown: formats a count.
     """
 
-    def __init__(self, what: str, total: int, count: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        what: str,
+        total: int | None,
+        count: Callable[[], int] = lambda: 0,
+        shown: Callable[[int], str] = "{:,}".format,
+    ) -> None:
         self._what = what
         self._total = total
         self._count = count
+        self._shown = shown
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"progress of {what}", daemon=True)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        if sys.stderr is not None:
+            self._thread.start()
         return self
 
     def __exit__(
@@ -45,14 +56,15 @@ class CountProgress:
         traceback: TracebackType | None,
     ) -> None:
         self._stop.set()
-        self._thread.join(_GOODBYE_S)  # it may hang in `count`; the work it shows is done
+        if self._thread.ident is not None:
+            self._thread.join(_GOODBYE_S)  # it may hang in `count`; the work it shows is done
 
     def _run(self) -> None:
         try:
-            if sys.stderr.isatty():
-                self._bar()
-            else:
+            if not sys.stderr.isatty():
                 self._lines()
+            elif not self._stop.wait(_SHORT_S):
+                self._bar()
         except Exception as cause:  # noqa: BLE001  # a display must not end the work it shows
             sys.stderr.write(f"{self._what}: no progress to show ({cause})\n")
 
@@ -63,58 +75,64 @@ class CountProgress:
         except ImportError:
             raise MissingExtraError("a progress bar needs rich: pip install 'rabbit-chx[cli]'") from None
         columns = (
-            progress.TextColumn("{task.description}"),
+            progress.TextColumn("{task.description}", markup=False),
             progress.BarColumn(bar_width=32),
-            progress.TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+            progress.TextColumn("{task.fields[far]}", markup=False),
             progress.TimeElapsedColumn(),
         )
-        with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-            task = bars.add_task(self._what, total=self._total)
-            while not self._stop.wait(_BAR_EVERY_S):
-                bars.update(task, completed=self._count())
+        # What is said on stderr meanwhile comes above the bar; a result goes to stdout as ever.
+        console = Console(stderr=True)
+        with progress.Progress(*columns, console=console, transient=True, redirect_stdout=False) as bars:
+            task = bars.add_task(self._what, total=self._total, far="")
+            while True:
+                count = self._count()
+                bars.update(task, completed=count, far=self._far(count))
+                if self._stop.wait(_BAR_EVERY_S):
+                    return
 
     def _lines(self) -> None:
         started = time.monotonic()
-        while not self._stop.wait(_LINE_EVERY_S):
-            sys.stderr.write(
-                f"{self._what}: {self._count():,} of {self._total:,} after {time.monotonic() - started:.0f} s\n"
-            )
+        while not self._stop.wait(_SIGN_EVERY_S if self._total is None else _LINE_EVERY_S):
+            far = "at work for" if self._total is None else f"{self._far(self._count())} after"
+            sys.stderr.write(f"{self._what}: {far} {time.monotonic() - started:.0f} s\n")
             sys.stderr.flush()
+
+    def _far(self, count: int) -> str:
+        """Return how far it is, with the percentage rounded down: only what is done is at 100 %."""
+        if self._total is None:
+            return ""
+        percent = min(100 * count // self._total, 100) if self._total else 100
+        return f"{percent} %, {self._shown(count)} of {self._shown(self._total)}"
 
 
 @contextmanager
 def sign_of_life(what: str) -> Iterator[None]:
-    """Show on a terminal that a block is at work and for how long, if it takes more than a second.
+    """Show that a block is at work and for how long, if it takes long.
 
     Args:
         what: what the block works on.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    with CountProgress(what, None):
         yield
-        return
-    from rich import progress
-    from rich.console import Console
 
-    columns = (
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(bar_width=32),
-        progress.TimeElapsedColumn(),
-    )
-    bars = progress.Progress(
-        *columns,
-        console=Console(stderr=True),
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    bars.add_task(what, total=None)
-    begun = threading.Timer(_SHORT_S, bars.start)
-    begun.daemon = True
-    begun.start()
+
+@contextmanager
+def reading(what: str, file: BinaryIO) -> Iterator[None]:
+    """Show how much of a file a block has read, in bytes.
+
+    Args:
+        what: what is read, such as a file's name.
+        file: the open file. What has no size, as a pipe, is only shown to be read.
+    """
     try:
+        size = os.fstat(file.fileno()).st_size if file.seekable() else 0
+    except OSError:  # it is no file of the system
+        size = 0
+    with CountProgress(f"reading {what}", size or None, file.tell, _bytes):
         yield
-    finally:
-        begun.cancel()
-        begun.join()
-        if bars.live.is_started:
-            bars.stop()
+
+
+def _bytes(count: int) -> str:
+    from rich.filesize import decimal
+
+    return decimal(count)

@@ -38,9 +38,11 @@ class ExchangeRef:
         return f"exchange {self.name}"
 
 
+#: A queue by its name, or an exchange.
 Destination: TypeAlias = str | ExchangeRef
 #: Where a message goes: None is no destination, because of a hole or an empty ring.
 Place: TypeAlias = Destination | None
+#: A destination with its binding key.
 Binding: TypeAlias = tuple[Destination, str]
 #: Destinations with their weights, an int or the binding key's text, in the order of the ring.
 GivenBindings: TypeAlias = (
@@ -58,8 +60,7 @@ def check_destination(destination: object) -> Destination:
         destination: what the caller gave.
 
     Raises:
-        InputError: the destination is neither a queue's name nor an ExchangeRef, or AMQP cannot carry the
-            name.
+        InputError: the destination is neither a queue's name nor an ExchangeRef, or AMQP cannot carry the name.
     """
     if isinstance(destination, ExchangeRef):
         return destination
@@ -168,11 +169,11 @@ def tuples_of(bindings: Iterable[Any], size: int, wanted: str) -> tuple[Any, ...
 
     Args:
         bindings: any iterable but text.
-        size: how many items each binding has.
+        size: how many elements each binding has.
         wanted: what to give, for the error.
 
     Raises:
-        InputError: `bindings` is not iterable, or an item is not a tuple of that size.
+        InputError: `bindings` is not iterable, or a binding is not a tuple of that size.
     """
     tuples = listed(bindings, wanted)
     for binding in tuples:
@@ -192,7 +193,7 @@ def pairs_of_bindings(bindings: GivenBindings) -> tuple[tuple[Destination, int |
         bindings: pairs, or a mapping.
 
     Raises:
-        InputError: an item is not a pair, or the bindings have no order.
+        InputError: a binding is not a pair, or the bindings have no order.
     """
     wanted = "(destination, weight) pairs"
     if isinstance(bindings, (set, frozenset)):

@@ -83,13 +83,13 @@ def _known(arguments: Headers | None) -> dict[str, AmqpField]:
     named: dict[str, AmqpField] = {}
     for name, value in pairs_of({} if arguments is None else arguments):
         raw = short_string(name, "the name of an argument")
-        known = raw.decode(errors="replace")
-        if known not in HASH_ARGUMENTS:
-            refuse_misspelt([known])
+        argument = raw.decode(errors="replace")
+        if argument not in HASH_ARGUMENTS:
+            refuse_misspelt([argument])
             continue
-        if known in named:
-            raise InputError(f"the argument {known} is given twice: give it once")
-        named[known] = field_for(value)
+        if argument in named:
+            raise InputError(f"the argument {argument} is given twice: give it once")
+        named[argument] = field_for(value)
     return named
 
 

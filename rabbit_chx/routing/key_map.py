@@ -13,6 +13,7 @@ from rabbit_chx.routing.bindings import Place
 from rabbit_chx.routing.ring import HashRing
 from rabbit_chx.routing.slot_table import SlotTable
 
+#: What routes a key: a ring, or the slots that are in one.
 KeyMap: TypeAlias = HashRing | SlotTable
 
 

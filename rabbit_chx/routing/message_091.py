@@ -91,13 +91,13 @@ class Message091:
         client = check_client(client)
         table = _with_routes(_headers(headers, properties, client), cc, bcc)
         keys = (key, *_routes(table, b"CC"), *_routes(table, b"BCC"))
-        seen = _without_first(table, b"BCC")
+        visible = _without_first(table, b"BCC")
         if properties is None:
-            return cls(release, keys, seen, client=client)
+            return cls(release, keys, visible, client=client)
         return cls(
             release,
             keys,
-            seen,
+            visible,
             property_bytes("message_id", _property(properties, "message_id"), client),
             property_bytes("correlation_id", _property(properties, "correlation_id"), client),
             property_seconds(_property(properties, "timestamp"), client),
@@ -260,10 +260,10 @@ def _property(properties: object, name: str) -> Any:  # noqa: ANN401
 
 
 def _headers(headers: Headers | None, properties: object, client: Client) -> HeaderTable:
-    inside = _property(properties, "headers")
-    if headers is not None and inside:
+    in_properties = _property(properties, "headers")
+    if headers is not None and in_properties:
         raise InputError("headers are given twice, by headers= and in the properties: give them once")
-    return table_for(inside or {} if headers is None else headers, client)
+    return table_for(in_properties or {} if headers is None else headers, client)
 
 
 def _with_routes(table: HeaderTable, cc: Iterable[str | bytes], bcc: Iterable[str | bytes]) -> HeaderTable:

@@ -57,7 +57,7 @@ class ModulusHashExchange(HashExchange):
             release: the release whose rules apply; None for the newest.
 
         Raises:
-            InputError: an item is not a binding.
+            InputError: an entry is not a binding.
         """
         short_string(name, "the exchange's name")
         release = NEWEST if release is None else check_release(release)

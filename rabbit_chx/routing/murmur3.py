@@ -43,12 +43,12 @@ def murmur3_x64_128(data: bytes, seed: int = 0) -> int:
         seed: 32 bits.
     """
     h1 = h2 = seed & _MASK
-    whole = len(data) // 16 * 16
-    for low, high in struct.iter_unpack("<QQ", data[:whole]):
+    tail = len(data) // 16 * 16
+    for low, high in struct.iter_unpack("<QQ", data[:tail]):
         h1 = (_rotate_64(h1 ^ _scrambled_low(low), 27) + h2) * 5 + 0x52DCE729 & _MASK_64
         h2 = (_rotate_64(h2 ^ _scrambled_high(high), 31) + h1) * 5 + 0x38495AB5 & _MASK_64
-    h1 ^= _scrambled_low(int.from_bytes(data[whole : whole + 8], "little")) ^ len(data)
-    h2 ^= _scrambled_high(int.from_bytes(data[whole + 8 :], "little")) ^ len(data)
+    h1 ^= _scrambled_low(int.from_bytes(data[tail : tail + 8], "little")) ^ len(data)
+    h2 ^= _scrambled_high(int.from_bytes(data[tail + 8 :], "little")) ^ len(data)
     h1 = h1 + h2 & _MASK_64
     h2 = h2 + h1 & _MASK_64
     h1, h2 = _finished_64(h1), _finished_64(h2)

@@ -94,7 +94,7 @@ class Release:
                 f"RabbitMQ {version} has another algorithm: before 3.7.8 the ring was made of random points"
             )
         if numbers >= _FIRST_UNKNOWN:
-            _say_once_that_it_is_unknown(version)
+            _warn_once(version)
         possible = _possible_stores(numbers)
         if store is not None and store not in possible:
             raise InputError(
@@ -144,12 +144,12 @@ def check_release(release: object) -> Release:
     return release
 
 
-_said: set[str] = set()
+_warned_of: set[str] = set()
 
 
-def _say_once_that_it_is_unknown(version: str) -> None:
-    if version not in _said:
-        _said.add(version)
+def _warn_once(version: str) -> None:
+    if version not in _warned_of:
+        _warned_of.add(version)
         warnings.warn(
             f"RabbitMQ {version} is newer than the rules known here: it is taken to follow those of {NEWEST.version}; "
             "update rabbit-chx, and compare with the broker until then",
@@ -173,7 +173,9 @@ def _parse(version: str) -> tuple[Numbers, tuple[Any, ...]]:
     readable = isinstance(version, str) and len(version) <= _MAX_VERSION_CHARACTERS
     match = _VERSION.fullmatch(version) if readable else None
     if match is None:
-        raise InputError(f"{version!r:.60} is no RabbitMQ version: write all three numbers, as in 4.3.6")
+        raise InputError(
+            f"{version!r:.60} is no RabbitMQ version: write a series, as 4.3, or all three numbers, as 4.3.6"
+        )
     major, minor, patch = (int(number) for number in match.groups()[:3])
     if match["pre"] is None:
         return (major, minor, patch), (1,)
@@ -203,4 +205,5 @@ def within(numbers: Numbers, since: Numbers, until: Numbers | None) -> bool:
     return since <= numbers and (until is None or numbers < until)
 
 
+#: The newest release whose rules are known here.
 NEWEST = Release(NEWEST_PATCHES[-1])

@@ -60,9 +60,9 @@ class HashRing:
 
     def __post_init__(self) -> None:
         check_state(self._state)
-        held = dict.fromkeys(self.buckets)
-        held.pop(None, None)
-        destinations = tuple(destination for destination in held if destination is not None)
+        places = dict.fromkeys(self.buckets)
+        places.pop(None, None)
+        destinations = tuple(destination for destination in places if destination is not None)
         numbers: dict[Place, int] = {name: n for n, name in enumerate(destinations)}
         numbers[None] = -1
         # dataclass(frozen=True) leaves no other way to set an attribute.
@@ -111,7 +111,7 @@ class HashRing:
                 holes at the end, which releases before 3.9.21 and 3.10.6 leave.
 
         Raises:
-            InputError: an item is not a destination, or the next bucket would take the place of another.
+            InputError: an entry is not a destination, or the next bucket would take the place of another.
         """
         return cls(*state_as_read(buckets, release, next_bucket))
 
@@ -249,6 +249,9 @@ class HashRing:
         value of an Arrow dictionary costs 16 bytes once. A dictionary that holds a null is decoded as a
         whole.
 
+        A pyarrow array of more than a million plain keys is hashed on all cores that the process may use. Lists, NumPy arrays
+        and smaller arrays, such as the batches of a Spark executor, take one thread.
+
         Args:
             keys: a list of str or bytes; a NumPy array of them (S, U, T or object); a pyarrow Array or
                 ChunkedArray of strings or binaries, plain, large, view, fixed-size or dictionary.
@@ -368,6 +371,13 @@ class HashRing:
         shown = ", ".join(runs[:_SHOWN_RUNS]) + (", ..." if len(runs) > _SHOWN_RUNS else "")
         count = "1 bucket" if len(self.buckets) == 1 else f"{len(self.buckets)} buckets"
         return f"<HashRing {self.provenance}, {self.release}, {count}: {shown or 'empty'}>"
+
+    def _repr_html_(self) -> str:
+        """Return the ring for a notebook: its strip, and the share of each destination."""
+        from rabbit_chx.routing import pictures
+
+        words = f"It is {self.provenance}, by the rules of {self.release}."
+        return pictures.ring_piece("HashRing", words, self.buckets, self.shares())
 
     def _refuse_empty(self) -> None:
         if not self._bucket_count:

@@ -106,13 +106,15 @@ def unbind(ring: RingState, destination: Destination, weight: int | str | None) 
     if ring.bindings is None:
         if destination not in ring.buckets:
             return ring
-        gone: list[Binding] = [] if key is None else [(destination, key)]
-        return _changed(ring, _without(destination, gone, ring), ())
-    gone = [binding for binding in ring.bindings if binding[0] == destination and key in (None, binding[1])]
-    if not gone:
+        removed: list[Binding] = [] if key is None else [(destination, key)]
+        return _changed(ring, _without(destination, removed, ring), ())
+    removed = [
+        binding for binding in ring.bindings if binding[0] == destination and key in (None, binding[1])
+    ]
+    if not removed:
         return ring
-    kept = [binding for binding in ring.bindings if binding not in gone]
-    return _changed(ring, _without(destination, gone, ring), kept)
+    remaining = [binding for binding in ring.bindings if binding not in removed]
+    return _changed(ring, _without(destination, removed, ring), remaining)
 
 
 def why_not_bound(ring: RingState, destination: Destination, weight: int | str | None) -> str:
@@ -178,8 +180,10 @@ def _bindings_added_by_restart(ring: RingState) -> list[Binding]:
     """Return the bindings that get their buckets at the start, in that order."""
     release, bindings = ring.release, ring.bindings
     if release.follows(RESTART_KEEPS):
-        held = set(ring.buckets)
-        return sorted([binding for binding in bindings or () if binding[0] not in held], key=order_of_binding)
+        destinations = set(ring.buckets)
+        return sorted(
+            [binding for binding in bindings or () if binding[0] not in destinations], key=order_of_binding
+        )
     if release.follows(RESTART_EMPTIES):
         return []
     if bindings is None:
@@ -207,7 +211,7 @@ class _Growth:
     def __init__(self, buckets: list[Place], bindings: dict[Binding, None], release: Release) -> None:
         self.buckets = buckets
         self.bindings = bindings
-        self._held = set(buckets)
+        self._destinations = set(buckets)
         self._duplicates_append = release.follows(DUPLICATES_APPEND)
 
     def bind(self, bindings: Iterable[tuple[Binding, int]]) -> None:
@@ -222,7 +226,7 @@ class _Growth:
         self._add_buckets(destination, weight_of(destination, key))
 
     def _add_buckets(self, destination: Destination, count: int) -> None:
-        if destination in self._held and not self._duplicates_append:
+        if destination in self._destinations and not self._duplicates_append:
             return
         if len(self.buckets) + count > MAX_BUCKETS:
             raise InputError(
@@ -230,7 +234,7 @@ class _Growth:
                 "which a broker's memory would not bear: divide all weights by the same number"
             )
         self.buckets += [destination] * count
-        self._held.add(destination)
+        self._destinations.add(destination)
 
 
 def _changed(ring: RingState, buckets: Iterable[Place], bindings: Iterable[Binding]) -> RingState:
@@ -248,36 +252,33 @@ def _provenance_after_change(ring: RingState) -> Provenance:
     return "replayed" if ring.provenance == "read" else ring.provenance
 
 
-def _without(destination: Destination, gone: Sequence[Binding], ring: RingState) -> list[Place]:
-    """Return the buckets after the first of the `gone` bindings went, which takes all of the
-    destination's.
-    """
-    left = list(ring.buckets)
-    held = left.count(destination)
-    if not held:
-        return left
-    shift = _shift(destination, held, gone, ring.release)
-    first = left.index(destination)
-    end = len(left) - left[::-1].index(destination)
+def _without(destination: Destination, removed: Sequence[Binding], ring: RingState) -> list[Place]:
+    """Return the buckets after the first of the `removed` bindings went, which takes all of the destination's."""
+    buckets = list(ring.buckets)
+    if destination not in buckets:
+        return buckets
+    first = buckets.index(destination)
+    end = len(buckets) - buckets[::-1].index(destination)
+    shift = _shift(destination, buckets[first:end].count(destination), removed, ring.release)
     # Buckets of others between the first and the last are lost; those behind move down by the shift.
-    left[first:end] = [None] * (end - first - shift)
-    return left
+    buckets[first:end] = [None] * (end - first - shift)
+    return buckets
 
 
-def _shift(destination: Destination, held: int, gone: Sequence[Binding], release: Release) -> int:
+def _shift(destination: Destination, count: int, removed: Sequence[Binding], release: Release) -> int:
     """Return by how much the numbers of the buckets behind get lower."""
     about = f"unbinding {destination!s} on RabbitMQ {release.version}"
-    if held > _SMALL_MAP_KEYS and release.follows(UNSORTED_ENDS):
+    if count > _SMALL_MAP_KEYS and release.follows(UNSORTED_ENDS):
         raise NotDeterminedError(
-            f"{about}, which mistakes the ends of its {held} buckets: read the ring again"
+            f"{about}, which mistakes the ends of its {count} buckets: read the ring again"
         )
     if not release.follows(UNBIND_SHIFTS_BY_WEIGHT):
-        return held
-    if not gone:
+        return count
+    if not removed:
         raise InputError(f"{about} depends on the binding's weight, which a ring read lacks: give the weight")
-    shift = weight_of(*gone[0])
-    if shift > held:
+    shift = weight_of(*removed[0])
+    if shift > count:
         raise NotDeterminedError(
-            f"{about} moves buckets by {shift}, over others, as it holds only {held}: read the ring again"
+            f"{about} moves buckets by {shift}, over others, as it holds only {count}: read the ring again"
         )
     return shift

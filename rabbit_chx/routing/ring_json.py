@@ -9,10 +9,8 @@
       "provenance": "read",                                 read, replayed or assumed
       "buckets": ["q1", {"exchange": "slot-7"}, null],      text is a queue, null a hole
       "bindings": [["q1", "1"], [{"exchange": "slot-7"}, "1"]],     in bind order; null where not known
-      "next_bucket": 3                                      the number of the next bucket, in a ring that was
-      read with
-    }                                                       that number; null where holes at the end may be
-    missing
+      "next_bucket": 3                                      in a ring that was read with it; null where holes at
+    }                                                       the end may be missing
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def state_as_read(buckets: Iterable[Place], release: Release | None, next_bucket
         next_bucket: the number that the broker gives to the next bucket; None where it is not known.
 
     Raises:
-        InputError: an item is not a destination, or the next bucket would take the place of another.
+        InputError: an entry is not a destination, or the next bucket would take the place of another.
     """
     places = listed(buckets, "one destination for each bucket")
     for destination, _ in groupby(places):

@@ -62,13 +62,13 @@ def shard_names(exchange: str, nodes: Iterable[str], shards_per_node: int) -> tu
             shard has more than 255 bytes.
     """
     check_whole("shards-per-node", shards_per_node, 0)
-    known = listed(nodes, "the names of the nodes, even of one")
-    for name in (exchange, *known):
+    node_names = listed(nodes, "the names of the nodes, even of one")
+    for name in (exchange, *node_names):
         if not isinstance(name, str):
             raise InputError(f"{name!r:.60} names no exchange or node: give str")
     names = [
         str(ShardName(exchange, node, number))
-        for node in dict.fromkeys(known)
+        for node in dict.fromkeys(node_names)
         for number in range(shards_per_node)
     ]
     return tuple(sorted(names, key=lambda name: short_string(name, "the shard")))

@@ -28,7 +28,7 @@ def slot_counts(slots: int, weights: Mapping[str, int], held: Mapping[str, int])
         held: how many slots each queue has now; queues that have none may be missing.
 
     Raises:
-        InputError: there is no queue, a weight is none, or a queue would get no slot.
+        InputError: there is no queue, a weight is no whole number from 1, or a queue would get no slot.
     """
     for queue, weight in weights.items():
         if not is_whole(weight, 1):
@@ -77,8 +77,8 @@ def assigned(
     for slot in slots:
         if (queue := owners.get(slot)) is not None:
             held[queue] = held.get(queue, 0) + 1
-    kept, left = kept_slots(slots, owners, slot_counts(len(slots), weights, held))
-    takers = iter([queue for queue in sorted(left) for _ in range(left[queue])])
+    kept, remaining = kept_slots(slots, owners, slot_counts(len(slots), weights, held))
+    takers = iter([queue for queue in sorted(remaining) for _ in range(remaining[queue])])
     return {slot: kept.get(slot) or next(takers) for slot in slots}
 
 
@@ -92,11 +92,11 @@ def kept_slots(
         owners: who has which slot now; a slot that nobody has may be missing.
         counts: how many slots each queue gets, of `slot_counts`.
     """
-    left = dict(counts)
+    remaining = dict(counts)
     kept: dict[_Slot, str] = {}
     for slot in slots:
         queue = owners.get(slot)
-        if queue is not None and left.get(queue, 0):
-            left[queue] -= 1
+        if queue is not None and remaining.get(queue, 0):
+            remaining[queue] -= 1
             kept[slot] = queue
-    return kept, left
+    return kept, remaining

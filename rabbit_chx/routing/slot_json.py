@@ -8,7 +8,7 @@
       "slots": {"events.slot.00": "events.1", "events.slot.01": null}     null is a slot without a queue
     }
 
-What reads rings alone reads the ring of such a text. An exchange of the ring that is not among the slots is none.
+What reads rings alone reads the ring of such a text. An exchange of the ring that is not among the slots is no slot.
 """
 
 from __future__ import annotations

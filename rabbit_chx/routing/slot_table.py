@@ -110,6 +110,14 @@ class SlotTable:
             f"<SlotTable {len(self.owners)} slots, {len(self.destinations)} queues, {self.ring.provenance}>"
         )
 
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook: the strip of its ring by queue, and the share of each queue."""
+        from rabbit_chx.routing import pictures
+
+        words = f"{len(self.slots)} slots in the colours of their queues. The ring is {self.provenance}, by the rules of {self.release}."
+        owners = list(map(self.queue_of, self.ring.buckets))
+        return pictures.ring_piece("SlotTable", words, owners, self.shares())
+
     @property
     def slots(self) -> tuple[ExchangeRef, ...]:
         """The slots, in the order of the ring."""
@@ -211,7 +219,7 @@ class SlotTable:
             weights: the weight of each queue, a whole number from 1.
 
         Raises:
-            InputError: a weight is none, or a queue would get no slot.
+            InputError: a weight is no whole number from 1, or a queue would get no slot.
         """
         return replace(self, owners=assigned(self.slots, self.owners, dict(weights)))
 
@@ -246,9 +254,9 @@ class SlotTable:
             raise InputError(
                 f"the table's {unbound[0]} is no destination of its ring: write it again with to_json"
             )
-        others = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
+        other_exchanges = {place for place in places if isinstance(place, ExchangeRef) and place not in named}
         owners = {slot: queue for slot, queue in named.items() if queue is not None}
-        return cls(ring, owners, frozenset(others))
+        return cls(ring, owners, frozenset(other_exchanges))
 
 
 def _queues_of_seeds(table: SlotTable, numbers: Mapping[Place, int]) -> NDArray[np.int32]:

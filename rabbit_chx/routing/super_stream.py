@@ -70,12 +70,12 @@ class SuperStream:
                 ``x-stream-partition-order``, or None; bindings without it come last, in the order given.
 
         Raises:
-            InputError: an item is not such a binding.
+            InputError: an entry is not such a binding.
         """
-        known = tuples_of(bindings, 3, "(stream, binding key, order) of each")
-        for name, _, order in known:
+        entries = tuples_of(bindings, 3, "(stream, binding key, order) of each")
+        for name, _, order in entries:
             _check_order(name, order)
-        ordered = sorted(known, key=lambda binding: (binding[2] is None, binding[2] or 0))
+        ordered = sorted(entries, key=lambda binding: (binding[2] is None, binding[2] or 0))
         return cls([name for name, _, _ in ordered], [key for _, key, _ in ordered])
 
     def partition_for(self, routing_key: str | bytes, client: Literal["java", "rstream"] = "java") -> str:

@@ -94,7 +94,7 @@ def _split(ring_via: str) -> tuple[str, ...]:
 
 
 def _own_broker() -> tuple[RunningBroker, str]:
-    """Return a broker, and behind a comma why it is no better one."""
+    """Return a broker, and after a comma why it is no better one."""
     failures: list[str] = []
     for name, start in (
         ("Docker", start_docker_broker),

@@ -46,8 +46,7 @@ class RunningCluster:
     """A cluster for tests.
 
     Attributes:
-        nodes: its nodes, each a broker that may be restarted, killed, shut down, paused and cut off by
-            itself.
+        nodes: its nodes, each a broker that may be restarted, killed, shut down, paused and cut off by itself.
         names: the nodes' Erlang names, such as ``"rabbit@rabbit-chx-3f2a-1"``, in the order of `nodes`.
         origin: one line for people: what the cluster is and where it came from.
     """
@@ -78,16 +77,16 @@ class RunningCluster:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            # At once: while a node is frozen, each of them answers only after seconds.
+            # All at once: while a node is frozen, each of them answers only after seconds.
             with ThreadPoolExecutor(len(self.nodes)) as pool:
                 views = dict(zip(self.names, pool.map(running_nodes, self.nodes), strict=True))
-            if all(seen == set(self.names) for seen in views.values()):
+            if all(view == set(self.names) for view in views.values()):
                 return
             if time.monotonic() > deadline:
-                who = "; ".join(
-                    f"{name} sees {', '.join(sorted(seen)) or 'none'}" for name, seen in views.items()
+                sentence = "; ".join(
+                    f"{name} sees {', '.join(sorted(view)) or 'none'}" for name, view in views.items()
                 )
-                raise NoBrokerError(f"the nodes are not together after {timeout_s:g} s: {who}")
+                raise NoBrokerError(f"the nodes are not together after {timeout_s:g} s: {sentence}")
             time.sleep(0.2)
 
     def stop(self) -> None:
@@ -125,9 +124,7 @@ def docker_cluster(series: str = "4.3", nodes: int = 3, image: str | None = None
 
 
 def _start(image: str, nodes: int, removal: ExitStack) -> RunningCluster:
-    """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network
-    last.
-    """
+    """Start the nodes and return the cluster once each serves; `removal` gets what to remove, the network last."""
     network = f"rabbit-chx-{secrets.token_hex(4)}"
     _create_network(network, removal)
     names = [f"{network}-{number}" for number in range(1, nodes + 1)]
@@ -175,9 +172,7 @@ def _script(cookie: str, peers: Iterable[str]) -> str:
 
 
 def running_nodes(broker: RunningBroker) -> set[str]:
-    """Return the Erlang names of the nodes that a broker sees running; none if its HTTP API does not
-    answer.
-    """
+    """Return the Erlang names of the nodes that a broker sees running; none if its HTTP API does not answer."""
     from rabbit_chx.broker.management import Management
 
     if broker.management_url is None:

@@ -19,20 +19,19 @@ from rabbit_chx.testing.running_broker import PLUGINS, RunningBroker, masked
 _ANSWER_TIMEOUT_S = 10
 _PULL_TIMEOUT_S = 60
 _COMMAND_TIMEOUT_S = 60
+#: How many seconds a server may take to end in good order, before Docker kills it.
 _GRACE_S = 30
-"""How many seconds a server may take to end in good order, before Docker kills it."""
 _SERVING_TIMEOUT_S = 150
 _ATTEMPTS = 3
 _LOG_LINES = 40
 _DEFAULT_NETWORK = "bridge"
 _PORT_TAKEN = ("port is already allocated", "address already in use")
 
-_KEPT = ",".join(
-    f"{{{name},[{{605,1}}]}}" for name in ("global", "basic", "detailed")
-)  # as many seconds, one by one
+# A sample for each of the last 605 seconds.
+_RETENTION = ",".join(f"{{{name},[{{605,1}}]}}" for name in ("global", "basic", "detailed"))
 # The lists of connections and consumers, and the figures of queues, come each second and not every five: tests wait for them.
 _EACH_SECOND = (
-    f"-rabbit collect_statistics_interval 1000 -rabbitmq_management sample_retention_policies [{_KEPT}]"
+    f"-rabbit collect_statistics_interval 1000 -rabbitmq_management sample_retention_policies [{_RETENTION}]"
 )
 
 # Written by the container itself, at every start: it knows which plugins its release has.
@@ -201,9 +200,7 @@ class _ContainerServer:
         self._repeat("unpause", until=lambda: not self._paused())
 
     def _repeat(self, command: str, until: Callable[[], bool]) -> None:
-        """Repeat a command that fails now and then: on a busy machine with cgroup v1, runc may be unable to
-        freeze.
-        """
+        """Repeat a command that fails now and then: on a busy machine with cgroup v1, runc may be unable to freeze."""
         for attempt in range(1, _ATTEMPTS + 1):
             if until():
                 return
@@ -262,9 +259,7 @@ def official_image(series: str) -> str:
 
 
 def image_version(series: str) -> str | None:
-    """Return the version that the official image of a series names; None if that image is not on this
-    machine.
-    """
+    """Return the version that the official image of a series names; None if it is not on this machine."""
     template = "{{range .Config.Env}}{{println .}}{{end}}"
     try:
         environment = docker("image", "inspect", "--format", template, official_image(series))
@@ -297,9 +292,7 @@ def require_image(image: str) -> None:
 def _start_without_ryuk(
     image: str, name: str, script: str, ports: Mapping[int, int], settings: Mapping[str, str]
 ) -> None:
-    """Start a container without Ryuk: its image cannot be pulled everywhere, and our own reaper watches
-    already.
-    """
+    """Start a container without Ryuk: its image cannot be pulled everywhere, and our own reaper watches already."""
     from testcontainers.core.config import testcontainers_config
     from testcontainers.core.container import DockerContainer
 

@@ -49,8 +49,7 @@ def need(kind: Literal["docker", "local"]) -> None:
 
 
 def release_is_in(version: str, releases: str) -> bool:
-    """Return whether a broker's version is in a range such as ``>=4.0,<4.3``; every version is in the range
-    ``""``.
+    """Return whether a version is in a range such as ``>=4.0,<4.3``; every version is in the range ``""``.
 
     Raises:
         InputError: the range or the version is malformed.

@@ -105,7 +105,7 @@ class OrderChecker:
         self._first = first
         self._lock = Lock()
         self._keys: dict[str, _KeyHistory] = {}
-        self._found = _Found()
+        self._faults = _Faults()
         self._messages = self._repeated = self._redelivered = 0
 
     def handled(self, key: str, number: int, *, redelivered: bool = False) -> None:
@@ -127,16 +127,16 @@ class OrderChecker:
             self._messages += 1
             history = self._keys.setdefault(key, _KeyHistory(self._first))
             if number < self._first:
-                self._found.add("unexpected", key, number, f"numbers begin at {self._first:,}")
+                self._faults.add("unexpected", key, number, f"numbers begin at {self._first:,}")
                 return
             if skipped := history.broken_off_by(number):
-                self._found.add("stale", key, history.last, _stale(skipped))
+                self._faults.add("stale", key, history.last, _stale(skipped))
             is_repeat = history.has(number)
             if is_repeat:
                 self._repeated += 1
                 self._redelivered += redelivered
             elif number < history.highest:
-                self._found.add("out of order", key, number, f"{history.highest:,} was handled before it")
+                self._faults.add("out of order", key, number, f"{history.highest:,} was handled before it")
             history.add(number, is_repeat=is_repeat)
 
     def report(self, sent: Mapping[str, int] | None = None) -> OrderReport:
@@ -152,7 +152,7 @@ class OrderChecker:
         if sent is not None:
             _check_sent(sent)
         with self._lock:
-            faults = self._found.copy()
+            faults = self._faults.copy()
             for key in sorted({*self._keys, *(sent or ())}):
                 history = self._keys.get(key) or _KeyHistory(self._first)
                 if skipped := history.broken_off_by(None):
@@ -225,17 +225,17 @@ class _KeyHistory:
         return max(0, self._next - end) + len(apart), numbers
 
 
-class _Found:
+class _Faults:
     """Faults, counted by kind, with the first few of each kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.samples: list[OrderFault] = []
 
-    def copy(self) -> _Found:
-        other = _Found()
-        other.counts, other.samples = Counter(self.counts), list(self.samples)
-        return other
+    def copy(self) -> _Faults:
+        copy = _Faults()
+        copy.counts, copy.samples = Counter(self.counts), list(self.samples)
+        return copy
 
     def add(self, kind: str, key: str, number: int, says: str) -> None:
         self.add_many(kind, key, (1, iter((number,))), says)

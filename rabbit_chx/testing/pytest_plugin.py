@@ -141,9 +141,7 @@ def chx_broker(request: pytest.FixtureRequest, _chx_series: str | None) -> Itera
 
 @pytest.fixture
 def chx_vhost(chx_broker: RunningBroker) -> Iterator[RunningBroker]:
-    """Provide `chx_broker` with a vhost of this test in its URL; the vhost is deleted with all that is in
-    it.
-    """
+    """Provide `chx_broker` with a vhost of this test in its URL. It is deleted with all that is in it."""
     from rabbit_chx.errors import InputError
     from rabbit_chx.testing import temporary_vhost
 
@@ -190,8 +188,8 @@ def _check(
             "the marker chx_broker is for tests that take chx_broker, chx_vhost or chx_cluster", pytrace=False
         )
     for name in sorted(names):
-        taken = request.getfixturevalue(name)
-        broker: RunningBroker = taken if name == "chx_broker" else taken.nodes[0]
+        fixture = request.getfixturevalue(name)
+        broker: RunningBroker = fixture if name == "chx_broker" else fixture.nodes[0]
         if not release_is_in(broker.version, releases):
             # In CI as well: where this release will not do, another one of the same run does.
             pytest.skip(f"{_PREFIX}needs RabbitMQ {releases}, not {broker.version}")

@@ -55,8 +55,7 @@ def wait_until_serving(
     log: Callable[[], str],
     tools: tuple[str, ...],
 ) -> str:
-    """Wait until AMQP and the HTTP API accept the user and its startup is complete, and return the broker's
-    version.
+    """Wait until the broker's startup is complete and AMQP and the HTTP API accept the user; return its version.
 
     A server accepts users shortly before its startup is complete. On 3.8 its command line tools then still
     say that it does not run, and a vhost that is made on a node of a cluster never starts there.
@@ -90,11 +89,11 @@ def wait_until_serving(
 
 def _await_startup(tools: tuple[str, ...], timeout_s: float) -> None:
     try:
-        done = run_bounded((*tools, "rabbitmqctl", "await_startup"), timeout_s=timeout_s)
+        result = run_bounded((*tools, "rabbitmqctl", "await_startup"), timeout_s=timeout_s)
     except (UnreachableError, BrokerTimeoutError) as error:
         raise NoBrokerError(f"its startup is not complete: {error}") from error
-    if done.returncode:
-        raise NoBrokerError(f"its startup is not complete: {last_lines(done.stderr)}")
+    if result.returncode:
+        raise NoBrokerError(f"its startup is not complete: {last_lines(result.stderr)}")
 
 
 def amqp_version(url: str) -> str:

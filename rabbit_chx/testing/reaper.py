@@ -69,7 +69,7 @@ def _remove_network(name: str) -> None:
 
 def _docker(*command: str) -> str:
     with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(  # noqa: S603
+        result = subprocess.run(  # noqa: S603
             ["docker", *command],  # noqa: S607
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -77,7 +77,7 @@ def _docker(*command: str) -> str:
             text=True,
             timeout=60,
         )
-        return done.stdout
+        return result.stdout
     return ""
 
 

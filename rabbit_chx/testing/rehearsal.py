@@ -356,12 +356,13 @@ def _declarable(name: str) -> str:
 
 def _declare(broker: RunningBroker, stand_in: StandIn) -> HashRing | None:
     """Declare an exchange, and return the ring that it has then; None where it has none, or other names."""
-    with Broker(broker.url, broker.management_url, DiagnosticsRing(broker.ring_via or ())) as live:
-        wanted = plan(stand_in.topology, live.topology())
+    with Broker(broker.url, broker.management_url) as fresh:  # there is no ring yet that had to be read
+        wanted = plan(stand_in.topology, fresh.topology())
         with suppress(ApplyError):  # the ring is read afterwards, and compared with the mirror
-            live.apply(wanted)
-        if stand_in.topology.exchanges[0].type != HASH_EXCHANGE or stand_in.renamed:
-            return None
+            fresh.apply(wanted)
+    if stand_in.topology.exchanges[0].type != HASH_EXCHANGE or stand_in.renamed:
+        return None
+    with Broker(broker.url, ring_source=DiagnosticsRing(broker.ring_via or ())) as live:
         return live.ring(stand_in.exchange)
 
 

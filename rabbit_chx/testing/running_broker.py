@@ -11,13 +11,13 @@ from urllib.parse import quote
 from rabbit_chx.errors import BrokerRefusedError, InputError
 from rabbit_chx.testing.commands import last_lines, run_bounded
 
+#: The plugins that are enabled in every broker that we start, where its release has them.
 PLUGINS = (
     "rabbitmq_consistent_hash_exchange",
     "rabbitmq_management",
     "rabbitmq_sharding",
     "rabbitmq_stream",
 )
-"""The plugins that are enabled in every broker that we start, where its release has them."""
 
 
 class Server(Protocol):
@@ -45,9 +45,7 @@ class Server(Protocol):
         """Cut the server off the network; do nothing if it is cut off."""
 
     def reconnect(self) -> None:
-        """Put the server back on the network, and wait until it serves at its old ports; do nothing if it is
-        there.
-        """
+        """Put the server back on the network, and wait until it serves at its old ports; do nothing if it is there."""
 
     def log(self) -> str:
         """Return the last lines of the server's log, also when it does not run."""
@@ -160,9 +158,7 @@ class RunningBroker:
             self.reconnect()
 
     def log(self) -> str:
-        """Return the last lines of the server's log, also when it does not run; they may say why a test
-        failed.
-        """
+        """Return the last lines of the server's log, also when it does not run; they may say why a test failed."""
         return self._server("read the log of").log()
 
     def stop(self) -> None:

@@ -2,9 +2,9 @@
 
 What was done is never written down. After an interruption, another plan finds out from the broker what is left.
 
-A broker unbinds what has the same arguments with the same types. JSON does not tell types: 5 may have been sent in eight of
-them. So a binding with arguments may still be there after an unbind, without any error. The management API takes it away by
-its own key for it.
+A broker unbinds only what has the same arguments with the same types. JSON does not tell types: 5 may have been sent as any of
+eight. So a binding with arguments may still be there after an unbind, without any error. The management API deletes it by its
+own key for it (``properties_key``).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """What an application may do beyond what the topology says.
+    """What applying a plan may do beyond what the topology says.
 
     Attributes:
         moved: the share of keys that may move in each ring, 0 to 1; None: what the topology says.
@@ -119,7 +119,7 @@ def plan_applied(
         progress: called with the number of changes that are done, 0 before the first, and of all.
 
     Raises:
-        PlanOutdatedError: the broker has changed since the plan was made, or another application runs.
+        PlanOutdatedError: the broker has changed since the plan was made, or another plan is being applied.
         PlanRefusedError: the plan does more than it may.
         ApplyError: something went wrong after the first change.
         RabbitChxError: something went wrong before it.
@@ -141,7 +141,7 @@ def plan_applied(
 
 
 def _lock(where: str) -> Sequence[None]:
-    """Hold the exclusive queue that keeps a second application out. It goes when the connection ends."""
+    """Declare the exclusive queue that keeps others from applying a plan. The broker deletes it when the connection ends."""
     lock = QueueDeclare(APPLY_LOCK, durable=False, exclusive=True, auto_delete=True)
     answer = yield lock
     if not isinstance(answer, Refusal):
@@ -176,18 +176,20 @@ def _checked(plan: Plan, access: Access, permission: Permission) -> Sequence[Non
             f"{access.where}: the broker has changed since the plan was made (checksum {plan.checksum:.12} then, {now.checksum:.12} "
             "now): plan again",
         )
-    left = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
+    refusals = list(now.refused(allow_moved=permission.moved, allow_delete=permission.delete))
     if not permission.loss:
-        left += yield from _losses(plan, live, access.where)
+        refusals += yield from _losses(plan, live, access.where)
     if permission.hand_over == "in-order":
         overs = [part for part in _parts(plan) if isinstance(part, HandOver)]
-        left += yield from order_refusals((queue for over in overs for queue in (over.old, over.new)), access)
-    if left:
+        refusals += yield from order_refusals(
+            (queue for over in overs for queue in (over.old, over.new)), access
+        )
+    if refusals:
         raise PlanRefusedError(
             "\n".join(
-                ["the plan is refused, and nothing was changed:", *(f"  {refusal}" for refusal in left)]
+                ["the plan is refused, and nothing was changed:", *(f"  {refusal}" for refusal in refusals)]
             ),
-            left,
+            refusals,
         )
     yield from _check_sending(plan.changes, access.vhost)
 
@@ -203,27 +205,27 @@ def _check_sending(changes: tuple[PlannedChange, ...], vhost: str) -> Sequence[N
 
 def _losses(plan: Plan, live: Topology, where: str) -> Sequence[list[PlanRefusal]]:
     """Return a refusal for each queue that is deleted or replaced and is in use."""
-    found = []
-    there = {queue.name for queue in live.queues}
+    refusals = []
+    live_queues = {queue.name for queue in live.queues}
     for change in plan.changes:
         subject = change.live
         if change.action not in ("delete", "replace") or not isinstance(subject, QueueDefinition):
             continue
-        if subject.name not in there:
+        if subject.name not in live_queues:
             continue  # the plan itself makes it, to take a ghost away
         if subject.name in plan.parks.values():
             continue  # it is emptied before
         if subject.type == "stream":
-            found.append(uncounted_loss(subject.name))
+            refusals.append(uncounted_loss(subject.name))
             continue
         operation = QueueDeclare(subject.name, passive=True)
         answer = yield operation
         if isinstance(answer, QueueCounts):
             if answer.messages or answer.consumers:
-                found.append(loss(subject.name, answer.messages, answer.consumers))
+                refusals.append(loss(subject.name, answer.messages, answer.consumers))
         elif isinstance(answer, Refusal) and answer.reply_code != _NOT_FOUND:
             raise refused(where, operation, answer)
-    return found
+    return refusals
 
 
 def _applied(
@@ -244,7 +246,7 @@ def _applied(
         begun = tally.begun or tally.moved or (plan.changes and plan.changes[0].action == "replace")
         if not done and not begun and isinstance(error, BrokerRefusedError):
             raise  # the first operation was refused, so nothing has changed
-        applied = _told(done, {}, plan, tally)
+        applied = _outcome(done, {}, plan, tally)
         raise ApplyError(
             f"{error}; {len(done)} of {len(plan.changes)} changes were done: plan and apply again, which does the rest",
             applied,
@@ -252,10 +254,10 @@ def _applied(
             queue=error.queue,
             reply_code=error.reply_code,
         ) from error
-    return _told(done, rings, plan, tally)
+    return _outcome(done, rings, plan, tally)
 
 
-def _told(
+def _outcome(
     done: list[PlannedChange], rings: Mapping[str, HashRing], plan: Plan, tally: HandOverTally
 ) -> Applied:
     over, overtaken = tuple(tally.slots), tuple(tally.overtaken)
@@ -302,9 +304,9 @@ def _parks_drained(plan: Plan, access: Access, tally: HandOverTally) -> Sequence
 
 
 def changes_together(changes: tuple[PlannedChange, ...]) -> Iterator[tuple[PlannedChange, ...]]:
-    """Yield the changes in groups: those that may be done again together, each other one alone."""
-    for repeatable, some in groupby(changes, is_repeatable):
-        listed = tuple(some)
+    """Yield the changes in groups: repeatable ones together, any other alone."""
+    for repeatable, group in groupby(changes, is_repeatable):
+        listed = tuple(group)
         size = _AT_ONCE if repeatable else 1
         for start in range(0, len(listed), size):
             yield listed[start : start + size]
@@ -328,13 +330,13 @@ def changes_done(
     Raises:
         RabbitChxError: the broker refuses one; those before it are counted.
     """
-    for some in changes_together(changes):
-        steps = [steps_of(change, access.vhost, allow_loss=allow_loss) for change in some]
-        one_by_one = len(some) == 1
+    for group in changes_together(changes):
+        steps = [steps_of(change, access.vhost, allow_loss=allow_loss) for change in group]
+        one_by_one = len(group) == 1
         if not one_by_one:
             answer = yield Pipeline(tuple(step for of_change in steps for step in of_change))  # type: ignore[misc]  # no policies
             one_by_one = isinstance(answer, Refusal)  # which finds the change that the broker refuses
-        for change, of_change in zip(some, steps, strict=True):
+        for change, of_change in zip(group, steps, strict=True):
             if one_by_one:
                 yield from _steps_done(of_change, access.where)
             if change.action == "unbind" and isinstance(change.live, BindingDefinition):
@@ -356,16 +358,16 @@ def _rings_afterwards(plan: Plan, *, has_source: bool) -> Sequence[Mapping[str, 
     if not has_source or not planned:
         return {name: ring.after for name, ring in planned.items()}
     release: Release = next(iter(planned.values())).after.release
-    found = yield from rings_read(planned, release)
+    rings = yield from rings_read(planned, release)
     for name, ring in planned.items():
-        there = found.get(name)
-        if ring.after.buckets != (there.buckets if there is not None else ()):
+        live_ring = rings.get(name)
+        if ring.after.buckets != (live_ring.buckets if live_ring is not None else ()):
             raise BrokerRefusedError(
-                f"the ring of {name} is {there!r} after all changes, and not {ring.after!r}: someone else binds too, or the "
+                f"the ring of {name} is {live_ring!r} after all changes, and not {ring.after!r}: someone else binds too, or the "
                 "broker did not do what it answered; check the ring",
                 exchange=name,
             )
-    return found
+    return rings
 
 
 def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[None]:
@@ -428,5 +430,5 @@ def tag_of(member: str) -> str:
 
 def member_of(consumer_tag: str) -> str | None:
     """Return the member of a group that a consumer belongs to; None for a consumer of something else."""
-    found = _TAG.fullmatch(consumer_tag)
-    return found and found[1]
+    match = _TAG.fullmatch(consumer_tag)
+    return match and match[1]

@@ -1,9 +1,9 @@
 """The slots that should change hands so that no queue has too much of the load: a proposal, as a value.
 
-The fewest moves are a hard problem: to fill queues up to a limit is bin packing. So the proposal is found step by step, and stands
-beside a number that any way needs. The queue that is most over its limit gives a slot away, to a queue where it fits: the
+The fewest moves are a hard problem: filling queues up to a limit is bin packing. So the proposal is found step by step, and comes
+with the number of moves that any way needs. The queue that is most over its limit gives a slot away, to a queue where it fits: the
 lightest one that is enough, else the heaviest one that fits. Where none fits, it swaps a slot for a lighter one. At the end what
-turned out needless is taken back, and a slot that moves gives way to a lighter one of the same queue where that is enough.
+turned out to be needless is taken back, and a slot that moves gives way to a lighter one of the same queue where that is enough.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def balance(
         target: how much of the load a queue may have; a number is a factor over the part that is due to it.
 
     Raises:
-        InputError: a weight, a load or the target is none, there is no load, or no queue that may have slots.
+        InputError: a weight, a load or the target cannot be used, there is no load, or no queue that may have slots.
     """
     if not isinstance(slots, SlotTable):
         raise InputError(f"{slots!r:.60} is no SlotTable: give one, as Broker.slots returns it")
@@ -336,7 +336,7 @@ def _obstacles(
     rooms = problem.rooms
     remedy = "raise the target" if reachable is None else f"--target {reachable} can be reached"
     hot = [slot for slot, load in problem.loads.items() if load > max(rooms.values())]
-    over = [queue for queue, left in rooms.items() if left < 0]
+    over = [queue for queue, room in rooms.items() if room < 0]
     for slot in hot:
         yield _hot(problem, slot, [key for key in keys if key.place == slot], total, remedy)
     for queue in over:
@@ -429,11 +429,11 @@ class MoveProblem:
             if (room := self.rooms.get(queue or "")) is None:
                 count += len(slots)
                 continue
-            left = sum(self.loads[slot] for slot in slots)
+            load = sum(self.loads[slot] for slot in slots)
             for slot in slots:
-                if left <= room:
+                if load <= room:
                     break
-                left -= self.loads[slot]
+                load -= self.loads[slot]
                 count += 1
         return count
 
@@ -452,9 +452,9 @@ def found_moves(problem: MoveProblem) -> dict[ExchangeRef, str] | None:
     fewer moves, and with less load of as many.
     """
     runs = (_Run(problem, choose).moves() for choose in (max, min))
-    found = [moves for moves in runs if moves is not None]
+    solutions = [moves for moves in runs if moves is not None]
     return min(
-        found, key=lambda moves: (len(moves), sum(problem.loads[slot] for slot in moves)), default=None
+        solutions, key=lambda moves: (len(moves), sum(problem.loads[slot] for slot in moves)), default=None
     )
 
 
@@ -463,16 +463,16 @@ class _Run:
 
     def __init__(self, problem: MoveProblem, choose: Callable[..., str]) -> None:
         self._problem, self._choose = problem, choose
-        self._held = {queue: list(slots) for queue, slots in problem.slots_of.items()}
-        self._left = {
-            queue: room - sum(problem.loads[slot] for slot in self._held[queue])
+        self._slots_of = {queue: list(slots) for queue, slots in problem.slots_of.items()}
+        self._room = {
+            queue: room - sum(problem.loads[slot] for slot in self._slots_of[queue])
             for queue, room in problem.rooms.items()
         }
 
     def moves(self) -> dict[ExchangeRef, str] | None:
         """Return the new queue of each slot that changes hands; None where a queue stays over its limit."""
         for _ in range(4 * len(self._problem.loads) + 1):
-            queue = max(self._held, key=self._excess)
+            queue = max(self._slots_of, key=self._excess)
             if self._excess(queue) <= 0:
                 self._take_back()
                 self._lighten()
@@ -482,41 +482,41 @@ class _Run:
         return None
 
     def _excess(self, queue: _Owner) -> float:
-        if queue is None or queue not in self._left:
-            return float("inf") if self._held[queue] else 0.0
-        return -self._left[queue]
+        if queue is None or queue not in self._room:
+            return float("inf") if self._slots_of[queue] else 0.0
+        return -self._room[queue]
 
     def _give_away(self, queue: _Owner) -> bool:
         loads, excess = self._problem.loads, self._excess(queue)
-        takers = [taker for taker in self._left if taker != queue]
+        takers = [taker for taker in self._room if taker != queue]
         if not takers:
             return False
-        emptiest = max(takers, key=self._left.__getitem__)
-        forced = queue not in self._left
+        emptiest = max(takers, key=self._room.__getitem__)
+        forced = queue not in self._room
         fitting = [
             slot
-            for slot in self._held[queue]
-            if loads[slot] <= self._left[emptiest] and (forced or loads[slot] > 0)
+            for slot in self._slots_of[queue]
+            if loads[slot] <= self._room[emptiest] and (forced or loads[slot] > 0)
         ]
         if not fitting:
             if not forced:
                 return False
-            fitting = self._held[queue][:1]  # it has to go: whoever gets it gives others away
+            fitting = self._slots_of[queue][:1]  # it has to go: whoever gets it gives others away
         enough = [slot for slot in fitting if loads[slot] >= excess]
         slot = min(enough, key=loads.__getitem__) if enough else max(fitting, key=loads.__getitem__)
-        takers = [taker for taker in takers if self._left[taker] >= loads[slot]]
-        self._move(slot, queue, self._choose(takers, key=self._left.__getitem__, default=emptiest))
+        takers = [taker for taker in takers if self._room[taker] >= loads[slot]]
+        self._move(slot, queue, self._choose(takers, key=self._room.__getitem__, default=emptiest))
         return True
 
     def _swap(self, queue: _Owner) -> bool:
         """Swap a slot of the queue for a lighter one that leaves its other queue under the limit."""
         loads, excess = self._problem.loads, self._excess(queue)
         best: tuple[tuple[bool, float, float], ExchangeRef, str, ExchangeRef] | None = None
-        for other, room in self._left.items():
+        for other, room in self._room.items():
             if other == queue:
                 continue
-            for slot in self._held[queue]:
-                for back in self._held[other]:
+            for slot in self._slots_of[queue]:
+                for back in self._slots_of[other]:
                     gain = loads[slot] - loads[back]
                     if 0 < gain <= room:
                         enough = gain >= excess
@@ -532,16 +532,16 @@ class _Run:
 
     def _move(self, slot: ExchangeRef, old: _Owner, new: _Owner) -> None:
         for queue, load in ((old, self._problem.loads[slot]), (new, -self._problem.loads[slot])):
-            if queue in self._left:
-                self._left[queue] += load
-        self._held[old].remove(slot)
-        self._held[new].append(slot)
+            if queue in self._room:
+                self._room[queue] += load
+        self._slots_of[old].remove(slot)
+        self._slots_of[new].append(slot)
 
     def _moved(self) -> dict[ExchangeRef, str]:
         owners = self._problem.owners
         return {
             slot: queue
-            for queue, slots in self._held.items()
+            for queue, slots in self._slots_of.items()
             for slot in slots
             if queue is not None and owners[slot] != queue
         }
@@ -554,19 +554,19 @@ class _Run:
     def _take_back(self) -> None:
         """Leave slots where they are that need not move."""
         for slot, queue, old in self._heaviest_moved():
-            if old in self._left and self._problem.loads[slot] <= self._left[old]:
+            if old in self._room and self._problem.loads[slot] <= self._room[old]:
                 self._move(slot, queue, old)
 
     def _lighten(self) -> None:
         """Move the lightest slot that is enough in place of a heavier one."""
         loads, owners = self._problem.loads, self._problem.owners
         for slot, queue, old in self._heaviest_moved():
-            if old not in self._left:
+            if old not in self._room:
                 continue
-            least = loads[slot] - self._left[old]
+            least = loads[slot] - self._room[old]
             lighter = [
                 other
-                for other in self._held[old]
+                for other in self._slots_of[old]
                 if owners[other] == old and least <= loads[other] < loads[slot]
             ]
             if lighter:

@@ -65,9 +65,9 @@ class PlannedChange:
     @property
     def subject(self) -> TopologyObject:
         """The object, as it is wanted, or else as it is there."""
-        found = self.live if self.wanted is None else self.wanted
-        assert found is not None  # noqa: S101  # a change is of something
-        return found
+        subject = self.live if self.wanted is None else self.wanted
+        assert subject is not None  # noqa: S101  # a change is of something
+        return subject
 
     @property
     def binding(self) -> BindingDefinition:

@@ -71,6 +71,7 @@ class TopologyCheck:
         misplaced: the exact share of keys that have another destination than the topology says, by exchange; without
             those of which it says nothing.
         parked: how many messages wait for want of a queue of their slot, by exchange; without exchanges that have no park.
+        rings: the rings that were checked, by exchange.
     """
 
     findings: tuple[Finding, ...]
@@ -78,9 +79,16 @@ class TopologyCheck:
     unroutable: Mapping[str, float] = field(default_factory=dict)
     misplaced: Mapping[str, float] = field(default_factory=dict)
     parked: Mapping[str, int] = field(default_factory=dict)
+    rings: Mapping[str, HashRing] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<TopologyCheck {len(self.findings)} findings, {len(self.exchanges)} exchanges>"
+
+    def _repr_html_(self) -> str:
+        """Return the check for a notebook: its rings, and each finding with its cure."""
+        from rabbit_chx.topology import pictures
+
+        return pictures.check_piece(self.rings, self.findings)
 
     @property
     def sound(self) -> bool:
@@ -118,8 +126,8 @@ def check(
     if exchange is None:
         names = _hash_exchanges(live, wanted)
     else:
-        asked = [exchange] if isinstance(exchange, str) else exchange
-        names = [live_hash_exchange(live, name).name for name in dict.fromkeys(asked)]
+        exchanges = [exchange] if isinstance(exchange, str) else exchange
+        names = [live_hash_exchange(live, name).name for name in dict.fromkeys(exchanges)]
     unroutable: dict[str, float] = {}
     misplaced: dict[str, float] = {}
     parked: dict[str, int] = {}
@@ -146,16 +154,16 @@ def check(
             findings += wanted_ring_findings(checked, listed.ring)
             if (share := misplaced_share(checked, listed.ring)) is not None:
                 misplaced[name] = share
-        elif listed.type == HASH_EXCHANGE and not is_sharded(
-            checked.exchange, live
-        ):  # the plugin makes its ring
+        # The plugin makes the ring of a sharded exchange.
+        elif listed.type == HASH_EXCHANGE and not is_sharded(checked.exchange, live):
             says = "the topology does not say its ring, so its order is not checked"
             findings.append(checked.finding("different", says, "write its members as `ring` in the topology"))
     if plain is not None and exchange is None:
         # What slots are made of is checked with their hash exchange.
         parts = frozenset(name for layout in layouts.values() for name in layout.names.exchanges)
         findings += _object_findings(_without(plain, parts), _without(live, parts), file)
-    return TopologyCheck(tuple(dict.fromkeys(findings)), tuple(names), unroutable, misplaced, parked)
+    rings = {name: live.rings[name] for name in names}
+    return TopologyCheck(tuple(dict.fromkeys(findings)), tuple(names), unroutable, misplaced, parked, rings)
 
 
 def live_hash_exchange(live: Topology, name: str) -> ExchangeDefinition:
@@ -217,21 +225,20 @@ def _without(topology: Topology, names: frozenset[str]) -> Topology:
 def _object_findings(wanted: Topology, live: Topology, file: str | None) -> Iterator[Finding]:
     """Yield what a plan would create, change, delete, bind and unbind, as what is wrong. Rings are checked elsewhere."""
     live_objects = by_name(live)
-    for key, wished in by_name(wanted).items():
-        live_object, what = live_objects.get(key), f"{key[0]} {wished.name}"
-        cure = apply_cure(file, external=wished.owner == "external")
+    for key, wanted_object in by_name(wanted).items():
+        live_object, what = live_objects.get(key), f"{key[0]} {wanted_object.name}"
+        cure = apply_cure(file, external=wanted_object.owner == "external")
         if live_object is None:
-            if wished.name and not wished.name.startswith(
-                _BROKERS_OWN
-            ):  # no list shows the broker's own exchanges
+            # No list shows the broker's own exchanges.
+            if wanted_object.name and not wanted_object.name.startswith(_BROKERS_OWN):
                 says = f"{what} is not there: {_WITHOUT_IT[key[0]]}"
-                yield _object_finding("missing", wished, says, _past_policy(wished, live, cure))
-        elif fields := fields_between(live_object, wished):
+                yield _object_finding("missing", wanted_object, says, _past_policy(wanted_object, live, cure))
+        elif fields := fields_between(live_object, wanted_object):
             says, share = f"{what} differs: {differing_fields(fields)}", None
-            if isinstance(wished, ExchangeDefinition) and wished.type == HASH_EXCHANGE:
+            if isinstance(wanted_object, ExchangeDefinition) and wanted_object.type == HASH_EXCHANGE:
                 elsewhere = any(field.field in _DECIDES_ON_KEYS for field in fields)
                 says, share = (f"{says}; keys are hashed otherwise", 1.0) if elsewhere else (says, 0.0)
-            yield _object_finding("different", wished, says, cure, share)
+            yield _object_finding("different", wanted_object, says, cure, share)
     differences = object_differences(wanted, live)
     for deleted in differences.deleted:
         says = f"{kind_of(deleted)} {deleted.name} is owned and not in the topology"
@@ -266,11 +273,11 @@ def _allow_delete(file: str | None) -> str:
     return f"add it to the topology, or {apply_cure(file)} --allow-delete"
 
 
-def _past_policy(wished: NamedObject, live: Topology, cure: str) -> str:
+def _past_policy(wanted: NamedObject, live: Topology, cure: str) -> str:
     """Return the cure of an object that is not there. A policy that is in its way goes first."""
-    if not isinstance(wished, ExchangeDefinition) or wished.owner == "external":
+    if not isinstance(wanted, ExchangeDefinition) or wanted.owner == "external":
         return cure
-    policy = policy_in_the_way(wished, live.policies, live.release or NEWEST)
+    policy = policy_in_the_way(wanted, live.policies, live.release or NEWEST)
     if policy is None:
         return cure
     return (

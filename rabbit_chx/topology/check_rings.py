@@ -27,7 +27,7 @@ GHOSTS_SINCE = (4, 3, 0)
 
 
 def apply_cure(file: str | None, *, external: bool = False) -> str:
-    """Return the cure by an application of the whole topology, of a file that is named where it is known."""
+    """Return the cure that applies the whole topology. It names the file where that is known."""
     name = "FILE" if file is None else shlex.quote(file)
     if external:
         return _ASK_OWNER
@@ -35,7 +35,7 @@ def apply_cure(file: str | None, *, external: bool = False) -> str:
 
 
 def repair_cure(exchange: str, file: str | None, *, external: bool = False) -> str:
-    """Return the cure by a repair of the ring: to the order of a file, or without one of the ring by itself."""
+    """Return the cure that repairs the ring: to the order of a file, or without one the ring by itself."""
     about = "" if file is None else f" --file {shlex.quote(file)}"
     if external:
         return _ASK_OWNER
@@ -50,7 +50,7 @@ class CheckedExchange:
         exchange: the exchange, as it is there.
         ring: its ring, as it was read.
         live: what is there.
-        reach: what messages reach there.
+        reach: which queues and exchanges messages reach.
         transient: the destinations that go by themselves, with the reason.
         layout: its slots as the topology says them; None where it says none.
         external: whether the topology says that someone else declares it.
@@ -133,20 +133,22 @@ class CheckedExchange:
 
     @property
     def applied(self) -> str:
-        """The cure by an application of the topology."""
+        """The cure that applies the topology."""
         return apply_cure(self.file, external=self.external)
 
     @property
     def repaired(self) -> str:
-        """The cure by a repair of the ring."""
+        """The cure that repairs the ring."""
         return repair_cure(self.name, self.file, external=self.external)
 
     def moved_without(self, places: Iterable[Destination]) -> dict[Destination, float]:
         """Return the exact share of keys that move when a member goes, for each of some members."""
-        left = {place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in places}
+        remaining = {
+            place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in places
+        }
         figures = RingFigures(self.ring.buckets)
-        figures.prepare(map(bucket_count, left.values()))
-        return {place: figures.moved(buckets) for place, buckets in left.items()}
+        figures.prepare(map(bucket_count, remaining.values()))
+        return {place: figures.moved(buckets) for place, buckets in remaining.items()}
 
     def finding(
         self, kind: str, says: str, cure: str, place: Place = None, share: float | None = None
@@ -211,8 +213,8 @@ def _why_unroutable(checked: CheckedExchange, place: Place) -> str:
 
 def _transient(checked: CheckedExchange) -> Iterator[Finding]:
     ring = checked.ring
-    going = [place for place in ring.destinations if place in checked.transient]
-    for place, share in checked.moved_without(going).items():
+    transient = [place for place in ring.destinations if place in checked.transient]
+    for place, share in checked.moved_without(transient).items():
         why = checked.transient[place]
         says = f"{place!s} {why}; {percent(share)} of all keys move then"
         if ring.release.numbers >= GHOSTS_SINCE and ("exclusive" in why or "not durable" in why):
@@ -257,15 +259,15 @@ def wanted_ring_findings(checked: CheckedExchange, members: Sequence[RingMember]
         return
     yield from wanted_order_findings(checked, members)
     by_place, bound = _by_destination(members), _by_destination(checked.bound)
-    to_be = wanted.shares() if by_place.keys() - bound.keys() else {}
+    wanted_shares = wanted.shares() if by_place.keys() - bound.keys() else {}
     for place, listed in by_place.items():
         if place not in bound:
-            share = to_be.get(place, 0.0)
+            share = wanted_shares.get(place, 0.0)
             keys = " and ".join(member.key for member in listed)
             says = f"{place!s} is not bound (key {keys}): the {percent(share)} of all keys that are its go elsewhere"
             yield checked.finding("missing", says, cure, place, share)
         elif Counter(listed) != Counter(bound[place]):
-            says = f"{place!s} is bound with {_said(bound[place])}, and the topology says {_said(listed)}"
+            says = f"{place!s} is bound with {_keys_text(bound[place])}, and the topology says {_keys_text(listed)}"
             yield checked.finding("different", says, cure, place, checked.shares.get(place, 0.0))
     for place in (place for place in bound if place not in by_place):
         share = checked.shares.get(place, 0.0)
@@ -301,10 +303,10 @@ def _difference(ring: HashRing, wanted: HashRing) -> str:
     """Return in brackets how many buckets there are, or where there are as many, the first destination with more or fewer."""
     if len(ring.buckets) != len(wanted.buckets):
         return f" ({len(ring.buckets):,}, not {len(wanted.buckets):,})"
-    live, said = Counter(ring.buckets), Counter(wanted.buckets)
+    live_counts, wanted_counts = Counter(ring.buckets), Counter(wanted.buckets)
     for place in [*wanted.destinations, *ring.destinations]:
-        if live[place] != said[place]:
-            return f" ({place!s} has {live[place]:,}, not {said[place]:,})"
+        if live_counts[place] != wanted_counts[place]:
+            return f" ({place!s} has {live_counts[place]:,}, not {wanted_counts[place]:,})"
     return ""
 
 
@@ -335,7 +337,7 @@ def _by_destination(members: Iterable[RingMember]) -> dict[Destination, list[Rin
     return by_destination
 
 
-def _said(members: Sequence[RingMember]) -> str:
+def _keys_text(members: Sequence[RingMember]) -> str:
     return " and ".join(
         f"key {member.key}" + (f" and the arguments {dict(member.arguments)}" if member.arguments else "")
         for member in members

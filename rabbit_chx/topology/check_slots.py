@@ -41,7 +41,7 @@ def _share(checked: CheckedExchange, slots: Iterable[ExchangeRef]) -> float:
 
 
 def _cure(checked: CheckedExchange, by_hand: str) -> str:
-    """Return the cure by an application of the topology, or what is done by hand without one."""
+    """Return the cure that applies the topology, or without one what is done by hand."""
     return checked.applied if checked.external or checked.file is not None else by_hand
 
 
@@ -96,32 +96,32 @@ def _with_several_queues(checked: CheckedExchange) -> Iterator[Finding]:
 def _with_other_queues(checked: CheckedExchange, layout: SlotLayout) -> Iterator[Finding]:
     """Yield which slots have another queue than the topology gives them."""
     owners, wanted = checked.slots.sole_owners, layout.owners
-    other = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
-    if not other:
+    misplaced = [slot for slot, queue in owners.items() if wanted.get(slot.name, queue) != queue]
+    if not misplaced:
         return
-    share = _share(checked, other)
+    share = _share(checked, misplaced)
     now, then = Counter(owners.values()), Counter(wanted.values())
     counts = [
         f"{queue} has {plural(now[queue], 'slot')}, not {then[queue]:,}"
         for queue in sorted({*now, *then}, key=order_of_name)
         if now[queue] != then[queue]
     ]
-    each = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in other]
-    verb = "slot has another queue" if len(other) == 1 else "slots have other queues"
+    places = [f"{slot.name} is at {owners[slot]}, not {wanted[slot.name]}" for slot in misplaced]
+    verb = "slot has another queue" if len(misplaced) == 1 else "slots have other queues"
     says = (
-        f"{len(other):,} {verb} than the topology says ({listed(counts or each, _SHOWN, ';')}): {percent(share)} of all keys are "
+        f"{len(misplaced):,} {verb} than the topology says ({listed(counts or places, _SHOWN, ';')}): {percent(share)} of all keys are "
         "elsewhere"
     )
-    yield checked.finding("different", says, checked.applied, _only(other), share)
+    yield checked.finding("different", says, checked.applied, _only(misplaced), share)
 
 
 def _without_alternate(checked: CheckedExchange) -> Iterator[Finding]:
     name = checked.name
-    with_one = {slot for slots in checked.parks.values() for slot in slots}
+    with_alternate = {slot for slots in checked.parks.values() for slot in slots}
     bare = [
         slot
         for slot in checked.slots.queues
-        if slot not in with_one and slot.name.startswith(f"{name}.slot.") and checked.reach.exists(slot)
+        if slot not in with_alternate and slot.name.startswith(f"{name}.slot.") and checked.reach.exists(slot)
     ]
     if not bare:
         return

@@ -1,8 +1,8 @@
 """A hash exchange and its queues, declared in one call: a topology of one exchange, of which nothing is ever taken away.
 
 What exists is compared first. AMQP tells little of it, so the ring source and the management API are asked where they are
-given. What is missing is made. A new binding adds buckets at the end of the ring only, so the ring that exists must be the
-beginning of the wanted one. Anything else is refused before something is made.
+given. What is missing is created. A new binding adds buckets at the end of the ring only, so the ring that exists must be the
+beginning of the wanted one. Anything else is refused before anything is created.
 """
 
 from __future__ import annotations
@@ -87,34 +87,35 @@ def exchange_declared(asked: AskedExchange, access: Access, release: Release) ->
         [QueueDeclare(queue, arguments=asked.queue_arguments) for queue in queues],
         binds.values(),
     )
-    fresh = any(isinstance(operation, ExchangeDeclare) for operation in missing)
-    left, ring = tuple(binds), wanted
-    if not fresh:
-        left, ring = yield from _compared(asked, wanted, access)
+    is_new = any(isinstance(operation, ExchangeDeclare) for operation in missing)
+    to_bind, ring = tuple(binds), wanted
+    if not is_new:
+        to_bind, ring = yield from _compared(asked, wanted, access)
         _refuse_ghosts(exchange, ring, missing)
     yield from performed(access.where, missing)
     yield from changes_done(
         tuple(
-            PlannedChange("bind", None, BindingDefinition(exchange, *binding), ring=True) for binding in left
+            PlannedChange("bind", None, BindingDefinition(exchange, *binding), ring=True)
+            for binding in to_bind
         ),
         access,
         lambda _: None,
     )
-    if left and not fresh and access.has_source:
+    if to_bind and not is_new and access.has_source:
         ring = yield from _read_again(exchange, wanted, access)
     created = tuple(
         ExchangeRef(operation.exchange) if isinstance(operation, ExchangeDeclare) else operation.queue
         for operation in missing
     )
-    return Declared(created, left, ring)
+    return Declared(created, to_bind, ring)
 
 
 def _compared(
     asked: AskedExchange, wanted: HashRing, access: Access
 ) -> Sequence[tuple[tuple[Binding, ...], HashRing]]:
-    """Return what is left to bind to an exchange that exists, and its ring so far."""
+    """Return what is still to be bound to an exchange that exists, and its ring so far."""
     exchange = asked.exchange
-    left, ring = wanted.bindings or (), wanted.with_release(wanted.release)
+    to_bind, ring = wanted.bindings or (), wanted.with_release(wanted.release)
     if access.has_management:
         live = yield from _live(exchange, access)
         if HashedOn.from_arguments(live.arguments) != HashedOn.from_arguments(asked.arguments):
@@ -123,11 +124,11 @@ def _compared(
                 "hashes something else: delete it and declare it again, or declare what is there",
                 exchange=exchange,
             )
-        left = left_by_bindings(exchange, wanted, live.bindings)
+        to_bind = left_by_bindings(exchange, wanted, live.bindings)
     if access.has_source:
         ring = yield from ring_read(access, exchange, wanted.release)
-        by_bindings, left = left, left_by_ring(exchange, wanted, ring)
-        if access.has_management and by_bindings != left:
+        by_bindings, to_bind = to_bind, left_by_ring(exchange, wanted, ring)
+        if access.has_management and by_bindings != to_bind:
             raise MismatchError(
                 f"exchange {exchange!r} has bindings without buckets: its ring is {ring!r}, and "
                 f"{len(live.bindings)} bindings are listed; nothing was changed; unbind and bind what has no buckets",
@@ -139,7 +140,7 @@ def _compared(
             "management_url to compare with, or declare with allow_existing=True if it has no other bindings than these",
             exchange=exchange,
         )
-    return left, ring
+    return to_bind, ring
 
 
 def _read_again(exchange: str, wanted: HashRing, access: Access) -> Sequence[HashRing]:
@@ -178,9 +179,7 @@ def _bind(exchange: str, destination: Destination, key: str) -> QueueBind | Exch
 def _refuse_ghosts(
     exchange: str, ring: HashRing, missing: tuple[ExchangeDeclare | QueueDeclare, ...]
 ) -> None:
-    """Refuse a ring that was read if a queue that does not exist has buckets in it: their messages are
-    lost.
-    """
+    """Refuse a ring that was read if it has buckets of a queue that does not exist: their messages are lost."""
     if ring.provenance != "read":
         return
     for declared in missing:
@@ -223,7 +222,8 @@ def left_by_ring(exchange: str, wanted: HashRing, live: HashRing) -> tuple[Bindi
         return bindings[ends.index(size) :]
     pairs = zip(live.buckets, wanted.buckets, strict=False)
     first = next(
-        (n for n, (there, belongs) in enumerate(pairs) if there != belongs), min(size, len(wanted.buckets))
+        (n for n, (live_place, wanted_place) in enumerate(pairs) if live_place != wanted_place),
+        min(size, len(wanted.buckets)),
     )
     raise MismatchError(
         f"exchange {exchange!r} has the ring {live!r}, not {wanted!r}; bucket {first} is the first that differs: {_REMEDY}",
@@ -245,9 +245,9 @@ def left_by_bindings(exchange: str, wanted: HashRing, live: Collection[Binding])
     bindings = wanted.bindings or ()
     if sorted(live, key=order_of_binding) == sorted(bindings[: len(live)], key=order_of_binding):
         return bindings[len(live) :]
-    found = sorted(live, key=lambda binding: order_of_destination(binding[0]))
+    live_bindings = sorted(live, key=lambda binding: order_of_destination(binding[0]))
     raise MismatchError(
-        f"exchange {exchange!r} has the bindings {_shown(found)}, not {_shown(bindings)}: {_REMEDY}",
+        f"exchange {exchange!r} has the bindings {_shown(live_bindings)}, not {_shown(bindings)}: {_REMEDY}",
         exchange=exchange,
     )
 

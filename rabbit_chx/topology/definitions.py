@@ -31,7 +31,7 @@ from rabbit_chx.topology.objects import (
 )
 from rabbit_chx.topology.problems import Problem, shown_value
 
-#: The fields of an entry of each list: the type of a field that has to be there, or else what is meant where it is left out.
+#: The fields of an entry of each list: the type of a field that has to be there, or the default of one that may be left out.
 _FIELDS: dict[str, dict[str, Any]] = {
     "exchanges": {"name": str, "type": str, "durable": False, "auto_delete": False, "internal": False, "arguments": {}},
     "queues": {"name": str, "durable": False, "exclusive": False, "auto_delete": False, "arguments": {}},
@@ -41,7 +41,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
 _BROKERS_OWN = "amq."
 _WHAT = "the definitions file"
 _REMEDY = "export the file again"
-#: What a file holds besides, by its key: words for one of it.
+#: What else a file may hold, by its key, with the noun for one of them.
 _OTHER = {
     "users": "user",
     "permissions": "permission",
@@ -104,9 +104,8 @@ def _content(lists: _Lists, release: Release | None, absence: str) -> dict[str, 
     if lists.problems:
         raise TopologyError(lists.problems, what=_WHAT)
     exchanges = [exchange for exchange in exchanges if exchange.name and not _is_brokers_own(exchange.name)]
-    bindings = [
-        binding for binding in bindings if binding.source
-    ]  # each queue is bound to the default exchange
+    # Each queue is bound to the default exchange.
+    bindings = [binding for binding in bindings if binding.source]
     left_out = lists.other_objects()
     left_out += [
         f"queue {queue.name}: the broker made its name" for queue in queues if _is_brokers_own(queue.name)
@@ -115,7 +114,7 @@ def _content(lists: _Lists, release: Release | None, absence: str) -> dict[str, 
     members: dict[str, list[RingMember]] = {
         exchange.name: [] for exchange in exchanges if exchange.type == HASH_EXCHANGE
     }
-    kept, sources_left_out = [], set()
+    plain_bindings, sources_left_out = [], set()
     for binding in bindings:
         source, place = binding.source, binding.destination
         is_transient = isinstance(place, str) and place not in named
@@ -127,7 +126,7 @@ def _content(lists: _Lists, release: Release | None, absence: str) -> dict[str, 
             sources_left_out.add(source)
             left_out.append(f"binding of {source} to {place}: that queue is exclusive or without a name")
         else:
-            kept.append(binding)
+            plain_bindings.append(binding)
     left_out += [f"exchange {name}: {absence}" for name in _missing_exchanges(exchanges, bindings)]
     rings = {}
     for name, ring in members.items():
@@ -141,7 +140,7 @@ def _content(lists: _Lists, release: Release | None, absence: str) -> dict[str, 
             for exchange in exchanges
         ),
         "queues": tuple(queue for queue in queues if queue.name in named),
-        "bindings": tuple(kept),
+        "bindings": tuple(plain_bindings),
         "policies": tuple(policies),
         "rings": rings,
         "release": release,
@@ -157,7 +156,7 @@ def _is_brokers_own(name: str) -> bool:
 def _missing_exchanges(
     exchanges: Iterable[ExchangeDefinition], bindings: Iterable[BindingDefinition]
 ) -> list[str]:
-    """Return the name of each exchange that others name and that is not there."""
+    """Return the names of the exchanges that bindings or arguments name, and that are not listed."""
     named = {binding.source for binding in bindings}
     named.update(
         binding.destination.name for binding in bindings if isinstance(binding.destination, ExchangeRef)
@@ -220,14 +219,14 @@ class _Lists:
         ]
         if self._document.get("limits"):
             lines.append("limits of the vhost")
-        others = Counter(
+        by_vhost = Counter(
             str(entry["vhost"])
             for name in OBJECT_LISTS
             for _, entry in self._all_entries(name)
             if entry.get("vhost", self._vhost) != self._vhost
         )
         return lines + [
-            f"{_counted(count, 'object')} of vhost {vhost}" for vhost, count in sorted(others.items())
+            f"{_counted(count, 'object')} of vhost {vhost}" for vhost, count in sorted(by_vhost.items())
         ]
 
     def _all_entries(self, name: str) -> list[tuple[str, dict[str, Any]]]:
@@ -256,7 +255,7 @@ class _Lists:
         type_: type = expected if is_needed else type(expected)
         value = entry.get(field, None if is_needed else expected)
         if type_ is dict and value == []:
-            return {}  # so older releases write an empty table
+            return {}  # older releases write an empty table as a list
         if field not in entry and is_needed:
             self._add(path, None, "this is missing")
         elif not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
@@ -315,9 +314,9 @@ def _entry(name: str, definition: Any, vhost: str | None) -> dict[str, Any]:  # 
     values = listed_fields(definition)
     if isinstance(definition, QueueDefinition):
         values["arguments"] = plain(definition.declared_arguments)
-    first, *others = (field for field in _FIELDS[name] if field != "exclusive")
+    first, *rest = (field for field in _FIELDS[name] if field != "exclusive")
     place = {} if vhost is None else {"vhost": vhost}
-    return {first: values[first], **place} | {field: values[field.replace("-", "_")] for field in others}
+    return {first: values[first], **place} | {field: values[field.replace("-", "_")] for field in rest}
 
 
 def listed_fields(definition: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -368,7 +367,7 @@ def unwritable(topology: ObjectSet, where: str) -> Iterator[Problem]:
             yield Problem(f"queue {queue.name}", "", rule, "leave the queue out: its client declares it")
 
 
-def hash_exchanges(topology: ObjectSet) -> str:
+def hash_exchange_names(topology: ObjectSet) -> str:
     """Return the names of our hash exchanges that have members, for a sentence."""
     return ", ".join(
         exchange.name
@@ -378,7 +377,7 @@ def hash_exchanges(topology: ObjectSet) -> str:
 
 
 def _explanation(topology: ObjectSet, *, rings: bool) -> str:
-    names = hash_exchanges(topology)
+    names = hash_exchange_names(topology)
     if not names:
         return "Written by rabbit_chx."
     if rings:

@@ -35,7 +35,7 @@ class ObjectDifferences:
         unmanaged: what is not wanted, and not owned: it is left as it is. What the topology only names, as a member of
             a ring or as an alternate exchange, is neither deleted nor among these, and nor are `shards`.
         shards: the queues that a plugin keeps for sharded exchanges.
-        refusals: what is wrong with objects of others.
+        refusals: what is wrong with external objects.
     """
 
     created: tuple[NamedObject, ...]
@@ -85,20 +85,22 @@ def object_differences(
     replaced: list[tuple[NamedObject, NamedObject]] = []
     refusals: list[PlanRefusal] = []
     live_objects, wanted_objects = by_name(live), by_name(wanted)
-    for key, wished in wanted_objects.items():
-        there = live_objects.get(key)
-        if wished.owner == "external":
-            refusals += _external_refusals(there, wished)
-        elif there is None:
-            created.append(wished)
-        elif isinstance(there, PolicyDefinition) and isinstance(wished, PolicyDefinition):
-            if fields_between(there, wished):
-                updated.append((there, wished))
-        elif fields_between(there, wished) or (key[0] == "exchange" and wished.name in also_replaced):
-            replaced.append((there, wished))
+    for key, wanted_object in wanted_objects.items():
+        live_object = live_objects.get(key)
+        if wanted_object.owner == "external":
+            refusals += _external_refusals(live_object, wanted_object)
+        elif live_object is None:
+            created.append(wanted_object)
+        elif isinstance(live_object, PolicyDefinition) and isinstance(wanted_object, PolicyDefinition):
+            if fields_between(live_object, wanted_object):
+                updated.append((live_object, wanted_object))
+        elif fields_between(live_object, wanted_object) or (
+            key[0] == "exchange" and wanted_object.name in also_replaced
+        ):
+            replaced.append((live_object, wanted_object))
     shards = kept_shards(live, wanted)
     named = {*wanted.unlisted, *_named_by_arguments(wanted), *shards}
-    others = [
+    unwanted = [
         live_object
         for key, live_object in live_objects.items()
         if key not in wanted_objects
@@ -109,8 +111,8 @@ def object_differences(
         tuple(created),
         tuple(updated),
         tuple(replaced),
-        tuple(other for other in others if wanted.owned(other.name)),
-        tuple(other for other in others if not wanted.owned(other.name)),
+        tuple(live_object for live_object in unwanted if wanted.owned(live_object.name)),
+        tuple(live_object for live_object in unwanted if not wanted.owned(live_object.name)),
         tuple(refusals),
         shards,
     )
@@ -128,14 +130,13 @@ def _named_by_arguments(wanted: Topology) -> Iterator[ExchangeRef]:
                 yield ExchangeRef(name)
 
 
-def _external_refusals(there: NamedObject | None, wanted: NamedObject) -> Iterator[PlanRefusal]:
-    if there is None:
-        if wanted.name and not wanted.name.startswith(
-            _BROKERS_OWN
-        ):  # no list shows the broker's own exchanges
+def _external_refusals(live: NamedObject | None, wanted: NamedObject) -> Iterator[PlanRefusal]:
+    if live is None:
+        # No list shows the broker's own exchanges.
+        if wanted.name and not wanted.name.startswith(_BROKERS_OWN):
             yield absent_external(wanted, wanted.name)
-    elif fields_between(there, wanted):
-        yield different_external(there, wanted)
+    elif fields_between(live, wanted):
+        yield different_external(live, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +167,21 @@ def binding_differences(
         wanted: what should be there.
         live: what is there.
         objects: what differs between their exchanges and queues.
-        slots: exchanges that have no other bindings than those that are wanted. One that goes is unbound just before
-            those that come are bound.
+        slots: exchanges that have no other bindings than those that are wanted. A binding that goes is unbound just
+            before those that come are bound.
     """
     gone, again = objects.gone, objects.again
     hashing = {exchange.name for exchange in wanted.exchanges if exchange.type == HASH_EXCHANGE}
-    there = {binding_identity(binding): binding for binding in live.bindings}
-    ours = {binding_identity(binding): binding for binding in wanted.bindings}
+    live_bindings = {binding_identity(binding): binding for binding in live.bindings}
+    wanted_bindings = {binding_identity(binding): binding for binding in wanted.bindings}
     early: list[PlannedChange] = []
     bound: list[PlannedChange] = []
     late, unmanaged = [], []
     refusals: list[PlanRefusal] = []
-    for key, binding in there.items():
+    for key, binding in live_bindings.items():
         ends = {ExchangeRef(binding.source), binding.destination}
         unbound = PlannedChange("unbind", binding, None)
-        if binding.source in slots and key not in ours:
+        if binding.source in slots and key not in wanted_bindings:
             (early if ends & again else bound).append(unbound)
             continue
         if ends & again:
@@ -189,9 +190,9 @@ def binding_differences(
             late.append(unbound)
         if ends & gone:
             continue
-        if key not in ours and binding.source in hashing:
+        if key not in wanted_bindings and binding.source in hashing:
             continue  # it becomes an exchange whose bindings are its ring
-        if key not in ours and not shard_binding(binding, objects.shards):
+        if key not in wanted_bindings and not shard_binding(binding, objects.shards):
             if owned_binding(wanted, binding):
                 late += [] if ends & again else [unbound]
                 refusals.append(deletion(binding, unbound.name))
@@ -199,7 +200,7 @@ def binding_differences(
             unmanaged.append(binding)
         if ends & again:
             bound.append(PlannedChange("bind", None, binding))
-    absent = [ours[key] for key in ours if key not in there]
+    absent = [wanted_bindings[key] for key in wanted_bindings if key not in live_bindings]
     bound += [PlannedChange("bind", None, binding) for binding in absent if binding.owner == "ours"]
     refusals += [
         absent_external(binding, PlannedChange("bind", None, binding).name)

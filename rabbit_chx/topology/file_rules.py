@@ -159,12 +159,12 @@ def problems_of(objects: FileObjects) -> Iterator[Problem]:
         (objects.policies, (lambda entry: _text("name", entry.value.name),)),
     )
     for entries, of_entries in rules:
-        told = set()
+        reported = set()
         for entry in entries:
             for field, value, what, remedy in (finding for rule in of_entries for finding in rule(entry)):
                 path = field if field.startswith(entry.path) else f"{entry.path}.{field}"
-                if (path, remedy) not in told:
-                    told.add((path, remedy))
+                if (path, remedy) not in reported:
+                    reported.add((path, remedy))
                     yield Problem(path, shown_value(value), what, remedy)
     yield from _made_by_slots(objects)
     yield from _twice(objects.exchanges, "exchange", "name")
@@ -175,13 +175,13 @@ def problems_of(objects: FileObjects) -> Iterator[Problem]:
 
 def _twice(entries: list[FileEntry], noun: str, *identity: str) -> Iterator[Problem]:
     first: dict[object, str] = {}
-    told = set()
+    reported = set()
     for entry in entries:
         key = attrgetter(*identity)(entry.value)
         if key not in first:
             first[key] = entry.path
-        elif entry.path not in told:
-            told.add(entry.path)
+        elif entry.path not in reported:
+            reported.add(entry.path)
             rule = f"this {noun} is in the file already, as {first[key]}"
             if first[key] == entry.path:
                 rule = f"this entry stands for the same {noun} more than once"
@@ -389,7 +389,7 @@ def _slot_names(entry: FileEntry, names: SlotNames) -> Iterator[_Finding]:
 
 def _slot_lists(entry: FileEntry, count: int) -> Iterator[_Finding]:
     rule = f"if one member lists its slots, all do, and each of 0 to {count - 1} is there once"
-    taken: dict[int, str] = {}
+    path_of: dict[int, str] = {}
     findings: list[_Finding] = []
     for member in entry.members:
         path = f"{member.path}.slots"
@@ -399,11 +399,11 @@ def _slot_lists(entry: FileEntry, count: int) -> Iterator[_Finding]:
         for number in numbers or ():
             if number >= count:
                 findings.append((path, number, rule, f"take {number} out, or write more slots"))
-            elif number in taken:
-                remedy = f"slot {number} is in {taken[number]} already: write it once"
+            elif number in path_of:
+                remedy = f"slot {number} is in {path_of[number]} already: write it once"
                 findings.append((path, number, rule, remedy))
-            taken.setdefault(number, path)
-    missing = [number for number in range(count) if number not in taken]
+            path_of.setdefault(number, path)
+    missing = [number for number in range(count) if number not in path_of]
     if missing and not findings:
         listing = ", ".join(map(str, missing[:_SHOWN])) + (", ..." if len(missing) > _SHOWN else "")
         findings.append(("members", None, rule, f"give slot {listing} to a member"))
@@ -412,24 +412,26 @@ def _slot_lists(entry: FileEntry, count: int) -> Iterator[_Finding]:
 
 def _made_by_slots(objects: FileObjects) -> Iterator[Problem]:
     """Yield what the file says of exchanges that slots are made of."""
-    made: dict[str, str] = {}
+    exchange_of: dict[str, str] = {}
     for entry in objects.exchanges:
         exchange: ExchangeDefinition = entry.value
         if exchange.slots is not None:
-            made.update(dict.fromkeys(SlotNames(exchange.name, exchange.slots).exchanges, exchange.name))
-    told = set()
+            exchange_of.update(
+                dict.fromkeys(SlotNames(exchange.name, exchange.slots).exchanges, exchange.name)
+            )
+    reported = set()
     for entry in (*objects.exchanges, *objects.bindings):
         is_binding = isinstance(entry.value, BindingDefinition)
         field = "source" if is_binding else "name"
         name = getattr(entry.value, field)
-        if name not in made or entry.path in told:
+        if name not in exchange_of or entry.path in reported:
             continue
-        told.add(entry.path)
-        rule = f"the slots of {made[name]} make an exchange {name} of their own"
+        reported.add(entry.path)
+        rule = f"the slots of {exchange_of[name]} make an exchange {name} of their own"
         remedy = "give this one another name, or leave it out"
         if is_binding:
-            rule = f"the slots of {made[name]} make the bindings of {name}"
-            remedy = f"write `members` of {made[name]} instead"
+            rule = f"the slots of {exchange_of[name]} make the bindings of {name}"
+            remedy = f"write `members` of {exchange_of[name]} instead"
         yield Problem(f"{entry.path}.{field}", shown_value(name), rule, remedy)
 
 

@@ -1,11 +1,11 @@
 """A slot changes hands: from one queue to another, behind a ring that stays as it is.
 
-*parked*: the slot is unbound from one queue, and bound to the other as soon as the broker has answered. What comes between is parked,
-and published once more then: to its exchange, which hashes it as it did before. So it comes to the queue that has its slot, with
-its own exchange, routing key and properties. If the slot has no queue still, the message is parked again, at the end. Nothing is
-lost or doubled. A parked message may be overtaken by later ones with its key.
+*parked*: the slot is unbound from one queue, and bound to the other as soon as the broker has answered. What comes in between is
+parked. It is then published once more to its exchange, which hashes it as it did before. So it comes to the queue that has its
+slot, with its own exchange, routing key and properties. If the slot still has no queue, the message is parked again, at the end.
+Nothing is lost or doubled. A parked message may be overtaken by later ones with its key.
 
-*in-order*: the consumers of both queues help, which are members of a group. The old queue is read up to a marker before the new
+*in-order*: the consumers of both queues, members of a group, help. The old queue is read up to a marker before the new
 one gets anything, and what came meanwhile is read out of the parking queue first. So no message is overtaken.
 """
 
@@ -38,7 +38,7 @@ HAND_OVER_LEVELS: tuple[HandOverLevel, ...] = get_args(HandOverLevel)
 
 #: How long a group may take to read its queue up to a marker: seconds without any reading, and in all.
 _REPLY_S, _LONGEST_REPLY_S = 60.0, 900.0
-#: What the broker was routing when a binding changed is in its queue after so many seconds.
+#: After this many seconds, what the broker was routing when a binding changed is in its queue.
 SETTLE_S = 0.25
 _PASSES = 50
 

@@ -13,7 +13,13 @@ from hashlib import sha256
 from typing import Any
 
 from rabbit_chx.errors import TopologyError
-from rabbit_chx.topology.definitions import hash_exchanges, listed_bindings, listed_fields, ours, unwritable
+from rabbit_chx.topology.definitions import (
+    hash_exchange_names,
+    listed_bindings,
+    listed_fields,
+    ours,
+    unwritable,
+)
 from rabbit_chx.topology.objects import ObjectSet
 from rabbit_chx.topology.problems import Problem
 
@@ -77,8 +83,8 @@ def _objects(topology: ObjectSet, *, rings: bool) -> Iterator[tuple[str, str, di
 
 
 def _camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(map(str.capitalize, others))
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))
 
 
 def _unknown_to_operator(topology: ObjectSet) -> Iterator[Problem]:
@@ -95,7 +101,7 @@ def _unknown_to_operator(topology: ObjectSet) -> Iterator[Problem]:
 
 
 def _comment(topology: ObjectSet, *, rings: bool) -> str:
-    names = hash_exchanges(topology)
+    names = hash_exchange_names(topology)
     if not names:
         return "# Written by rabbit_chx.\n"
     if rings:

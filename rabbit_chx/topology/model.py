@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -77,7 +78,7 @@ class Topology(ObjectSet):
         Raises:
             TopologyError: the file has mistakes. The error lists all of them.
         """
-        text = text.removeprefix("\ufeff")  # as some editors of Windows begin a file
+        text = text.removeprefix("\ufeff")  # as some Windows editors begin a file
         document = parsed(text, file)
         objects = read_document(document, FILE)
         problems = [*objects.problems, *objects.range_problems, *problems_of(objects)]
@@ -166,6 +167,18 @@ class Topology(ObjectSet):
         """A sentence for each name that is probably misspelled, though a broker would take it: types, arguments, members."""
         return tuple(misspellings(self))
 
+    def _repr_html_(self) -> str:
+        """Return the topology for a notebook: how many objects it has, and the strips of its rings."""
+        from rabbit_chx.analysis import pictures
+
+        rings: dict[str, KeyMap] = {}
+        for exchange in self.exchanges:
+            if exchange.type == HASH_EXCHANGE:
+                with suppress(InputError):  # a ring that no release makes has no picture
+                    slotted = exchange.slots is not None
+                    rings[exchange.name] = self.slots(exchange.name) if slotted else self.ring(exchange.name)
+        return pictures.rings_piece([(name, f"{len(getattr(self, name)):,}") for name in OBJECT_LISTS], rings)
+
     def ring(self, exchange: str, release: Release | None = None) -> HashRing:
         """Return the ring of an ``x-consistent-hash`` exchange. With slots the slots are its destinations.
 
@@ -239,12 +252,12 @@ class Topology(ObjectSet):
             if exchange is None
             else f"exchange {name!r} is of type {exchange.type}"
         )
-        there = (
+        choices = (
             f"those of type {HASH_EXCHANGE} are {listed(hashing, _MOST_NAMES)}"
             if hashing
             else f"there is none of type {HASH_EXCHANGE}"
         )
-        raise InputError(f"{says}: {there}", exchange=name)
+        raise InputError(f"{says}: {choices}", exchange=name)
 
     def owned(self, name: str) -> bool:
         """Return whether a name matches `owns`, where ``*`` is any text.

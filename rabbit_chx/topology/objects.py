@@ -2,8 +2,8 @@
 
 The metadata of a field says what a topology file may hold there.
 
-A slot is an internal fanout exchange that leads to queues alone. Any other exchange in a ring is none: its messages go where
-it sends them.
+A slot is an internal fanout exchange that leads to queues alone. Any other exchange in a ring is no slot: its messages go
+where it sends them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RingMember:
             gives it.
 
     Raises:
-        InputError: the destination is none, or the key is neither int nor text.
+        InputError: the destination is neither a name nor an ExchangeRef, or the key is neither int nor text.
     """
 
     destination: Destination = field(
@@ -301,7 +301,7 @@ class BindingDefinition:
     The destination is a queue's name, or an ExchangeRef.
 
     Raises:
-        InputError: the destination is none.
+        InputError: the destination is neither a name nor an ExchangeRef.
     """
 
     source: str = field(metadata=spec(NAME, "The exchange that messages come from.", ranges=True))
@@ -472,7 +472,7 @@ class ObjectSet:
 FILE = EntryType(
     "the file",
     ObjectSet,
-    tuple(sorted(fields_of(ObjectSet), key=lambda known: isinstance(known.kind, EntryType))),
+    tuple(sorted(fields_of(ObjectSet), key=lambda file_field: isinstance(file_field.kind, EntryType))),
 )
 
 

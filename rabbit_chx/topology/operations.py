@@ -151,14 +151,14 @@ class ApiRequest:
             return True
         entries = answer if self.listed else [answer]
         return isinstance(entries, list) and all(
-            isinstance(one, dict)
-            and all(isinstance(one.get(name), kind) for name, kind in self.fields.items())
-            for one in entries
+            isinstance(entry, dict)
+            and all(isinstance(entry.get(name), kind) for name, kind in self.fields.items())
+            for entry in entries
         )
 
     @property
     def wanted_shape(self) -> str:
-        """The shape of a right answer, in words."""
+        """The shape that is asked for, in words."""
         what = "a list of objects" if self.listed else "an object"
         return f"{what} with {', '.join(self.fields)}" if self.fields else what
 
@@ -212,7 +212,7 @@ def refused(where: str, operation: Operation, refusal: Refusal) -> RabbitChxErro
     )
 
 
-#: The permissions that each operation needs. Before 4.0 the broker does not say which one lacks.
+#: The permissions that each operation needs. Before 4.0 the broker does not say which one is missing.
 _RIGHTS: dict[type, str] = {
     ExchangeDeclare: "configure on exchange {0.exchange}",
     ExchangeDelete: "configure on exchange {0.exchange}",
@@ -230,14 +230,14 @@ _PUBLISHES_TO = {ExchangeDeclare: "alternate-exchange", QueueDeclare: "x-dead-le
 def _needed(operation: Operation) -> str:
     """Return the permissions that an operation needs, in words."""
     needed = _RIGHTS[type(operation)].format(operation)
-    onwards = _PUBLISHES_TO.get(type(operation))
-    if onwards and (other := (getattr(operation, "arguments", None) or {}).get(onwards)):
-        return f"{needed}, read on it, and write on exchange {other}"
+    argument = _PUBLISHES_TO.get(type(operation))
+    if argument and (exchange := (getattr(operation, "arguments", None) or {}).get(argument)):
+        return f"{needed}, read on it, and write on exchange {exchange}"
     return needed
 
 
 def is_repeatable(change: PlannedChange) -> bool:
-    """Return whether a change that is done already may be done once more, without any effect: a broker ignores it."""
+    """Return whether a change may be done a second time: the broker then ignores it."""
     return change.action in ("create", "bind") and change.kind != "policy"
 
 
@@ -264,14 +264,18 @@ def steps_of(change: PlannedChange, vhost: str, *, allow_loss: bool) -> tuple[Op
             steps.append(QueueDelete(name, if_unused=checked, if_empty=checked))
     match wanted:
         case ExchangeDefinition(name, kind, durable):
-            arguments, goes = plain(wanted.arguments), wanted.auto_delete
+            arguments, auto_delete = plain(wanted.arguments), wanted.auto_delete
             steps.append(
-                ExchangeDeclare(name, kind, durable, arguments, auto_delete=goes, internal=wanted.internal)
+                ExchangeDeclare(
+                    name, kind, durable, arguments, auto_delete=auto_delete, internal=wanted.internal
+                )
             )
         case QueueDefinition(name):
-            arguments, goes = plain(wanted.declared_arguments), wanted.auto_delete
+            arguments, auto_delete = plain(wanted.declared_arguments), wanted.auto_delete
             steps.append(
-                QueueDeclare(name, wanted.durable, arguments, exclusive=wanted.exclusive, auto_delete=goes)
+                QueueDeclare(
+                    name, wanted.durable, arguments, exclusive=wanted.exclusive, auto_delete=auto_delete
+                )
             )
     return tuple(steps)
 

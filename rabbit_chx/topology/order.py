@@ -1,4 +1,4 @@
-"""The operations of a plan in an order that a live broker takes, and that leaves as few messages without a way as can be.
+"""The operations of a plan, in an order that a live broker accepts and that leaves as few messages unroutable as possible.
 
 1. Policies, so that they apply to what is created. Those that shard exchanges wait until after the next step.
 2. Exchanges and queues that are new.
@@ -102,10 +102,10 @@ def _with_helpers(
     Something of that name is declared, bound, unbound and deleted again. Its buckets get messages meanwhile. A queue with
     one of them could not be deleted, so it takes none: publishers get a nack.
     """
-    left = work.plan.after.destinations
+    remaining = work.plan.after.destinations
     ghosts: dict[Destination, NamedObject] = {}
     for place in (step.binding.destination for step in steps if step.action == "bind"):
-        if place not in known and place not in left and place in work.plan.before.destinations:
+        if place not in known and place not in remaining and place in work.plan.before.destinations:
             ghosts[place] = (
                 ExchangeDefinition(place.name, "fanout")
                 if isinstance(place, ExchangeRef)
@@ -119,7 +119,7 @@ def _with_helpers(
 
 
 def downstream_first(exchanges: Iterable[str], targets: Mapping[str, Iterable[str]]) -> list[str]:
-    """Return the exchanges so that each comes after those that it is bound to. A circle is cut somewhere.
+    """Return the exchanges so that each comes after those that it is bound to. A cycle is cut somewhere.
 
     Args:
         exchanges: the names of the exchanges.

@@ -50,9 +50,9 @@ class Plan:
         refusals: why the plan is not applied as it is, each with the flag that allows it.
         unmanaged: what is on the broker, not in the topology, and not owned by it. It is left as it is.
         checksum: the sha256, in hexadecimal digits, of what is wanted, of what is there of it, and of the changes. Objects
-            of others do not count, so that they may come and go between a plan and its application.
+            of others do not count, so that they may come and go before the plan is applied.
         wanted: the topology that is wanted.
-        parks: the parking queue of each exchange with slots, by the name of the exchange. An application empties it.
+        parks: the parking queue of each exchange with slots, by the name of the exchange. Applying the plan empties it.
         parked: how many messages are in those parking queues that are not empty.
     """
 
@@ -70,6 +70,12 @@ class Plan:
 
     def __str__(self) -> str:
         return text_of_plan(self.changes, self.rings, self.refusals, self.checksum)
+
+    def _repr_html_(self) -> str:
+        """Return the plan for a notebook: what it changes, and of each ring each way to it."""
+        from rabbit_chx.topology import pictures
+
+        return pictures.plan_piece(str(self), self.rings.values(), self.wanted)
 
     def refused(
         self, *, allow_moved: float | None = None, allow_delete: bool = False
@@ -123,13 +129,13 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         objects = object_differences(plain, live, impossible)
         bindings = binding_differences(plain, live, objects, slots)
         rings = planned_rings(plain, live, objects, (*bindings.early, *bindings.bound))
-        found = {name: work for name, work in rings.items() if work.impossible}
+        unmendable = {name: work for name, work in rings.items() if work.impossible}
         replaceable = {exchange.name for exchange in plain.exchanges if exchange.owner == "ours"} - set(
             impossible
         )
-        if not found.keys() & replaceable:
+        if not unmendable.keys() & replaceable:
             break
-        impossible |= {name: work for name, work in found.items() if name in replaceable}
+        impossible |= {name: work for name, work in unmendable.items() if name in replaceable}
     known = _known(live, objects)
     changes = ordered_changes(objects, bindings, rings, known | objects.gone)
     for name, work in rings.items():
@@ -141,7 +147,7 @@ def plan(wanted: Topology, live: Topology) -> Plan:
         *_cluster_refusals(wanted, live, changes),
         *objects.refusals,
         *(refusal for work in rings.values() for refusal in (*work.refusals, *_too_much(work))),
-        *(impossible_ring(name, None) for name in {**impossible, **found}),
+        *(impossible_ring(name, None) for name in {**impossible, **unmendable}),
         *_absent(
             changes, known, {slot: name for name, layout in layouts.items() for slot in layout.names.slots}
         ),
@@ -179,10 +185,10 @@ def _too_much(work: RingWork) -> Iterator[PlanRefusal]:
 
 
 def _parks(plain: Topology, live: Topology) -> dict[str, str]:
-    """Return the parking queues of the exchanges of the topology, those that are left over too."""
+    """Return the parking queues of the exchanges of the topology, leftover ones too."""
     ours = {exchange.name for exchange in plain.exchanges if exchange.owner == "ours"}
-    found = {**parking_queues(live), **parking_queues(plain)}
-    return {exchange: park for exchange, park in sorted(found.items()) if exchange in ours}
+    parks = {**parking_queues(live), **parking_queues(plain)}
+    return {exchange: park for exchange, park in sorted(parks.items()) if exchange in ours}
 
 
 def arranged(wanted: Topology, live: Topology) -> Topology:
@@ -246,18 +252,18 @@ def _absent(
         known: what is there before them.
         slots: the exchange of each slot.
     """
-    there = set(known)
+    existing = set(known)
     for change, following in zip_longest(changes, changes[1:]):
         # Ghost buckets go by a bind that is undone at once. Their queue may be one that is deleted in the end.
         undone = following.binding if following is not None and following.action == "unbind" else None
         if change.action == "create" and not isinstance(change.subject, BindingDefinition):
             ref = reference_to(change.subject)
-            there.update(() if ref is None else (ref,))
+            existing.update(() if ref is None else (ref,))
         elif change.action == "bind" and change.binding != undone:
             binding, source = change.binding, ExchangeRef(change.binding.source)
-            if source not in there and not _is_brokers_own(source):
+            if source not in existing and not _is_brokers_own(source):
                 yield absent_destination(source, "bindings of it are wanted")
-            if binding.destination not in there and not _is_brokers_own(binding.destination):
+            if binding.destination not in existing and not _is_brokers_own(binding.destination):
                 exchange = slots.get(binding.source)
                 yield absent_destination(
                     binding.destination,
@@ -287,23 +293,23 @@ def last_binding_refusals(live: Topology, changes: tuple[PlannedChange, ...]) ->
         live: what is there.
         changes: the changes, in order.
     """
-    going = {
+    deleted = {
         change.name
         for change in changes
         if change.kind == "exchange" and change.action in ("delete", "replace")
     }
-    left = {
+    counts = {
         exchange.name: len(exchange.ring or ())
         for exchange in live.exchanges
-        if exchange.auto_delete and exchange.name not in going | live.sources_left_out
+        if exchange.auto_delete and exchange.name not in deleted | live.sources_left_out
     }
     bound = Counter(binding.source for binding in live.bindings)
-    for name in left:
-        left[name] += bound[name]
+    for name in counts:
+        counts[name] += bound[name]
     for change in changes:
-        if change.kind == "binding" and (source := change.binding.source) in left:
-            left[source] += 1 if change.action == "bind" else -1
-            if left[source] == 0:
+        if change.kind == "binding" and (source := change.binding.source) in counts:
+            counts[source] += 1 if change.action == "bind" else -1
+            if counts[source] == 0:
                 yield deleted_by_itself(source)
 
 
@@ -337,7 +343,7 @@ def policies_in_the_way(
     Where the store is Khepri, rabbitmq_sharding binds the first shard before the exchange has a ring. The broker then closes
     the connection with 541, and leaves an exchange whose ring is empty (``rabbit_exchange_type_consistent_hash.erl``
     add_binding/3; tried on 4.0.5 with Khepri and on 4.3.6. On Mnesia 3.8.9, 3.10.8 and 4.0.5 take it.) A policy that comes
-    after the exchange is none of that.
+    after the exchange does no harm.
 
     Args:
         changes: the changes, in order.

@@ -74,7 +74,7 @@ def plan_as_json(
         "rings": list(map(_ring, rings.values())),
         "refusals": [{"says": refusal.says, "allow_with": refusal.allow_with} for refusal in refusals],
         "checksum": checksum,
-        "unmanaged": [{"kind": kind_of(left), "name": name_of(left)} for left in unmanaged],
+        "unmanaged": [{"kind": kind_of(subject), "name": name_of(subject)} for subject in unmanaged],
     }
     if parked:
         document["parked"] = [{"queue": queue, "messages": count} for queue, count in parked.items()]
@@ -232,7 +232,7 @@ def checksum_of(
         changes: the operations, in order.
         rings: the plans of the rings, by exchange.
     """
-    objects, there = by_name(wanted), by_name(live)
+    objects, live_objects = by_name(wanted), by_name(live)
     bound = {binding_identity(binding) for binding in wanted.bindings}
     befores = {
         exchange.name: live.rings[exchange.name]
@@ -244,7 +244,7 @@ def checksum_of(
         [wanted.cluster, wanted.max_share_moved, sorted(set(wanted.owns))],
         _texts([*objects.values(), *wanted.bindings]),
         [live.cluster, live.release],
-        _texts(there[key] for key in objects if key in there),
+        _texts(live_objects[key] for key in objects if key in live_objects),
         _texts(binding for binding in live.bindings if binding_identity(binding) in bound),
         {name: ring.to_json() for name, ring in befores.items()},
         changes,

@@ -7,7 +7,7 @@ that helps.
 
 - Up to six members: all orders are tried, so the answer is the least.
 - Members of one weight: tests hold the answer against all orders, and against the best assignment of members to places.
-- Larger rings of different weights: the answer is close. To find the least one is a packing problem. On rings that are small
+- Larger rings of different weights: the answer is close. Finding the least one is a packing problem. On rings that are small
   enough to try all orders, tests hold the mean difference below 0.002 of the keys.
 """
 
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 _Strategy: TypeAlias = Literal["as-written", "least-moving-order", "fewest-steps", "new-exchange", "slots"]
 
-#: Up to so many members, all orders are tried.
+#: The most members of which all orders are tried.
 ALL_ORDERS = 6
-#: Up to so many members, each is tried at each place.
+#: The most members of which each is tried at each place.
 _TRIED = 40
 _MOST_ROUNDS = 20
 
 Order = tuple["RingMember", ...]
-#: With as many slots for each queue, a slot is a small part of what a queue has.
+#: With this many slots for each queue, a slot is a small part of what a queue has.
 _SLOTS_EACH = 10
 #: More are not proposed: each slot is an exchange and a binding.
 _MOST_SLOTS = 1024
-#: A worst moment that moves so many times the keys of the end is worth another exchange.
+#: Another exchange is worth it if the worst moment moves this many times the keys of the end.
 _MUCH_WORSE = 2
 
 
@@ -195,12 +195,10 @@ def fewest_steps_order(live: HashRing, wanted: Sequence[RingMember]) -> Order:
         live: the ring that is there.
         wanted: the members, with the weights that they get.
     """
-    held = [(place, len(list(run))) for place, run in groupby(live.buckets)]
+    runs = [(place, len(list(run))) for place, run in groupby(live.buckets)]
     by_run = {(member.destination, weight_of(*member.binding)): member for member in wanted}
-    staying = [by_run[run] for run in held if run in by_run]
-    staying = list(dict.fromkeys(staying))
-    kept = set(staying)
-    return (*staying, *(member for member in wanted if member not in kept))
+    staying = dict.fromkeys(by_run[run] for run in runs if run in by_run)
+    return (*staying, *(member for member in wanted if member not in staying))
 
 
 def least_moving_order(live: LiveRing, wanted: Sequence[RingMember], figures: RingFigures) -> Order:
@@ -290,15 +288,15 @@ class _Score:
 
     def best(self, orders: Iterable[Order]) -> Order:
         """Return the best of some orders."""
-        kept: list[Order] = []
+        best_orders: list[Order] = []
         most = -1
         for order in orders:
             staying = self.staying(order)
             if staying > most:
-                kept, most = [], staying
+                best_orders, most = [], staying
             if staying == most:
-                kept.append(order)
-        return max(dict.fromkeys(kept), key=self._rank)
+                best_orders.append(order)
+        return max(dict.fromkeys(best_orders), key=self._rank)
 
     def _rank(self, order: Order) -> tuple[int, tuple[int, ...]]:
         kept = kept_members(self._live, order)
@@ -334,15 +332,15 @@ class _Score:
         for _, same in groupby(sorted(moving, key=_weight_of), key=_weight_of):
             members = list(same)
             gains = self._gains(members, [starts[member] for member in members])
-            taken: set[int] = set()
+            filled: set[int] = set()
             free = set(range(len(members)))
-            for _, who, where in sorted(gains, reverse=True):
-                if who in free and where not in taken:
-                    result[place_of[members[where]]] = members[who]
-                    free.discard(who)
-                    taken.add(where)
-            for who, where in zip(sorted(free), sorted(set(range(len(members))) - taken), strict=True):
-                result[place_of[members[where]]] = members[who]
+            for _, number, place in sorted(gains, reverse=True):
+                if number in free and place not in filled:
+                    result[place_of[members[place]]] = members[number]
+                    free.discard(number)
+                    filled.add(place)
+            for number, place in zip(sorted(free), sorted(set(range(len(members))) - filled), strict=True):
+                result[place_of[members[place]]] = members[number]
         return tuple(result)
 
     def _gains(self, members: Sequence[RingMember], starts: Sequence[int]) -> list[tuple[int, int, int]]:
@@ -431,14 +429,14 @@ def _moved_by_slots(before: HashRing, weights: Mapping[Destination, int]) -> flo
     }
     queues = {place: weight for place, weight in weights.items() if isinstance(place, str)}
     only_queues = len(owners) == len(before.buckets) and len(queues) == len(weights)
-    if not only_queues or not _has_slots_enough(before.bucket_count, weights):
+    if not weights or not only_queues or not _has_slots_enough(before.bucket_count, weights):
         return None
     table = SlotTable(HashRing.from_bindings([(slot, 1) for slot in owners], before.release), owners)
     return table.share_moved(table.reassigned(queues))
 
 
 def _has_slots_enough(count: int, weights: Mapping[Destination, int]) -> bool:
-    """Return whether so many slots are few enough to be exchanges, and enough that each queue has ten of them."""
+    """Return whether this many slots are few enough to be exchanges, and enough that each queue has ten of them."""
     return count <= _MOST_SLOTS and count * min(weights.values(), default=0) >= _SLOTS_EACH * sum(
         weights.values()
     )

@@ -1,4 +1,4 @@
-"""Ranges in names: ``orders.{1..40}`` stands for forty names, and forty such names for it.
+"""Ranges in names: ``orders.{1..40}`` is forty names, and forty such names are written so.
 
 - ``{1..3}`` is 1, 2, 3; ``{01..10}`` is 01, 02, ... 10: if a bound begins with 0, all numbers are as wide as the longer
   bound.
@@ -19,7 +19,7 @@ MAX_RANGE = 100_000
 # A range, or what was probably meant as one, such as {1-4}.
 _BRACES = re.compile(r"(\{+)([^{}]*\.\.[^{}]*|[0-9]+ *[-,:] *[0-9]+)(\}+)")
 _BOUNDS = re.compile(r"([0-9]+)\.\.([0-9]+)")
-# A longer number is text: nobody counts so far.
+# A longer number is text: nobody counts that far.
 _NUMBER = re.compile(r"(?<![0-9])([0-9]{1,9})(?![0-9])")
 
 Entry = Mapping[str, Any]
@@ -28,7 +28,7 @@ _Place = tuple[str, str | None]
 
 
 class RangeError(ValueError):
-    """A range that stands for nothing.
+    """A range that is wrong.
 
     Attributes:
         field: the field of the entry that holds the range.
@@ -68,12 +68,14 @@ def expanded(entry: Entry, fields: Sequence[str]) -> list[dict[str, Any]]:
     """
     texts = dict(_texts(entry, fields))
     parts = {place: _parts(place, text) for place, text in texts.items()}
-    ranges = [(place, part) for place, some in parts.items() for part in some if isinstance(part, _Range)]
+    ranges = [
+        (place, piece) for place, pieces in parts.items() for piece in pieces if isinstance(piece, _Range)
+    ]
     if not ranges:
         return [_filled(entry, parts, 0)]
     first_place, (first, last, _) = ranges[0]
-    for place, other in ranges:
-        if (other.first, other.last) != (first, last):
+    for place, piece in ranges:
+        if (piece.first, piece.last) != (first, last):
             raise RangeError(
                 _named(place),
                 texts[place],
@@ -109,12 +111,12 @@ def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) ->
     """Return an entry with ranges for all that follow and count up together, and how many they are."""
     first = written[start]
     parts = _counting_parts(first, written[start + 1], fields) if start + 1 < len(written) else {}
-    ranges = [part for some in parts.values() for part in some if isinstance(part, _Range)]
-    if len({part.first for part in ranges}) != 1:
+    ranges = [piece for pieces in parts.values() for piece in pieces if isinstance(piece, _Range)]
+    if len({piece.first for piece in ranges}) != 1:
         return dict(first), 1
     number = ranges[0].first
     # A padded number that grows wider would end its range, and nobody counts beyond nine digits.
-    limit = min(MAX_RANGE, len(written) - start, 10 ** min(part.width or 9 for part in ranges) - number)
+    limit = min(MAX_RANGE, len(written) - start, 10 ** min(piece.width or 9 for piece in ranges) - number)
     count = 1
     while count < limit and repr(written[start + count]) == repr(_filled(first, parts, number + count)):
         count += 1
@@ -122,12 +124,12 @@ def _longest_run(written: Sequence[Entry], start: int, fields: Sequence[str]) ->
         return dict(first), 1
     texts = {
         place: "".join(
-            f"{{{number:0{part.width}d}..{number + count - 1:0{part.width}d}}}"
-            if isinstance(part, _Range)
-            else part
-            for part in some
+            f"{{{number:0{piece.width}d}..{number + count - 1:0{piece.width}d}}}"
+            if isinstance(piece, _Range)
+            else piece
+            for piece in pieces
         )
-        for place, some in parts.items()
+        for place, pieces in parts.items()
     }
     return _with_texts(first, texts), count
 
@@ -137,14 +139,14 @@ def _counting_parts(first: Entry, second: Entry, fields: Sequence[str]) -> dict[
     following = dict(_texts(second, fields))
     result: dict[_Place, list[str | _Range]] = {}
     for place, text in _texts(first, fields):
-        parts, others = _NUMBER.split(text), _NUMBER.split(following.get(place, ""))
-        if len(parts) != len(others):
+        parts, next_parts = _NUMBER.split(text), _NUMBER.split(following.get(place, ""))
+        if len(parts) != len(next_parts):
             return {}
         result[place] = [
             _Range(int(part), int(part), len(part) if len(part) > 1 and part[0] == "0" else 0)
-            if n % 2 and part != other
+            if n % 2 and part != next_part
             else part
-            for n, (part, other) in enumerate(zip(parts, others, strict=True))
+            for n, (part, next_part) in enumerate(zip(parts, next_parts, strict=True))
         ]
     return result
 
@@ -159,8 +161,10 @@ def _stands_for(run: Entry, fields: Sequence[str], entries: Sequence[Entry]) -> 
 def _filled(entry: Entry, parts: Mapping[_Place, Sequence[str | _Range]], number: int) -> dict[str, Any]:
     """Return an entry with a number in the place of each range."""
     texts = {
-        place: "".join(f"{number:0{part.width}d}" if isinstance(part, _Range) else part for part in some)
-        for place, some in parts.items()
+        place: "".join(
+            f"{number:0{piece.width}d}" if isinstance(piece, _Range) else piece for piece in pieces
+        )
+        for place, pieces in parts.items()
     }
     return _with_texts(entry, texts)
 
@@ -194,16 +198,16 @@ def _named(place: _Place) -> str:
 def _parts(place: _Place, text: str) -> list[str | _Range]:
     """Return the text and the ranges that a text consists of, braces undone."""
     parts: list[str | _Range] = []
-    done = 0
+    end = 0
     for match in _BRACES.finditer(text):
         opened, inner, closed = match.groups()
-        parts.append(text[done : match.start()])
+        parts.append(text[end : match.start()])
         if len(opened) > 1 and len(closed) > 1:
             parts.append(match.group()[1:-1])
         else:
             parts += [opened[1:], _range(place, text, inner), closed[1:]]
-        done = match.end()
-    return [*parts, text[done:]]
+        end = match.end()
+    return [*parts, text[end:]]
 
 
 def _range(place: _Place, text: str, inner: str) -> _Range:

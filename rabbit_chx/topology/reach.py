@@ -48,7 +48,7 @@ class UnroutableKeys:
 
 
 class Reach:
-    """What messages reach of what is on a broker.
+    """Which queues and exchanges the messages of a broker reach.
 
     Args:
         live: what is there, with its rings.
@@ -104,9 +104,10 @@ class Reach:
         import numpy as np
 
         index = ring.indices_of_all_seeds()
-        hashed, on = _hashed_on(exchange), seen | {exchange.name}
-        ends = [self._nowhere(place, hashed, on) for place in ring.destinations]
-        ends.append(self._nowhere_without_destination(exchange, hashed, on))  # -1, a hole, is the last place
+        hashed, visited = _hashed_on(exchange), seen | {exchange.name}
+        ends = [self._nowhere(place, hashed, visited) for place in ring.destinations]
+        # -1, a hole, is the last place.
+        ends.append(self._nowhere_without_destination(exchange, hashed, visited))
         seeds: NDArray[np.bool_] = np.array([end is True for end in ends])[index]
         for number, end in enumerate(ends):
             if not isinstance(end, bool):
@@ -117,9 +118,8 @@ class Reach:
         if not isinstance(place, ExchangeRef):
             return place not in self._queues
         exchange = self._exchanges.get(place.name)
-        if exchange is None and place.name.startswith(
-            _BROKERS_OWN
-        ):  # no list shows the broker's own exchanges
+        # No list shows the broker's own exchanges.
+        if exchange is None and place.name.startswith(_BROKERS_OWN):
             exchange = ExchangeDefinition(place.name, BROKERS_EXCHANGES.get(place.name, "topic"))
         if exchange is None or place.name in seen:  # a broker visits no exchange twice
             return True
@@ -136,11 +136,11 @@ class Reach:
             return bool(self._nowhere_of_ring(exchange, ring, seen).all())
         if exchange.name in self._live.sources_left_out:
             return False
-        on = seen | {exchange.name}
+        visited = seen | {exchange.name}
         bound = self._bound.get(exchange.name, ())
-        ends = [self._nowhere(place, hashed, on) for place in bound]
+        ends = [self._nowhere(place, hashed, visited) for place in bound]
         if not bound or exchange.type != "fanout":
-            ends.append(self._nowhere_without_destination(exchange, hashed, on))
+            ends.append(self._nowhere_without_destination(exchange, hashed, visited))
         return _all_of(ends)
 
     def _nowhere_without_destination(
@@ -171,7 +171,7 @@ def _all_of(ends: Iterable[Nowhere]) -> Nowhere:
 
 def transient_destinations(live: Topology) -> dict[Destination, str]:
     """Return the queues and exchanges that go by themselves, with the reason in words."""
-    found: dict[Destination, str] = {
+    reasons: dict[Destination, str] = {
         member.destination: "has a name that the broker made: the next such queue has another"
         for exchange in live.exchanges
         for member in exchange.ring or ()
@@ -179,17 +179,17 @@ def transient_destinations(live: Topology) -> dict[Destination, str]:
     }
     for queue in live.queues:
         if queue.exclusive:
-            found[queue.name] = "is exclusive: it goes with the connection that declared it"
+            reasons[queue.name] = "is exclusive: it goes with the connection that declared it"
         elif queue.auto_delete:
-            found[queue.name] = "is auto-delete: it goes with its last consumer"
+            reasons[queue.name] = "is auto-delete: it goes with its last consumer"
         elif not queue.durable:
-            found[queue.name] = "is not durable: it goes when its node stops"
+            reasons[queue.name] = "is not durable: it goes when its node stops"
     for exchange in live.exchanges:
         if exchange.auto_delete:
-            found[ExchangeRef(exchange.name)] = "is auto-delete: it goes with its last binding"
+            reasons[ExchangeRef(exchange.name)] = "is auto-delete: it goes with its last binding"
         elif not exchange.durable:
-            found[ExchangeRef(exchange.name)] = "is not durable: it goes when the broker stops"
-    return found
+            reasons[ExchangeRef(exchange.name)] = "is not durable: it goes when the broker stops"
+    return reasons
 
 
 def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
@@ -198,30 +198,30 @@ def reached_from(topology: Topology, names: Iterable[str]) -> Topology:
     Messages go on over rings, bindings, alternate exchanges and dead-letter exchanges.
 
     Raises:
-        InputError: there is no exchange of such a name, or it is one of each broker's own, and nothing is bound to it.
+        InputError: there is no exchange of such a name, or it is one of the broker's own, and nothing is bound to it.
     """
     exchanges = {exchange.name: exchange for exchange in topology.exchanges}
     sources = {binding.source for binding in topology.bindings}
-    found: dict[Destination, None] = {}
+    places: dict[Destination, None] = {}
     for name in names:
         if name not in exchanges and name not in sources:
             raise InputError(_not_listed(name, exchanges))
-        found[ExchangeRef(name)] = None
+        places[ExchangeRef(name)] = None
     onwards = _links(topology)
-    waiting = list(found)
+    waiting = list(places)
     while waiting:
         for place in onwards.get(waiting.pop(), ()):
-            if place not in found:
-                found[place] = None
+            if place not in places:
+                places[place] = None
                 waiting.append(place)
-    reached = {place.name for place in found if isinstance(place, ExchangeRef)}
+    reached = {place.name for place in places if isinstance(place, ExchangeRef)}
     return replace(
         topology,
         exchanges=tuple(exchange for exchange in topology.exchanges if exchange.name in reached),
-        queues=tuple(queue for queue in topology.queues if queue.name in found),
+        queues=tuple(queue for queue in topology.queues if queue.name in places),
         bindings=tuple(binding for binding in topology.bindings if binding.source in reached),
         policies=tuple(
-            policy for policy in topology.policies if any(_may_match(policy, place) for place in found)
+            policy for policy in topology.policies if any(_may_match(policy, place) for place in places)
         ),
         rings={name: ring for name, ring in topology.rings.items() if name in reached},
     )

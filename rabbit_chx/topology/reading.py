@@ -56,11 +56,11 @@ from rabbit_chx.topology.steps import (
     check_exchange,
 )
 
-#: The exclusive queue that an application holds while it changes the broker. It is no part of a topology.
+#: The exclusive queue of a connection that applies a plan. It is no part of a topology.
 APPLY_LOCK = "rabbit-chx.apply"
-#: What is read, and the field that names one of it.
+#: The lists that are read, and the field that names an entry of each.
 _LISTS = {"exchanges": "name", "queues": "name", "bindings": "destination", "policies": "name"}
-#: What the statistics of queues would cost, nobody asks for here (parameters since 3.10; older releases ignore them).
+#: Statistics of queues are costly, and nothing here needs them (parameters since 3.10; older releases ignore them).
 _WITHOUT_STATISTICS = {"disable_stats": "true", "enable_queue_totals": "true"}
 #: From this release on the list of queues is known to name the policy that applies, for queues of each type. It does not
 #: name the operator policy (tried on 4.0.5).
@@ -97,10 +97,8 @@ def topology_read(access: Access) -> Sequence[Topology]:
             "GET", (name, access.vhost), query, listed=True, fields={known_by: str}
         )
     lists["queues"] = [
-        {
-            **queue,
-            "exclusive": queue.get("exclusive") is True,
-        }  # of quorum queues and streams it is an empty text
+        # Of quorum queues and streams `exclusive` is an empty text.
+        {**queue, "exclusive": queue.get("exclusive") is True}
         for queue in lists["queues"]
         if queue["name"] != APPLY_LOCK
     ]
@@ -393,13 +391,13 @@ def rates_read(vhost: str, exchange: str) -> ApiSequence[PublishRates]:
         NotFoundError: there is no such exchange or vhost.
         UnreachableError: nothing answers at the address.
     """
-    described = yield from exchange_found(vhost, exchange)
+    entry = yield from exchange_found(vhost, exchange)
     queues = yield ApiRequest(
         "GET", ("queues", vhost), {"columns": _COLUMNS}, listed=True, fields={"name": str}
     )
     rates = {queue["name"]: _rate(queue, "publish_details") for queue in queues}
     return PublishRates(
-        _rate(described, "publish_in_details"),
+        _rate(entry, "publish_in_details"),
         {name: rate for name, rate in rates.items() if rate is not None},
     )
 
@@ -491,13 +489,13 @@ def sharded_exchange(
             "and enable the plugin rabbitmq_sharding",
             exchange=name,
         )
-    asked = policy.get(SHARDS_PER_NODE)
+    per_node = policy.get(SHARDS_PER_NODE)
     nodes = yield from _running_nodes()
     sharding = ShardedExchange(
         name,
         exchange["type"],
         exchange["policy"] if sharded else None,
-        asked if isinstance(asked, int) else 0,  # the broker takes 1.5, and then makes no shard
+        per_node if isinstance(per_node, int) else 0,  # the broker takes 1.5, and then makes no shard
         str(policy.get("routing-key", "")),
         shards,
         nodes,
@@ -517,7 +515,7 @@ def _shards(vhost: str, exchange: str) -> ApiSequence[tuple[Shard, ...]]:
     names = {name: ShardName.parsed(name) for name in {*types, *keys}}
     return tuple(
         Shard(name, parsed.node, parsed.number, types.get(name), tuple(keys.get(name, ())))
-        for name, parsed in sorted(names.items(), key=lambda item: item[0].encode())
+        for name, parsed in sorted(names.items(), key=lambda entry: entry[0].encode())
         if parsed is not None and parsed.exchange == exchange
     )
 
@@ -528,7 +526,7 @@ def _queues_named(vhost: str, pattern: str) -> ApiSequence[list[dict[str, Any]]]
     page, pages = 1, 1
     while page <= pages:
         query = {"page": str(page), "page_size": str(_PAGE), "name": pattern, "use_regex": "true"}
-        query |= {"disable_stats": "true", "enable_queue_totals": "true"}
+        query |= _WITHOUT_STATISTICS
         answer = yield ApiRequest("GET", ("queues", vhost), query, fields={"items": list, "page_count": int})
         queues += answer["items"]
         page, pages = page + 1, answer["page_count"]
@@ -539,22 +537,22 @@ def _running_nodes() -> ApiSequence[tuple[str, ...] | None]:
     request = ApiRequest("GET", ("nodes",), {"columns": "name,running"}, listed=True, fields={"name": str})
     try:
         nodes = yield request
-    except AccessRefusedError:  # it takes the tag monitoring
+    except AccessRefusedError:  # listing nodes takes the tag monitoring
         return None
     return tuple(sorted(node["name"] for node in nodes if node.get("running")))
 
 
 def _counted(exchange: ShardedExchange) -> Sequence[ShardedExchange]:
-    found: dict[str, QueueCounts] = {}
+    counts_of: dict[str, QueueCounts] = {}
     for shard in exchange.reachable:
         answer = yield QueueDeclare(shard.name, passive=True)
         if isinstance(answer, QueueCounts):
-            found[shard.name] = answer
+            counts_of[shard.name] = answer
     return replace(
         exchange,
         shards=tuple(
             replace(shard, messages=counts.messages, consumers=counts.consumers)
-            if (counts := found.get(shard.name))
+            if (counts := counts_of.get(shard.name))
             else shard
             for shard in exchange.shards
         ),

@@ -98,7 +98,7 @@ def replacement(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
     """Return the refusal to delete and declare again what cannot be changed."""
     fields = fields_between(live, wanted)
     name = getattr(wanted, "name", "")
-    differing = ", ".join(_said(field) for field in fields)
+    differing = ", ".join(_change_text(field) for field in fields)
     says = f"{kind_of(wanted)} {name} cannot be changed in place ({differing})"
     return PlanRefusal(
         f"{says}: {_instead(live, wanted, fields)}; {ALLOW_DELETE} deletes it and declares it again",
@@ -106,7 +106,7 @@ def replacement(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
     )
 
 
-def _said(field: FieldChange) -> str:
+def _change_text(field: FieldChange) -> str:
     values = plain({"old": field.old, "new": field.new})
     old, new = (
         "nothing" if value is None else repr(value).lower() if isinstance(value, bool) else repr(value)
@@ -127,8 +127,8 @@ def _instead(live: TopologyObject, wanted: TopologyObject, fields: tuple[FieldCh
         _POLICY_KEYS[name] for name, field in arguments.items() if name in _POLICY_KEYS and field.old is None
     ]
     if len(policies) == len(fields):
-        kept = "leave the arguments out" if len(policies) > 1 else "leave the argument out"
-        return f"{kept} and set {' and '.join(policies)} by a policy, which changes it in place"
+        advice = "leave the arguments out" if len(policies) > 1 else "leave the argument out"
+        return f"{advice} and set {' and '.join(policies)} by a policy, which changes it in place"
     if isinstance(wanted, QueueDefinition):
         return (
             f"keep what is there in the topology, or move its messages away first: bind a holding queue {name}.holding "
@@ -211,7 +211,7 @@ def absent_external(subject: TopologyObject, name: str) -> PlanRefusal:
 
 def different_external(live: TopologyObject, wanted: TopologyObject) -> PlanRefusal:
     """Return the refusal where something of someone else is not as it should be."""
-    differing = ", ".join(_said(field) for field in fields_between(live, wanted))
+    differing = ", ".join(_change_text(field) for field in fields_between(live, wanted))
     return PlanRefusal(
         f"{kind_of(wanted)} {getattr(wanted, 'name', '')} is external, and it differs ({differing}): correct the topology, or ask "
         "its owner"

@@ -41,26 +41,26 @@ def repair_target(live: Topology, exchange: str, wanted: Topology | None = None)
         MismatchError: the exchange is of another type.
         InputError: the topology does not say a ring of that exchange, or the exchange is external.
     """
-    there = live_hash_exchange(live, exchange)
+    live_exchange = live_hash_exchange(live, exchange)
     if wanted is None:
         ring = live.rings.get(exchange)
-        members = _healed(there.ring or (), ring)
+        members = _healed(live_exchange.ring or (), ring)
         members = numbered_slots(exchange, members) or members
-        return Topology((replace(there, ring=members, owner="ours"),))
-    ours = expanded(wanted, live).exchange(exchange)
-    if ours is None or ours.ring is None:
+        return Topology((replace(live_exchange, ring=members, owner="ours"),))
+    target = expanded(wanted, live).exchange(exchange)
+    if target is None or target.ring is None:
         raise InputError(
             f"the topology says no ring of exchange {exchange!r}: add it, or repair without a file",
             exchange=exchange,
         )
-    if ours.owner == "external":
+    if target.owner == "external":
         raise InputError(
             f"exchange {exchange!r} is external in the topology, so its owner repairs it: ask them, or take "
             'owner = "external" out',
             exchange=exchange,
         )
-    limit = wanted.max_share_moved if ours.max_share_moved is None else ours.max_share_moved
-    repaired = replace(there, ring=ours.ring, owner="ours", max_share_moved=limit)
+    limit = wanted.max_share_moved if target.max_share_moved is None else target.max_share_moved
+    repaired = replace(live_exchange, ring=target.ring, owner="ours", max_share_moved=limit)
     return Topology((repaired,), cluster=wanted.cluster)
 
 
@@ -70,10 +70,10 @@ def _healed(bound: tuple[RingMember, ...], ring: HashRing | None) -> tuple[RingM
         by_destination.setdefault(member.destination, []).append(member)
     order = [] if ring is None else [place for place in ring.destinations if place in by_destination]
     silent = [place for place in by_destination if place not in set(order)]
-    return tuple(_one_of(by_destination[place], ring) for place in (*order, *silent))
+    return tuple(_kept_member(by_destination[place], ring) for place in (*order, *silent))
 
 
-def _one_of(members: list[RingMember], ring: HashRing | None) -> RingMember:
+def _kept_member(members: list[RingMember], ring: HashRing | None) -> RingMember:
     if ring is None or len(members) == 1:
         return members[0]
     count = ring.buckets.count(members[0].destination)
@@ -102,7 +102,7 @@ class MemberGap(NamedTuple):
 class MemberGaps:
     """The members of one ring that lose their buckets and get buckets again, and for how long.
 
-    Call `seen` as the progress of an application. Changes that go together are done somewhere between the two calls around
+    Pass `seen` as the progress of `Broker.apply`. Changes that go together are done somewhere between the two calls around
     them, so a time is never shorter than it was for the member.
 
     Args:
@@ -112,12 +112,12 @@ class MemberGaps:
 
     def __init__(self, plan: Plan, exchange: str) -> None:
         ring = plan.rings.get(exchange)
-        held = set(ring.before.destinations) if ring is not None else set()
-        self.gaps = tuple(_gaps(plan.changes, exchange, held))
+        destinations = set(ring.before.destinations) if ring is not None else set()
+        self.gaps = tuple(_gaps(plan.changes, exchange, destinations))
         self._group_of: dict[int, int] = {}
         self._sizes: list[int] = []
-        for number, some in enumerate(changes_together(plan.changes)):
-            for _ in some:
+        for number, group in enumerate(changes_together(plan.changes)):
+            for _ in group:
                 self._group_of[len(self._group_of)] = number
             self._sizes.append(len(self._group_of))
         self._ends: dict[int, float] = {}
@@ -150,14 +150,16 @@ class MemberGaps:
         return max(times, default=None)
 
 
-def _gaps(changes: Sequence[PlannedChange], exchange: str, held: set[Destination]) -> Iterator[MemberGap]:
+def _gaps(
+    changes: Sequence[PlannedChange], exchange: str, destinations: set[Destination]
+) -> Iterator[MemberGap]:
     without: dict[Destination, int] = {}
     for number, change in enumerate(changes):
         binding = change.subject
         if not isinstance(binding, BindingDefinition) or binding.source != exchange:
             continue
         place = binding.destination
-        if change.action == "unbind" and place in held:
+        if change.action == "unbind" and place in destinations:
             without.setdefault(place, number)
         elif change.action == "bind" and place in without:
             yield MemberGap(place, without.pop(place), number)

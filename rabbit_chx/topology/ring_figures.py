@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OWN_NAMES: Mapping[Place, Place] = {}
+#: How many marks show which pairs of a bucket and a destination may have seeds: most pairs have none.
+_MARKS = 1 << 22
 
 
 class RingFigures:
@@ -30,21 +32,39 @@ class RingFigures:
 
     def __init__(self, before: Sequence[Place], names: Mapping[Place, Place] = _OWN_NAMES) -> None:
         self._ids: dict[Place, int] = {None: 0}
-        self._before = self.places(before, names)
+        self._before = self._places(self.numbers(before), names)
         self._known = len(self._ids)
         self._least, self._most = len(self._before), 0
 
-    def places(
-        self, buckets: Sequence[Place], names: Mapping[Place, Place] = _OWN_NAMES
-    ) -> NDArray[np.int64]:
-        """Return a number for the destination of each bucket that a key can have, 0 for none."""
+    def numbers(self, buckets: Sequence[Place]) -> NDArray[np.int64]:
+        """Return a number for the destination of each bucket, 0 at a hole."""
         import numpy as np
 
-        held = buckets[: (count := bucket_count(buckets))] or (None,)
-        named = [names.get(place, place) for place in held] if names else held
-        for place in dict.fromkeys(named):
-            self._ids.setdefault(place, len(self._ids))
-        return np.fromiter(map(self._ids.__getitem__, named), np.int64, count)
+        return np.fromiter(map(self._number, buckets), np.int64, len(buckets))
+
+    def changed(self, numbers: NDArray[np.int64], place: Place, length: int) -> NDArray[np.int64]:
+        """Return the numbers after a bind or an unbind of a destination, which leaves so many buckets and holes."""
+        import numpy as np
+
+        number, grown = self._number(place), length - len(numbers)
+        if grown >= 0:
+            return np.append(numbers, np.full(grown, number))
+        held = np.flatnonzero(numbers == number)
+        first, end = held[0], held[-1] + 1
+        return np.concatenate([numbers[:first], np.zeros(end - first + grown, np.int64), numbers[end:]])
+
+    def _number(self, place: Place) -> int:
+        return self._ids.setdefault(place, len(self._ids))
+
+    def _places(self, numbers: NDArray[np.int64], names: Mapping[Place, Place]) -> NDArray[np.int64]:
+        """Return the number of what each bucket that a key can have is called."""
+        import numpy as np
+
+        places = numbers[: np.count_nonzero(numbers)] if numbers.any() else np.zeros(1, np.int64)
+        if not names:
+            return places
+        called = [self._number(names.get(place, place)) for place in [*self._ids]]
+        return np.array(called)[places]
 
     def prepare(self, counts: Iterable[int]) -> None:
         """Sort the stays for rings with as many buckets, if they are not sorted for them yet."""
@@ -60,33 +80,37 @@ class RingFigures:
             order = np.argsort(cells, kind="stable")
             self._stays = cells[order]
             self._seeds_before = np.concatenate([[0], np.cumsum(stays.seeds[order])])
+            self._filled = np.zeros(_MARKS, bool)
+            self._filled[self._stays // (most + 1) & _MARKS - 1] = True
 
     def moved(self, buckets: Sequence[Place]) -> float:
         """Return the share of keys whose destination is another one on a ring with these buckets: `HashRing.share_moved`."""
-        return self.moved_and_lost(buckets)[0]
+        return self.moved_and_lost(self.numbers(buckets))[0]
 
     def moved_and_lost(
         self,
-        buckets: Sequence[Place],
+        numbers: NDArray[np.int64],
         names: Mapping[Place, Place] = _OWN_NAMES,
         dead_ends: Collection[Place] = (),
     ) -> tuple[float, float]:
-        """Return the share of keys that a ring with these buckets moves, and the share that has no destination on it.
+        """Return the share of keys that a ring moves, and the share that has no destination on it.
 
         Args:
-            buckets: the destination of each bucket; None at a hole.
+            numbers: the `numbers` of its buckets.
             names: what destinations are called, if not by their own name.
             dead_ends: what is no destination of keys, by the names of these.
         """
         import numpy as np
 
-        places = self.places(buckets, names)
+        places = self._places(numbers, names)
         count = len(places)
         self.prepare([count])
         known = np.flatnonzero(places < self._known)
+        known = known[self._filled[(known * self._known + places[known]) & _MARKS - 1]]
         staying = self._seeds_in(known, places[known], count).sum()
-        nowhere = [0, *(self._ids[place] for place in dead_ends if place in self._ids)]
-        lost, holes = 0, np.flatnonzero(np.isin(places, nowhere))
+        nowhere = np.zeros(len(self._ids), bool)
+        nowhere[[0, *(self._ids[place] for place in dead_ends if place in self._ids)]] = True
+        lost, holes = 0, np.flatnonzero(nowhere[places])
         for place in range(self._known if len(holes) else 0):
             lost += self._seeds_in(holes, np.full_like(holes, place), count).sum()
         return 1 - int(staying) / SEEDS, int(lost) / SEEDS

@@ -40,7 +40,7 @@ class RingPlan:
         after: the ring that is wanted.
         steps: the binds and unbinds between them, in order.
         moved: the exact share of keys whose destination is another one in the end, as `HashRing.share_moved` counts. It is
-            1.0 where the exchange hashes something else afterwards: then no key keeps its place but by chance.
+            1.0 where the exchange hashes something else afterwards: then a key keeps its place only by chance.
         moved_at_worst: the largest share of keys whose destination is not that of before, at any moment. Keys that have
             no destination between two steps count.
         lost_at_worst: the largest share of keys that have no destination, at any moment: their messages are unroutable.
@@ -155,12 +155,14 @@ class RingWork(NamedTuple):
         figures.prepare(bucket_counts(before, self.plan.steps))
         slots = SlotsThere(hands.before, live)
         ring, moments = state_of(live_ring_of(live, live.exchange(name), name)), [(0.0, 0.0)]
+        numbers = figures.numbers(ring.buckets)
         for change in changes:
             if change.ring and change.binding.source == name:
                 ring = changed_ring(ring, change)
+                numbers = figures.changed(numbers, change.binding.destination, len(ring.buckets))
             elif not slots.change(change):
                 continue
-            moments.append(figures.moved_and_lost(ring.buckets, slots.names, slots.lost))
+            moments.append(figures.moved_and_lost(numbers, slots.names, slots.lost))
         moved, lost = zip(*moments, strict=True)
         plan = replace(
             self.plan, moved=moved[-1], moved_at_worst=max(moved), lost_at_worst=max(lost), hands=hands
@@ -179,13 +181,15 @@ def planned_rings(
         objects: what differs between their exchanges and queues.
         bindings: the binds and unbinds of other exchanges before and while rings change: slots change hands by them.
     """
-    ours, theirs = ({exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live))
+    wanted_exchanges, live_exchanges = (
+        {exchange.name: exchange for exchange in side.exchanges} for side in (wanted, live)
+    )
     works = {}
-    for name in sorted(ours.keys() | theirs.keys()):
-        exchange, there = ours.get(name), theirs.get(name)
-        if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, there)):
+    for name in sorted(wanted_exchanges.keys() | live_exchanges.keys()):
+        exchange, live_exchange = wanted_exchanges.get(name), live_exchanges.get(name)
+        if any(side is not None and side.type == HASH_EXCHANGE for side in (exchange, live_exchange)):
             work = _planned_ring(
-                name, exchange, there, wanted=wanted, live=live, objects=objects, bindings=bindings
+                name, exchange, live_exchange, wanted=wanted, live=live, objects=objects, bindings=bindings
             )
             if work is not None:
                 works[name] = work
@@ -195,23 +199,23 @@ def planned_rings(
 def _planned_ring(
     name: str,
     exchange: ExchangeDefinition | None,
-    there: ExchangeDefinition | None,
+    live_exchange: ExchangeDefinition | None,
     *,
     wanted: Topology,
     live: Topology,
     objects: ObjectDifferences,
     bindings: Sequence[PlannedChange],
 ) -> RingWork | None:
-    """Return the plan of the ring of an exchange, as it is wanted and as it is there; None if the ring is none of the plan."""
-    old, itself = live_ring_of(live, there, name), ExchangeRef(name)
+    """Return the plan of the ring of an exchange, as it is wanted and as it is there; None if it is no part of the plan."""
+    old, itself = live_ring_of(live, live_exchange, name), ExchangeRef(name)
     if itself in objects.gone:
         return _work_of_deleted(old, objects.again)
     if exchange is not None and exchange.owner == "external":
-        if there is None or exchange.ring is None or old.is_made_by(exchange.ring):
+        if live_exchange is None or exchange.ring is None or old.is_made_by(exchange.ring):
             return None
         return RingWork(RingPlan(name, old.ring, old.ring), refusals=(different_external_ring(name),))
     members = None if exchange is None else exchange.ring
-    if there is None:
+    if live_exchange is None:
         return None if members is None else _work_of_new(old, members)
     replaced = exchange is not None and itself in objects.again
     if members is None:
@@ -226,7 +230,7 @@ def _planned_ring(
         work = _work_of_staying(old, members, objects.again, hands)
     else:
         alike = all(
-            there.arguments.get(hashed) == exchange.arguments.get(hashed) for hashed in HASH_ARGUMENTS
+            live_exchange.arguments.get(hashed) == exchange.arguments.get(hashed) for hashed in HASH_ARGUMENTS
         )
         work = _work_of_replaced(old, members, hands, hashed_alike=alike)
     limit = None if exchange is None else exchange.max_share_moved

@@ -74,9 +74,11 @@ def best_steps(
     rated = []
     for steps, first in orders:
         ring, moments = state_of(live), []
+        numbers = figures.numbers(ring.buckets)
         for step in steps:
             ring = changed_ring(ring, step)
-            moments.append(figures.moved_and_lost(ring.buckets, names))
+            numbers = figures.changed(numbers, step.binding.destination, len(ring.buckets))
+            moments.append(figures.moved_and_lost(numbers, names))
         if ring.buckets == target.buckets:
             after = HashRing(*ring) if steps else live.ring
             moved, lost = zip(*moments or [(0.0, 0.0)], strict=True)
@@ -107,14 +109,14 @@ def ring_step(action: Literal["bind", "unbind"], exchange: str, member: RingMemb
 
 def bucket_counts(ring: HashRing, steps: Sequence[PlannedChange]) -> Iterator[int]:
     """Yield how many buckets there are after each step, but for rings of old releases that get holes."""
-    held = Counter(place for place in ring.buckets if place is not None)
+    weights = Counter(place for place in ring.buckets if place is not None)
     for step in steps:
         binding = step.binding
         if step.action == "unbind":
-            held.pop(binding.destination, None)
+            weights.pop(binding.destination, None)
         else:
-            held.setdefault(binding.destination, weight_of(binding.destination, binding.routing_key))
-        yield max(held.total(), 1)
+            weights.setdefault(binding.destination, weight_of(binding.destination, binding.routing_key))
+        yield max(weights.total(), 1)
 
 
 def kept_members(live: LiveRing, wanted: Sequence[RingMember]) -> int:
@@ -161,9 +163,9 @@ def _unbinds(live: LiveRing, staying: Collection[Destination]) -> dict[Destinati
     bound: dict[Destination, list[RingMember]] = {}
     for member in live.bound:
         bound.setdefault(member.destination, []).append(member)
-    held = dict.fromkeys(reversed(live.ring.destinations))
+    in_ring = dict.fromkeys(reversed(live.ring.destinations))
     steps = {}
-    for place in (*(place for place in bound if place not in held), *held):
+    for place in (*(place for place in bound if place not in in_ring), *in_ring):
         if place not in staying:
             members = bound.get(place, [RingMember(place)])
             ghost = () if place in bound else (ring_step("bind", live.exchange, members[0]),)
@@ -181,10 +183,10 @@ def _in_pairs(
     too_many = max(len(gone) - new, 0)
     for place in gone[:too_many]:
         yield from unbinds[place]
-    leaving, left = iter(gone[too_many:]), dict(unbinds)
+    leaving, remaining = iter(gone[too_many:]), dict(unbinds)
     for bind in binds:
         place = bind.binding.destination
-        yield from left.pop(place if place in unbinds else next(leaving, place), ())
+        yield from remaining.pop(place if place in unbinds else next(leaving, place), ())
         yield bind
 
 
@@ -193,10 +195,10 @@ def _bound_first(
     gone: Sequence[Destination],
     binds: Sequence[PlannedChange],
 ) -> Iterator[PlannedChange]:
-    """Yield what is only gone at the end, so that the ring is never empty if that can be."""
-    left = dict(unbinds)
+    """Yield the unbinds of what is gone last, so that the ring is never empty if that can be avoided."""
+    remaining = dict(unbinds)
     for bind in binds:
-        yield from left.pop(bind.binding.destination, ())
+        yield from remaining.pop(bind.binding.destination, ())
         yield bind
     for place in gone:
         yield from unbinds[place]

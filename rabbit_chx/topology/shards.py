@@ -152,9 +152,9 @@ class ShardedExchange:
     @property
     def missing(self) -> tuple[str, ...]:
         """The shards that the policy asks for on running nodes, and that are not there; empty if the nodes are not known."""
-        there = {shard.name for shard in self.shards}
-        asked = shard_names(self.name, self.nodes or (), self.shards_per_node)
-        return tuple(name for name in asked if name not in there)
+        existing = {shard.name for shard in self.shards}
+        wanted = shard_names(self.name, self.nodes or (), self.shards_per_node)
+        return tuple(name for name in wanted if name not in existing)
 
     @property
     def surplus(self) -> tuple[Shard, ...]:

@@ -1,7 +1,7 @@
-"""Which queue has which slot of an exchange: as the file says, or by weight with as few keys in other hands as can be.
+"""Which queue has which slot of an exchange: as the file says, or by weight with as few keys moved as possible.
 
-A mover unbinds a slot before it binds it, and so a slot has several queues only where somebody else has bound it. It counts as
-that of the first queue that is a member.
+A hand-over unbinds a slot before it binds it, so a slot has several queues only where somebody else has bound it. It then counts
+as that of the first queue that is a member.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _Kept = dict[str, Counter[str]]
 
 def queues_of_slots(live: ObjectSet) -> dict[str, tuple[str, ...]]:
     """Return the queues that each exchange is bound to, in the order of their names, but of hash exchanges."""
-    found: dict[str, dict[str, None]] = {}
+    queues_of: dict[str, dict[str, None]] = {}
     for binding in live.bindings:
         if isinstance(binding.destination, str):
-            found.setdefault(binding.source, {})[binding.destination] = None
-    return {source: tuple(queues) for source, queues in found.items()}
+            queues_of.setdefault(binding.source, {})[binding.destination] = None
+    return {source: tuple(queues) for source, queues in queues_of.items()}
 
 
 def owners_of_slots(
@@ -48,17 +48,17 @@ def owners_of_slots(
     if any(member.slots is not None for member in members):
         return _as_listed(names, members)
     weights = {str(member.destination): weight_of(*member.binding) for member in members}
-    there = {
+    live_owners = {
         slot: next((queue for queue in queues if queue in weights), queues[0])
         for slot in names.slots
         if (queues := bound.get(slot))
     }
-    counts = slot_counts(names.count, weights, Counter(there.values()))
-    owners, left = kept_slots(names.slots, there, counts)
+    counts = slot_counts(names.count, weights, Counter(live_owners.values()))
+    owners, remaining = kept_slots(names.slots, live_owners, counts)
     free = [slot for slot in names.slots if slot not in owners]
     if free:
-        kept = _kept_seeds(names, ring, bound) if any(slot not in there for slot in free) else {}
-        owners |= _shared(free, left, kept)
+        seeds = _kept_seeds(names, ring, bound) if any(slot not in live_owners for slot in free) else {}
+        owners |= _shared(free, remaining, seeds)
     return {slot: owners[slot] for slot in names.slots}
 
 
@@ -80,19 +80,19 @@ def _as_listed(names: SlotNames, members: Sequence[RingMember]) -> dict[str, str
     return {slot: owners[slot] for slot in slots}
 
 
-def _shared(free: Sequence[str], left: dict[str, int], kept: _Kept) -> dict[str, str]:
+def _shared(free: Sequence[str], remaining: dict[str, int], seeds: _Kept) -> dict[str, str]:
     """Return who takes the free slots: where most keys stay comes first, then the order of slots and of names."""
-    takers = sorted((queue for queue, count in left.items() if count), key=order_of_name)
+    takers = sorted((queue for queue, count in remaining.items() if count), key=order_of_name)
     wishes = sorted(
-        (-kept.get(slot, Counter())[queue], number, place)
+        (-seeds.get(slot, Counter())[queue], number, place)
         for number, slot in enumerate(free)
         for place, queue in enumerate(takers)
     )
     owners: dict[str, str] = {}
     for _, number, place in wishes:
         queue = takers[place]
-        if left[queue] and free[number] not in owners:
-            left[queue] -= 1
+        if remaining[queue] and free[number] not in owners:
+            remaining[queue] -= 1
             owners[free[number]] = queue
     return owners
 

@@ -67,7 +67,7 @@ def slot_hands(
     Args:
         ring: the ring that is there.
         members: the destinations of the ring that is wanted.
-        wanted: what should be there, laid out as plain objects.
+        wanted: what should be there, expanded to plain objects.
         live: what is there.
         changes: the changes.
     """

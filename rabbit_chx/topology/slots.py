@@ -1,4 +1,4 @@
-"""Exchanges with slots as the plain objects that they stand for, and back.
+"""Exchanges with slots as the plain objects that they are made of, and back.
 
 ``events`` with N slots is: N internal fanout exchanges ``events.slot.00`` and so on, each bound once to ``events`` and to the
 queue that has it, and each with the alternate exchange ``events.park``. That is a fanout exchange with the queue
@@ -76,7 +76,7 @@ class SlotLayout:
 
 
 def expanded(wanted: Topology, live: Topology) -> Topology:
-    """Return a topology with each exchange with slots as the plain objects that it stands for.
+    """Return a topology with each exchange with slots as the plain objects that it is made of.
 
     A slot keeps the queue that it has in the live topology, as far as the weights let it.
 
@@ -155,9 +155,9 @@ def _collapsed(live: Topology) -> tuple[Topology, dict[str, str]]:
                 layouts.append(_layout_of(exchange, live, of_source))
             except _NotCollapsibleError as error:
                 plain[exchange.name] = str(error)
-    found = _without(live, layouts) if layouts else live
-    if expanded(found, live) == live:
-        return found, plain
+    result = _without(live, layouts) if layouts else live
+    if expanded(result, live) == live:
+        return result, plain
     return live, plain | {
         layout.exchange.name: "no file would say exactly what is there" for layout in layouts
     }
@@ -203,29 +203,31 @@ def _layout_of(
         if exchanges.get(part.name) != part:
             raise _NotCollapsibleError(_difference(exchanges.get(part.name), part))
     for binding in plain.bindings():
-        others = [other for other in of_source.get(binding.source, ()) if other != binding]
-        if others:
-            raise _NotCollapsibleError(f"there is the binding {name_of(others[0])}")
+        unexpected = [
+            live_binding for live_binding in of_source.get(binding.source, ()) if live_binding != binding
+        ]
+        if unexpected:
+            raise _NotCollapsibleError(f"there is the binding {name_of(unexpected[0])}")
         if binding.source not in of_source:
             raise _NotCollapsibleError(f"there is no binding {name_of(binding)}")
     shared = replace(exchange, ring=None, slots=names.count, members=_members(owners.values()))
     return SlotLayout(shared, names, owners)
 
 
-def _check_order(what: str, there: Sequence[Place], wanted: Sequence[ExchangeRef]) -> None:
-    for number, (place, slot) in enumerate(zip_longest(there, wanted)):
+def _check_order(what: str, live: Sequence[Place], wanted: Sequence[ExchangeRef]) -> None:
+    for number, (place, slot) in enumerate(zip_longest(live, wanted)):
         if place == slot:
             continue
-        if number >= len(there):
+        if number >= len(live):
             raise _NotCollapsibleError(f"its ring has no {what} {number}, which is that of {slot}")
         meant = f"not {slot}" if slot is not None else "and the slots end before it"
         raise _NotCollapsibleError(f"{what} {number} of its ring is {place or 'a hole'}, {meant}")
 
 
-def _difference(there: ExchangeDefinition | None, wanted: ExchangeDefinition) -> str:
-    if there is None:
+def _difference(live: ExchangeDefinition | None, wanted: ExchangeDefinition) -> str:
+    if live is None:
         return f"exchange {wanted.name} is not there"
-    fields = ", ".join(field.field for field in fields_between(there, wanted)) or "owner"
+    fields = ", ".join(field.field for field in fields_between(live, wanted)) or "owner"
     return f"exchange {wanted.name} is not as a slot has it: {fields} differs"
 
 
@@ -258,16 +260,16 @@ def _members(owners: Iterable[str]) -> tuple[RingMember, ...]:
 
 def _without(live: Topology, layouts: list[SlotLayout]) -> Topology:
     """Return the topology without what the layouts add to it."""
-    whole = {layout.exchange.name: layout.exchange for layout in layouts}
-    gone = {name for layout in layouts for name in layout.names.exchanges}
+    slotted = {layout.exchange.name: layout.exchange for layout in layouts}
+    parts = {name for layout in layouts for name in layout.names.exchanges}
     parks = {layout.parking_queue() for layout in layouts}
     return replace(
         live,
         exchanges=tuple(
-            whole.get(exchange.name, exchange) for exchange in live.exchanges if exchange.name not in gone
+            slotted.get(exchange.name, exchange) for exchange in live.exchanges if exchange.name not in parts
         ),
         queues=tuple(queue for queue in live.queues if queue not in parks),
-        bindings=tuple(binding for binding in live.bindings if binding.source not in gone),
+        bindings=tuple(binding for binding in live.bindings if binding.source not in parts),
     )
 
 
@@ -279,12 +281,12 @@ def parking_queues(live: Topology) -> dict[str, str]:
     """
     exchanges = {exchange.name for exchange in live.exchanges}
     queues = {queue.name for queue in live.queues}
-    found = {}
+    parks = {}
     for exchange in live.exchanges:
         park = SlotNames(exchange.name, 1).park
         if exchange.type == HASH_EXCHANGE and exchange.owner == "ours" and park in exchanges & queues:
-            found[exchange.name] = park
-    return found
+            parks[exchange.name] = park
+    return parks
 
 
 def queues_behind_slots(live: Topology) -> list[str]:

@@ -44,7 +44,7 @@ class CarrierStep:
 class MessageTransfer(CarrierStep):
     """Take messages out of a queue, from its head, and publish each to an exchange with all that it came with.
 
-    Each is taken away only after the broker has confirmed its copy. So one may be there twice after a death, and none is lost.
+    Each is taken away only after the broker has confirmed its copy. So a message may be there twice after a crash, and none is lost.
     The answer is the number of messages. It is less than `limit` if the queue has no more.
     """
 
@@ -233,11 +233,11 @@ class HandOverMarker:
         table = (headers or {}).get(cls.HEADER)
         if not isinstance(table, Mapping):
             return None
-        kind, *others = (table.get(name) for name in _FIELDS)
+        kind, *rest = (table.get(name) for name in _FIELDS)
         known = next((marker for marker in _KINDS if marker == kind), None)
-        if known is None or not all(isinstance(value, str) for value in others):
+        if known is None or not all(isinstance(value, str) for value in rest):
             return None
-        return cls(known, *map(str, others))
+        return cls(known, *map(str, rest))
 
 
 def look_at(
@@ -248,8 +248,7 @@ def look_at(
 ) -> OperationSequence[tuple[ExchangeDeclare | QueueDeclare, ...]]:
     """Find what is missing of an exchange and its queues; change nothing.
 
-    What exists is declared once more. The broker accepts that for an equal one and refuses it for a different
-    one.
+    What exists is declared once more. The broker accepts an equal declaration and refuses a different one.
 
     Args:
         where: the broker's address without password, for errors.
@@ -264,16 +263,18 @@ def look_at(
         RabbitChxError: the broker refuses an operation; see :func:`refused`.
     """
     missing: list[ExchangeDeclare | QueueDeclare] = []
-    things: tuple[ExchangeDeclare | QueueDeclare, ...] = (exchange, *queues)
-    for wanted in things:
-        answer = yield replace(wanted, passive=True)
+    declarations: tuple[ExchangeDeclare | QueueDeclare, ...] = (exchange, *queues)
+    for declaration in declarations:
+        answer = yield replace(declaration, passive=True)
         if not isinstance(answer, Refusal):
-            yield from asked(where, wanted)
+            yield from asked(where, declaration)
         elif answer.reply_code == _NOT_FOUND:
-            missing.append(wanted)
+            missing.append(declaration)
         else:
-            raise refused(where, wanted, answer)
-    for name in dict.fromkeys(b.destination for b in bindings if isinstance(b, ExchangeBind)):
+            raise refused(where, declaration, answer)
+    for name in dict.fromkeys(
+        binding.destination for binding in bindings if isinstance(binding, ExchangeBind)
+    ):
         yield from check_exchange(where, name)
     return tuple(missing)
 

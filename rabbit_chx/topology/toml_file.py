@@ -1,7 +1,7 @@
 """A topology file, read and written.
 
 TOML text becomes entries, entries become objects, and each mistake on the way is kept, with its line: ``tomllib`` does not tell
-it, so it is found by the headings. Written, runs of names become ranges, and what is a default is left out.
+it, so it is found by the headings. In the text of a topology, runs of names are ranges, and defaults are left out.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
         problem = Problem("the text", "", rule, remedy, line)
     except RecursionError:
         pass
-    except ValueError:  # of int(), which reads so many digits and no more
+    except ValueError:  # of int(), which reads no more than 4,300 digits
         digits = _MANY_DIGITS.search(text)
         line = text.count("\n", 0, digits.start()) + 1 if digits else 1
         problem = Problem("the text", "", "a number has thousands of digits", "write a shorter one", line)
@@ -67,7 +67,7 @@ def parsed(text: str, file: str | None = None) -> dict[str, Any]:
 
 
 def _deeper_than(value: object, levels: int) -> bool:
-    """Whether a value has more levels than these. Dotted keys make a thousand without a bracket."""
+    """Return whether a value has more levels than these. Dotted keys make a thousand without a bracket."""
     level: list[Any] = [value]
     for _ in range(levels):
         level = [
@@ -121,13 +121,13 @@ def _key_line(key: str, lines: list[str], start: int, end: int) -> int | None:
 
 def _member_line(member: int, lines: list[str], at: int, end: int, members: Any) -> int:  # noqa: ANN401
     """Return the line of a member of a list, if each is on a line of its own; else that of the list."""
-    own = []
+    numbers = []
     for n in range(at, end):
         if _KEY.match(lines[n]):
             break
         if lines[n].lstrip().startswith("{"):
-            own.append(n + 1)
-    return own[member] if isinstance(members, list) and len(own) == len(members) else at
+            numbers.append(n + 1)
+    return numbers[member] if isinstance(members, list) and len(numbers) == len(members) else at
 
 
 def toml_text(topology: ObjectSet) -> str:

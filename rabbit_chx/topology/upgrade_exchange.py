@@ -123,13 +123,13 @@ def hash_upgrade(
         )
     before, after = rings.before.shares(), rings.after.shares()
     stays = sum(share * after.get(place, 0.0) for place, share in before.items())
-    kept = None
+    kept_in_array = None
     if releases[0].follows(rules.HEADER_IS_TUPLE) and releases[1].follows(rules.LIST_IS_ITS_HEAD):
         in_arrays = routes_of(new, [message.with_array(hashed_on.name) for message in messages])
-        kept = sum(map(eq, sample.before, in_arrays))
+        kept_in_array = sum(map(eq, sample.before, in_arrays))
     several = len(before) > 1 or len(after) > 1
     return ExchangeUpgrade(
-        name, hashed_on, sample, rings, expected=1 - stays if several else 0.0, kept_in_array=kept
+        name, hashed_on, sample, rings, expected=1 - stays if several else 0.0, kept_in_array=kept_in_array
     )
 
 
@@ -159,8 +159,8 @@ def modulus_upgrade(
 def _modulus_matrix(old: Sequence[Destination], new: Sequence[Destination]) -> MovementMatrix:
     """Return the exact movement over all 2^27 hashes. Both have the same number of bindings."""
     amounts: dict[tuple[Place, Place], float] = {}
-    for rest, pair in enumerate(zip(old, new, strict=True)):
-        hashes = (_HASHES - rest + len(old) - 1) // len(old)
+    for remainder, pair in enumerate(zip(old, new, strict=True)):
+        hashes = (_HASHES - remainder + len(old) - 1) // len(old)
         amounts[pair] = amounts.get(pair, 0.0) + hashes / _HASHES
     return MovementMatrix(tuple(dict.fromkeys(old)), tuple(dict.fromkeys(old)), amounts)
 
@@ -292,8 +292,8 @@ class UpgradedRings:
         before: the ring on the release before.
         after: the ring on the release after, with its bindings in the same order.
         order: what an upgrade in place does to that order.
-        restart: the rule that a full restart of the release follows that decides about `order`.
-        decided_by: that release.
+        restart: the rule of full restarts that decides about `order`.
+        decided_by: the release that follows it.
         as_bound: whether the ring before is what its bindings make; False where it was read with ghost buckets or holes.
     """
 
@@ -326,9 +326,8 @@ def upgraded_rings(
         as_bound = live.buckets == old.buckets
         old = live if live.release == before else live.with_release(before)
         if not as_bound and keeps:
-            new = live.with_release(
-                after
-            )  # Khepri keeps ghosts and holes; Mnesia makes the ring of its bindings again
+            # Khepri keeps ghosts and holes; Mnesia makes the ring of its bindings again.
+            new = live.with_release(after)
     decided_by = before if not before.follows(rules.RESTART_KEEPS) else after
     order: RingOrder = "kept" if keeps else "lost"
     if len(set(new.destinations) | set(old.destinations)) < 2:  # one destination has only one order
@@ -376,8 +375,8 @@ def same_rules(release: Release, other: Release) -> bool:
     return _follow_alike(rules.RULES, release, other)
 
 
-def _follow_alike(asked: Sequence[Rule], before: Release, after: Release) -> bool:
-    return all(before.follows(rule) == after.follows(rule) for rule in asked)
+def _follow_alike(compared: Sequence[Rule], before: Release, after: Release) -> bool:
+    return all(before.follows(rule) == after.follows(rule) for rule in compared)
 
 
 def heavy_bindings(bindings: Sequence[Binding], release: Release) -> tuple[Binding, ...]:

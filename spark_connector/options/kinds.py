@@ -103,11 +103,11 @@ def read_options(known: Iterable[Option], texts: Mapping[str, str]) -> dict[str,
         InputError: an option is unknown, or its text cannot be read.
     """
     by_name = {option.name.lower(): option for option in known}
-    given = {name.lower(): text for name, text in texts.items() if name.lower() not in _INJECTED}
-    for name in given:
+    text_of = {name.lower(): text for name, text in texts.items() if name.lower() not in _INJECTED}
+    for name in text_of:
         if name not in by_name:
             raise InputError(f"unknown option {name!r}: {_hint(name, by_name)}")
-    return {option.name: option.value(given.get(name)) for name, option in by_name.items()}
+    return {option.name: option.value(text_of.get(name)) for name, option in by_name.items()}
 
 
 def _hint(name: str, known: Mapping[str, Option]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
@@ -36,6 +37,8 @@ from spark_connector.placing.prediction import as_ring
 
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
+#: The schemes of URIs that ``reportPath`` takes.
+_FILE_SYSTEMS = ("file", "s3a", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss")
 #: What a connection name may have in braces.
 _NAME_FIELDS = ("app", "stage", "partition", "attempt", "write", "batch")
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
@@ -110,13 +113,32 @@ def _name_pattern(text: str) -> str:
     return text
 
 
-def _report_path(text: str) -> str:
-    if re.match("[a-z][a-z0-9+.-]+:/", text, re.IGNORECASE):
+def arrow_uri(text: str) -> str | None:
+    """Return the URI of a path of ``reportPath`` as Arrow knows it; None for a path of the driver.
+
+    Raises:
+        InputError: Arrow knows no such file system, or the URI has a secret.
+    """
+    if re.match("[a-z][a-z0-9+.-]+:/", text, re.IGNORECASE) is None:
+        return None
+    scheme, _, rest = text.partition(":")
+    name = scheme.lower()
+    if name not in _FILE_SYSTEMS:
         raise InputError(
-            f"option 'reportPath' is {shown(text)}: give a path of the driver's own file system; "
-            "the report that publish returns can be written anywhere"
+            f"option 'reportPath' is {shown(text)}: give a path of the driver, or a URI with "
+            + ", ".join(f"{known}:" for known in _FILE_SYSTEMS)
         )
-    if "\0" in text or not Path(text).parent.is_dir():
+    parts = urlsplit(text)
+    if parts.password is not None or "token" in parts.query:
+        raise InputError(
+            f"option 'reportPath' is a URI ({scheme}:) with a secret: leave it out, and set it in the environment of the driver, "
+            "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    return f"{'s3' if name == 's3a' else name}:{rest}"
+
+
+def _report_path(text: str) -> str:
+    if "\0" in text or (arrow_uri(text) is None and not Path(text).parent.is_dir()):
         raise InputError(
             f"option 'reportPath' is {text!r}: its folder does not exist on the driver; make it first"
         )
@@ -304,7 +326,8 @@ class WriteOptions:
     report_path: str | None = option(
         "reportPath",
         _REPORT_PATH,
-        "file or folder on the driver for the report as JSON; a stream needs a folder, which is created",
+        "file or folder for the report as JSON, on the driver or as a URI: `s3a://`, `hdfs://`, `gs://`, `abfss://`, `file:/`; "
+        "a stream needs a folder, which is created",
     )
 
     @classmethod

@@ -35,20 +35,20 @@ class KeySampler:
     """Makes the sample of a partition, batch by batch."""
 
     def __init__(self) -> None:
-        self._kept: NDArray[np.uint64] = np.empty(0, np.uint64)
+        self._smallest: NDArray[np.uint64] = np.empty(0, np.uint64)
         self._complete = True
 
     def add(self, keys: Any) -> None:  # noqa: ANN401  # Arrow has no types
         """Take the keys of a batch into the sample: an Arrow array or a list of bytes."""
-        different: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
-        hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in different.to_pylist())
-        kept = np.union1d(self._kept, np.frombuffer(hashes, np.uint64))
-        self._complete = self._complete and len(kept) <= _MOST
-        self._kept = kept[:_MOST]
+        distinct: Any = pc.unique(keys if isinstance(keys, pa.Array) else pa.array(keys, pa.binary()))
+        hashes = b"".join(hashlib.sha256(key).digest()[:8] for key in distinct.to_pylist())
+        smallest = np.union1d(self._smallest, np.frombuffer(hashes, np.uint64))
+        self._complete = self._complete and len(smallest) <= _MOST
+        self._smallest = smallest[:_MOST]
 
     def sample(self) -> KeySample:
         """Return the sample of all keys so far."""
-        return KeySample(self._kept.tobytes(), self._complete)
+        return KeySample(self._smallest.tobytes(), self._complete)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,14 @@
-"""The report of a write: what became of its rows in all, its notes, and its file on the driver."""
+"""The report of a write: what became of its rows in all, and its notes."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import KeyMap
 from spark_connector.placing.key_sample import SplitKeys
@@ -18,9 +16,8 @@ from spark_connector.reports.task_report import MAX_SAMPLES, PublishedCounts, Ro
 from spark_connector.reports.text_table import text_table_of
 
 if TYPE_CHECKING:
+    from rabbit_chx.rendering.blocks import Block
     from spark_connector.options.write_options import WriteOptions
-
-_log = logging.getLogger(__name__)
 
 #: The sums over the tasks, in the order in which they are shown.
 _TOTALS = (
@@ -37,10 +34,8 @@ _TOTALS = (
     "bytes_sent",
 )
 
-#: What is appended to the name of an earlier report.
-_PREVIOUS = ".previous"
 #: How `WriteReport.to_json` begins.
-_START = b'{\n  "exchange": '
+REPORT_START = b'{\n  "exchange": '
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +129,18 @@ class WriteReport(PublishedCounts):
     def __str__(self) -> str:
         return "\n\n".join(_parts(self))
 
+    def to_html(self) -> str:
+        """Return the report as one page, which needs no network and no other file."""
+        from rabbit_chx.rendering.html import html_page
+
+        return html_page("Spark write", _blocks(self))
+
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook."""
+        from rabbit_chx.rendering.html import html_piece
+
+        return html_piece(_blocks(self))
+
 
 def _parts(report: WriteReport) -> Iterator[str]:
     """Totals, rows per predicted queue, partitions, samples and notes."""
@@ -156,6 +163,57 @@ def _parts(report: WriteReport) -> Iterator[str]:
         of_samples = ("partition", "row", "hash of key", "not confirmed because")
         yield text_table_of(of_samples, map(_row_of_sample, report.samples))
     yield from (f"note: {note}" for note in report.notes)
+
+
+def _blocks(report: WriteReport) -> Iterator[Block]:
+    """Yield the same for a page, with the rows per queue and per task as bars."""
+    from rabbit_chx.analysis.pictures import ring_strip
+    from rabbit_chx.rendering.blocks import Facts, Figure, Line, Table
+    from rabbit_chx.rendering.figures import Bar, Bars
+    from rabbit_chx.rendering.table import TableColumn
+
+    head, *rest = islice(_parts(report), 2)
+    yield Line(head)
+    if report.failed:
+        yield Line(rest[0])
+    totals = ((name.replace("_", " "), getattr(report, name)) for name in _TOTALS)
+    yield Facts(
+        [(name, f"{total:,}" if isinstance(total, int) else f"{total:,.1f}") for name, total in totals]
+    )
+    if report.predicted:
+        queues = sorted(report.predicted.items())
+        columns = [TableColumn("queue", numeric=False), TableColumn("rows")]
+        words = f"Rows by queue, as the {report.ring_provenance} ring predicts them. The broker never says where a row went."
+        drawn = Bars([Bar(queue, rows, f"{rows:,}", owner=queue) for queue, rows in queues])
+        yield Figure("Load of each queue", words, drawn, Table(columns, queues))
+    if report.changed_ring is not None:
+        before, after = report.changed_ring
+        yield ring_strip(("during the write", before), ("after the write", after))
+    if report.tasks:
+        columns = [TableColumn(name) for name in ("partition", "attempt", "rows", "seconds", "rows/s")]
+        bars = [
+            Bar(
+                f"partition {task.partition}",
+                task.rows,
+                f"{task.rows:,}{f', attempt {task.attempt}' if task.attempt else ''}",
+            )
+            for task in report.tasks
+        ]
+        table = Table(columns, [_row_of_task(task) for task in report.tasks])
+        yield Figure(
+            "Rows of each task",
+            "A task with an attempt above 0 may have delivered rows twice.",
+            Bars(bars),
+            table,
+        )
+    if report.samples:
+        columns = [
+            TableColumn(name, numeric=False)
+            for name in ("partition", "row", "hash of key", "not confirmed because")
+        ]
+        yield Table(columns, [_row_of_sample(sample) for sample in report.samples])
+    for note in report.notes:
+        yield Line(f"Note: {note}")
 
 
 def _row_of_task(task: TaskReport) -> tuple[object, ...]:
@@ -239,77 +297,3 @@ def _on_keys(tasks: Sequence[TaskReport], options: WriteOptions) -> Iterator[str
             "of their messages is random: place the rows first (spark_connector.place, or repartition by "
             "the key and sortWithinPartitions)"
         )
-
-
-def check_report_path(text: str | None, *, streaming: bool) -> None:
-    """Make room for the report of a write, so that an earlier report is not taken for it.
-
-    An earlier report is renamed: ``.previous`` is appended to its name, and a file of that name is replaced. The
-    folder of a stream is created.
-
-    Args:
-        text: the option ``reportPath``; None for no report.
-        streaming: whether the write is that of a stream.
-
-    Raises:
-        InputError: the path of a stream is a file, the existing file is not a report, or it cannot be
-            renamed.
-    """
-    if text is None:
-        return
-    path = Path(text)
-    try:
-        if streaming or text.endswith("/"):
-            path.mkdir(exist_ok=True)
-        if path.is_dir() or not path.exists():
-            return
-        previous = path.with_name(path.name + _PREVIOUS)
-        if _is_ours(path) and (not previous.exists() or _is_ours(previous)):
-            path.replace(previous)
-            return
-    except FileExistsError:
-        why = (
-            "a stream has a report for each batch, so give a folder"
-            if streaming
-            else "there is a file of that name"
-        )
-        raise InputError(f"option 'reportPath' is {text!r}: {why}") from None
-    except OSError as cause:
-        raise InputError(
-            f"option 'reportPath' is {text!r}: that cannot be written ({type(cause).__name__}): name another"
-        ) from None
-    raise InputError(
-        f"option 'reportPath' is {text!r}: that file, or the one with {_PREVIOUS} appended, is not a report: "
-        "name another, or remove it yourself"
-    )
-
-
-def _is_ours(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_START)) in (b"", _START)
-
-
-def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:
-    """Write the report to its file, whole or not at all.
-
-    A failure is logged and not raised, since the messages are out already.
-
-    Args:
-        report: the report.
-        text: the option ``reportPath``; None to write nothing.
-        streaming: whether the file in a folder is named after the micro-batch.
-    """
-    if text is None:
-        return
-    try:
-        path = Path(text)
-        if path.is_dir():
-            name = f"batch-{report.batch_id}" if streaming else f"write-{report.write_id}"
-            path = path / f"{name}.json"
-        part = path.with_name(f"{path.name}.part")
-        part.write_text(report.to_json(), encoding="utf-8")
-        part.replace(path)
-    except Exception:  # noqa: BLE001  # raising here would call a write failed that is done
-        _log.exception("the report could not be written")

@@ -197,7 +197,7 @@ def _bad_headers(column: Any, options: WriteOptions) -> Iterator[Fault]:  # noqa
 
 
 def _bad_texts(texts: Any, reason: str, row_of: NDArray[np.int64], rows: int) -> Iterator[Fault]:  # noqa: ANN401
-    """Headers are UTF-8 text on the wire; a string of Spark may be anything."""
+    """Yield the fault of texts that are not UTF-8, as headers are on the wire. A string of Spark may be anything."""
     try:
         texts.cast(pa.large_string())  # checks the whole column, and costs little
     except pa.ArrowInvalid:

@@ -164,10 +164,10 @@ class MessageColumns:
 
 def _check_type(field: StructField, column: KnownColumn) -> None:
     kind = field.dataType
-    good = isinstance(kind, column.accepted)
-    if good and isinstance(kind, MapType):
-        good = isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
-    if not good:
+    is_accepted = isinstance(kind, column.accepted)
+    if is_accepted and isinstance(kind, MapType):
+        is_accepted = isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    if not is_accepted:
         raise InputError(
             f"column {field.name!r} is {kind.simpleString()}, not {column.types}: "
             f"use {column.recipe(field.name, kind)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -201,22 +202,17 @@ class TaskWriter:
 
     def _log_progress(self, when: str, report: PublishReport) -> None:
         task = self._task
-        _log.info(
-            "exchange %r, partition %d, attempt %d, %s: %d rows read, %d skipped, %d confirmed, %d returned, "
-            "%d republished, %d reconnects, %.1f s blocked, %.0f rows/s",
-            self._options.exchange,
-            task.partition,
-            task.attempt,
-            when,
-            self._rows,
-            self._skipped,
-            report.confirmed,
-            report.returned,
-            report.republished,
-            report.reconnects,
-            report.blocked_seconds,
-            report.confirmed / report.seconds if report.seconds else 0.0,
+        line = (
+            f"exchange {self._options.exchange!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
+            f"{self._rows} rows read, {self._skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
+            f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
+            f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"
         )
+        if _log.hasHandlers():
+            _log.info("%s", line)
+        elif report.seconds >= _PROGRESS_S:
+            # Nobody has configured logging in Spark's worker: the stderr of the executor, which the UI links, is all there is.
+            sys.stderr.write(f"{line}\n")
 
     def _report(self, report: PublishReport) -> TaskReport:
         task = self._task

@@ -17,8 +17,9 @@ from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.routing import KeyMap
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing, ring_reader
+from spark_connector.reports.report_file import check_report_path, save_report
 from spark_connector.reports.task_report import TaskReport
-from spark_connector.reports.write_report import WriteReport, check_report_path, notes_on, save_report
+from spark_connector.reports.write_report import WriteReport, notes_on
 from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.preflight import (
@@ -132,42 +133,42 @@ class WritePlan:
         Raises:
             PublishError: rows were routed by the ring, and it has changed.
         """
-        done = tuple(tasks)
+        reports = tuple(tasks)
         if reading := ring_reader(self.options):
             ring = WatchedRing.since(self.options.ring, reading)
         if ring is not None and self.options.client_routing:
-            self._compare(done, batch_id, ring)
-        lost = any(task.reconnects for task in done)
+            self._compare(reports, batch_id, ring)
+        lost = any(task.reconnects for task in reports)
         ring_now = None
         if ring is not None and (lost or (batch_id is None and ring.may_change_unseen)):
             ring_now = ring.look_again(say_same=lost)  # not after each micro-batch: it may take a second
-        notes = tuple(note for note in notes_on(done, self.options, ring_now) if note not in self.notes)
+        notes = tuple(note for note in notes_on(reports, self.options, ring_now) if note not in self.notes)
         for note in notes:
             _log.warning("%s", note)
-        report = self._report(done, batch_id, notes)
+        report = self._report(reports, batch_id, notes)
         _log.info("%s", report)
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
 
-    def _compare(self, done: tuple[TaskReport, ...], batch_id: int | None, ring: WatchedRing) -> None:
+    def _compare(self, reports: tuple[TaskReport, ...], batch_id: int | None, ring: WatchedRing) -> None:
         """Check that the ring is as it was before the write.
 
         Raises:
             PublishError: it is not.
         """
         rows: Counter[str] = Counter()
-        for task in done:
+        for task in reports:
             rows.update(task.predicted)
         before = ring.ring
         change = ring.change(rows)
         if change is None:
             return
         now = ring.ring
-        report = sum((task.publish_report for task in done), PublishReport())
+        report = sum((task.publish_report for task in reports), PublishReport())
         exchange = self.options.exchange
         error = PublishError(f"exchange {exchange!r}: {change}; {report}", report, exchange=exchange)
         changed = (before, now) if before is not None and now is not None else None
-        self.abort(done, len(done), batch_id, error, changed)
+        self.abort(reports, len(reports), batch_id, error, changed)
         raise error
 
     def abort(
@@ -190,17 +191,17 @@ class WritePlan:
             cause: why the write failed, if it is known.
             changed_ring: the rings before and after the write, if that is why.
         """
-        done = tuple(tasks)
-        unfinished = None if expected is None else expected - len(done)
+        reports = tuple(tasks)
+        unfinished = None if expected is None else expected - len(reports)
         notes = () if cause is None else (f"the write failed: {cause}",)
         report = self._report(
-            done, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
+            reports, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
         )
         _log.warning(
             "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there%s",
             self.options.exchange,
             report.confirmed,
-            len(done),
+            len(reports),
             "" if unfinished == 0 else f"; rows of {_others(unfinished)} may be in the queues as well",
         )
         save_report(report, self.options.report_path, streaming=self.streaming)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import pika
 import pytest
-from checked_orders import declare_orders, finding_kinds, share_lost, shop_of
+from checked_orders import finding_kinds, share_lost
 from exchange_types import CHX
 from exposition import parsed_exposition
+from pages import Page
 from pika.exchange_type import ExchangeType
 from shop import Shop
 
-from rabbit_chx.broker import Broker, pika_parameters
+from rabbit_chx.broker import Broker
 from rabbit_chx.cli import main
-from rabbit_chx.testing import docker_broker, need
 
 pytestmark = pytest.mark.broker
 
@@ -45,6 +43,17 @@ def test_another_order_is_found_with_its_exact_share(
     wanted = ring.unbind("orders.2").unbind("orders.3").bind("orders.2", 2).bind("orders.3")
     assert order["share"] == ring.share_moved(wanted)
     assert order["cure"].startswith(f"run: rabbit-chx ring repair orders --file {orders_file};")
+
+
+def test_pages_show_the_live_ring(orders: Shop, orders_file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    live = (*orders.live, *orders.via, "--output", "html")
+    assert main(["ring", "check", "orders", *live]) == 0
+    assert "4 buckets; sound" in Page(capsys.readouterr().out).text
+    orders.channel.queue_unbind("orders.1", "orders", "1")
+    assert main(["topology", "plan", orders_file, *live]) in (1, 4)
+    page = capsys.readouterr().out
+    assert "The ways to these members" in Page(page).text
+    assert "guest:guest" not in page
 
 
 def test_a_ring_that_cannot_be_read_is_never_green(
@@ -170,81 +179,3 @@ def test_a_member_that_leads_to_no_queue(orders: Shop, answer: Callable[..., Any
     orders.channel.queue_bind(str(queue), "slot")
     assert answer("ring", "check", "orders", *orders.live, *orders.via)["findings"] == []
     assert share_lost(orders, "orders") == 0
-
-
-@pytest.mark.docker
-def test_on_3_8_an_exchange_of_which_all_messages_are_unroutable(
-    answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
-) -> None:
-    need("docker")
-    with (
-        docker_broker("3.8") as broker,
-        pika.BlockingConnection(pika_parameters(broker.url)) as connection,
-    ):
-        shop = shop_of(broker, connection.channel())
-        # A queue that is bound twice: the unbinding of one binding takes all buckets, and the other stays listed.
-        shop.channel.queue_declare("q1", durable=True)
-        for exchange, also in (("empty", ""), ("rest", "spare")):
-            arguments = {"alternate-exchange": also} if also else {}
-            shop.channel.exchange_declare(exchange, CHX, durable=True, arguments=arguments)
-            shop.channel.queue_bind("q1", exchange, "1")
-            shop.channel.queue_bind("q1", exchange, "3")
-            shop.channel.queue_unbind("q1", exchange, "1")
-        # An unbinding moves the buckets behind it by the wrong number, and leaves holes where keys go.
-        shop.channel.exchange_declare("holes", CHX, durable=True)
-        for queue, weight in (("q1", "1"), ("q2", "2"), ("q1", "3"), ("q3", "2")):
-            shop.channel.queue_declare(queue, durable=True)
-            shop.channel.queue_bind(queue, "holes", weight)
-        shop.channel.queue_unbind("q1", "holes", "3")
-        found = {
-            name: answer("ring", "check", name, *shop.live, *shop.via, code=1)
-            for name in ("empty", "holes", "rest")
-        }
-        lost = {name: share_lost(shop, name, 300) for name in found}
-        shop.management.request("PUT", "vhosts", "other")
-        everywhere = answer("ring", "list", "--all-vhosts", *shop.live, *shop.via)["exchanges"]
-        (finding, *_) = answer("ring", "check", "--all-vhosts", *shop.live, *shop.via, code=1)["findings"]
-        assert main(["ring", "check", "empty", *shop.live, *shop.via, "--output", "prometheus"]) == 1
-        metrics = parsed_exposition(capsys.readouterr().out)
-    assert lost == {"empty": 1.0, "holes": 1.0, "rest": 1.0}
-    assert {(ring["vhost"], ring["exchange"]) for ring in everywhere} == {("/", name) for name in found}
-    assert (finding["vhost"], finding["exchange"]) == ("/", "empty")
-    for document in found.values():
-        assert (finding_kinds(document)[0], document["findings"][0]["share"]) == (
-            ("unroutable-share", None),
-            1.0,
-        )
-    assert finding_kinds(found["empty"]) == [
-        ("unroutable-share", None),
-        ("hole", None),
-        ("silent-binding", "q1"),
-    ]
-    assert "spare leads to no queue" in found["rest"]["findings"][0]["says"]
-    assert Counter(kind for kind, _ in finding_kinds(found["holes"]))["hole"] == 1
-    assert metrics["rabbit_chx_unroutable_share_ratio"].value(exchange="empty") == 1
-
-
-@pytest.mark.docker
-@pytest.mark.parametrize("series", ["3.10", "4.0", "4.3"])
-def test_on_each_release_a_bound_queue_without_a_bucket_and_the_order_are_found(
-    series: str, orders_file: str, answer: Callable[..., Any]
-) -> None:
-    need("docker")
-    with (
-        docker_broker(series) as broker,
-        pika.BlockingConnection(pika_parameters(broker.url)) as connection,
-    ):
-        shop = shop_of(broker, connection.channel())
-        declare_orders(shop.channel)
-        assert answer("topology", "check", orders_file, *shop.live, *shop.via)["findings"] == []
-        shop.channel.queue_bind("orders.2", "orders", "5")
-        twice = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
-        shop.channel.queue_unbind("orders.2", "orders", "5")
-        silent = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
-        assert share_lost(shop, "orders", 500) == 0
-        shop.channel.queue_unbind("orders.2", "orders", "2")
-        shop.channel.queue_bind("orders.2", "orders", "2")
-        order = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
-    assert finding_kinds(twice) == [("second-binding", "orders.2"), ("different", "orders.2")]
-    assert finding_kinds(silent) == [("silent-binding", "orders.2"), ("different", None)]
-    assert finding_kinds(order) == [("order", None)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -45,32 +43,3 @@ def test_counts_that_differ_are_a_failure(capsys: pytest.CaptureFixture[str]) ->
     assert not readme.compared(ring, {"a": 1, "b": 2}, {"a": 2, "b": 1})
     assert not readme.compared(ring, {"b": 2}, {"a": 1, "b": 2})
     assert "COUNTED DIFFER" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("file", ["after.toml", "after_without_gap.toml"])
-def test_each_message_of_a_change_under_load_is_accounted_for(
-    vhost: RunningBroker, file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    change = example("topology_change_under_load")
-    assert asyncio.run(change.changed_under_load(vhost, change.FOLDER / file, 1_500, 0.5))
-    said = capsys.readouterr().out
-    assert "50.0% of the keys move in the end" in said
-    assert "; 0 in a queue that no ring of the plan explains" in said
-    if file == "after_without_gap.toml":
-        assert "0.0% have no queue at the worst moment" in said
-        assert " + returned 0\n" in said
-    stages = re.findall(r"^ (before|unbind|bind) .*?([\d,]+) +([\d,]+)$", said, re.MULTILINE)
-    assert len(stages) == 5
-    assert int(stages[-1][1].replace(",", "")) > 100
-
-
-def test_a_message_where_no_ring_of_the_plan_has_it_is_not_explained() -> None:
-    change = example("topology_change_under_load")
-    from rabbit_chx import ConsistentHashExchange, HashRing
-
-    rings = [HashRing.from_bindings(bindings) for bindings in ({"a": 1}, {}, {"b": 1})]
-    moments = [change.Moment(str(n), ConsistentHashExchange("x", ring)) for n, ring in enumerate(rings)]
-    load = change.Load(publisher=None, channel=None, rate=1, sent=6)
-    load.found = {0: "a", 1: "b", 3: "a", 5: "b"}  # 2 and 4 came back too late, and 3 is in a queue of before
-    assert change.account(load, moments) == 3
-    assert [(moment.routed, moment.returned) for moment in moments] == [(1, 0), (0, 0), (2, 0)]

@@ -116,7 +116,10 @@ class RefusedCommandError(Exception):
 def command(*words: str) -> Callable[[Site], None]:
     def run(site: Site) -> None:
         with redirect_stderr(io.StringIO()) as stderr, redirect_stdout(io.StringIO()) as stdout:
-            code = main([*(word.format(file=site.file) for word in words), *site.live])
+            own, tried = (
+                (words[: words.index("--")], words[words.index("--") :]) if "--" in words else (words, ())
+            )
+            code = main([*(word.format(file=site.file) for word in own), *site.live, *tried])
         if code == 77:
             raise RefusedCommandError(stderr.getvalue())
         assert code in {0, 1}, (code, stdout.getvalue(), stderr.getvalue())
@@ -189,9 +192,10 @@ def traffic(site: Site) -> Iterator[None]:
         thread.join(30)
 
 
-def verify_passively(site: Site) -> None:
+def watch(site: Site) -> None:
     with traffic(site):
         command("verify", "orders", "--passive", "--seconds", "60", "--messages", "100")(site)
+        command("drill", "--exchange", "orders", "--live", "--seconds", "1", "--", "true")(site)
 
 
 #: What each row of the table stands for.
@@ -223,8 +227,11 @@ ACTIONS: dict[str, list[Callable[[Site], None]]] = {
         command("slots", "show", "events"),
         command("slots", "balance", "events", "--keys", "{file}"),
     ],
-    "`verify`": [command("verify", "orders", "--count", "20")],
-    "`verify --passive`": [verify_passively],
+    "`verify`, `drill`": [
+        command("verify", "orders", "--count", "20"),
+        command("drill", "--exchange", "orders", "--seconds", "0.2", "--", "true"),
+    ],
+    "`verify --passive`, `drill --live`": [watch],
 }
 ROWS = re.findall(
     r"^\| (.+?) \| (.*?) ?\| (.*?) ?\| (.*?) ?\| (.*?) ?\|$",

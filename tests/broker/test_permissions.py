@@ -22,7 +22,7 @@ from rabbit_chx.broker import Broker
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
 from rabbit_chx.errors import AccessRefusedError, ApplyError, NotFoundError
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, temporary_vhost
 from rabbit_chx.topology import Plan, plan
 
 pytestmark = pytest.mark.broker
@@ -57,6 +57,14 @@ LOCK = "rabbit-chx.apply"
 
 
 @dataclass(frozen=True)
+class Rights:
+    """The tags and the permissions of a user."""
+
+    tags: str
+    permissions: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Users:
     """The users that docs/topology.md makes, with other names, and who may change them."""
 
@@ -86,23 +94,45 @@ class Users:
         self.management.request("PUT", "users", self.prefix + user, body={"password": "pw", "tags": tags})
 
 
-@pytest.fixture
-def users(vhost: RunningBroker) -> Iterator[Users]:
-    """Runs the commands of the page, on the vhost of the test."""
-    assert vhost.management_url is not None
-    name = ConnectionSettings.from_uri(vhost.url).vhost
-    management, prefix = Management(vhost.management_url), f"{name}-"
+@pytest.fixture(scope="module")
+def as_on_the_page(broker: RunningBroker) -> dict[str, Rights]:
+    """What the commands of the page give each user: they run once, since each takes a second of CPU time."""
     section = page("docs/topology.md").partition("## Permissions")[2].partition("\n## ")[0]
     commands = [
         line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()
     ]
     assert len(commands) == 6
-    for command in commands:
-        words = [re.sub("^(planner|applier)$", rf"{prefix}\1", word) for word in shlex.split(command)]
-        vhost.run(*({"shop": name, "$PASSWORD": "pw"}.get(word, word) for word in words))
-    yield Users(vhost, management, prefix)
-    for user in ("planner", "applier"):
-        management.request("DELETE", "users", prefix + user)
+    with temporary_vhost(broker) as inside:
+        name = ConnectionSettings.from_uri(inside.url).vhost
+        management = Management(str(inside.management_url))
+        for command in commands:
+            words = [re.sub("^(planner|applier)$", rf"{name}-\1", word) for word in shlex.split(command)]
+            inside.run(*({"shop": name, "$PASSWORD": "pw"}.get(word, word) for word in words))
+        rights = {}
+        for user in ("planner", "applier"):
+            tags = management.request("GET", "users", f"{name}-{user}")["tags"]
+            permissions = management.request("GET", "permissions", name, f"{name}-{user}")
+            rights[user] = Rights(
+                tags if isinstance(tags, str) else ",".join(tags),
+                {kind: permissions[kind] for kind in ("configure", "write", "read")},
+            )
+            with Broker(with_login(inside.url, f"{name}-{user}", "pw")):
+                pass  # the password is the one that was given
+            management.request("DELETE", "users", f"{name}-{user}")
+    return rights
+
+
+@pytest.fixture
+def users(vhost: RunningBroker, as_on_the_page: dict[str, Rights]) -> Iterator[Users]:
+    """The users of the page, on the vhost of the test."""
+    name = ConnectionSettings.from_uri(vhost.url).vhost
+    users = Users(vhost, Management(str(vhost.management_url)), f"{name}-")
+    for user, rights in as_on_the_page.items():
+        users.tag(user, rights.tags)
+        users.permit(user, **rights.permissions)
+    yield users
+    for user in as_on_the_page:
+        users.management.request("DELETE", "users", users.prefix + user)
 
 
 def pattern(names: str) -> str:

@@ -11,28 +11,16 @@ from typing import Any
 
 import pika
 import pytest
-from checked_orders import ORDERS_FILE, declare_orders, finding_kinds, share_lost, shop_of
+from checked_orders import ORDERS_FILE, finding_kinds, live_ring, moved_to_the_end, share_lost, shop_of
 from exchange_types import CHX
 from pika.exceptions import AMQPError
 from shop import Shop
-from slotted import declare_slots
 
-from rabbit_chx.broker import Broker, pika_parameters
+from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
-from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker, docker_broker, need
 
 pytestmark = pytest.mark.broker
-
-
-def live_ring(shop: Shop, exchange: str = "orders") -> HashRing:
-    with Broker(shop.broker.url, ring_source=shop.ring_via) as live:
-        return live.ring(exchange)
-
-
-def moved_to_the_end(shop: Shop, queue: str, weight: str) -> None:
-    shop.channel.queue_unbind(queue, "orders", weight)
-    shop.channel.queue_bind(queue, "orders", weight)
 
 
 def test_a_dry_run_changes_nothing_and_apply_restores_the_order(
@@ -187,68 +175,3 @@ def keys_in(shop: Shop, queue: str) -> set[str]:
         if method is None:
             return keys
         keys.add(str(method.routing_key))
-
-
-@pytest.mark.docker
-@pytest.mark.restarts
-@pytest.mark.parametrize("series", ["3.10", "4.0"])
-def test_the_order_that_a_restart_changed_is_restored(
-    series: str, orders_file: str, answer: Callable[..., Any]
-) -> None:
-    need("docker")
-    with docker_broker(series) as broker:
-        with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
-            declare_orders(connection.channel())
-            declare_slots(connection.channel(), "events", 16, ["events.1", "events.2"])
-            before = live_ring(shop_of(broker, connection.channel()))
-        broker.restart()
-        with pika.BlockingConnection(pika_parameters(broker.url)) as connection:
-            shop = shop_of(broker, connection.channel())
-            # A restart may by chance leave the order as it was.
-            if live_ring(shop) == before:
-                moved_to_the_end(shop, "orders.2", "2")
-            found = answer("topology", "check", orders_file, *shop.live, *shop.via, code=1)
-            repair = ("ring", "repair", "orders", "--file", orders_file, *shop.live, *shop.via)
-            assert answer(*repair, "--apply")["state"] == "applied"
-            assert live_ring(shop) == before
-            assert answer("topology", "check", orders_file, *shop.live, *shop.via)["findings"] == []
-            repair = ("ring", "repair", "events", *shop.live, *shop.via)
-            answer(*repair, "--apply")  # the restart may have changed the order of the slots in any way
-            shop.channel.exchange_unbind("events.slot.08", "events", "1")
-            shop.channel.exchange_bind("events.slot.08", "events", "1")
-            slots = answer("ring", "check", "events", *shop.live, *shop.via, code=1)
-            assert answer(*repair, "--apply")["left"] == []
-    assert finding_kinds(found) == finding_kinds(slots) == [("order", None)]
-    assert 0 < slots["findings"][0]["share"] < 1  # the slots before it stay
-
-
-@pytest.mark.docker
-def test_on_3_8_what_unbinding_broke_needs_a_new_exchange(answer: Callable[..., Any]) -> None:
-    need("docker")
-    with (
-        docker_broker("3.8") as broker,
-        pika.BlockingConnection(pika_parameters(broker.url)) as connection,
-    ):
-        shop = shop_of(broker, connection.channel())
-        for exchange in ("empty", "holes"):
-            shop.channel.exchange_declare(exchange, CHX, durable=True)
-        for queue in ("q1", "q2", "q3"):
-            shop.channel.queue_declare(queue, durable=True)
-        for weight in ("1", "3"):
-            shop.channel.queue_bind("q1", "empty", weight)
-        shop.channel.queue_unbind("q1", "empty", "1")
-        for queue, weight in (("q1", "1"), ("q2", "2"), ("q1", "3"), ("q3", "2")):
-            shop.channel.queue_bind(queue, "holes", weight)
-        shop.channel.queue_unbind("q1", "holes", "3")
-        # 3.8.9 also counts wrong where the next bucket begins, so that what is bound to the empty ring gets no key.
-        for name in ("empty", "holes"):
-            repair = ("ring", "repair", name, *shop.live, *shop.via, "--apply")
-            refused = answer(*repair, code=4)
-            assert [refusal["allow_with"] for refusal in refused["refusals"]] == ["--allow-delete"]
-            done = answer(*repair, "--allow-delete")
-            assert (done["state"], done["left"]) == ("applied", [])
-        rings = {name: live_ring(shop, name).buckets for name in ("empty", "holes")}
-        lost = {name: share_lost(shop, name, 300) for name in rings}
-    assert set(rings["empty"]) == {"q1"}
-    assert sorted(map(str, rings["holes"])) == ["q1", "q2", "q2", "q3", "q3"]
-    assert lost == {"empty": 0.0, "holes": 0.0}

@@ -135,12 +135,6 @@ def test_a_wrong_password_is_refused_and_not_shown(broker: RunningBroker) -> Non
     assert "wr0ng" not in str(caught.value)
 
 
-def test_a_restart_keeps_ports_and_data(broker: RunningBroker) -> None:
-    queue = put(broker)
-    broker.restart()
-    assert get(broker, queue) == b"kept"
-
-
 def test_after_a_kill_nobody_answers_and_start_brings_ports_and_data_back(broker: RunningBroker) -> None:
     queue = put(broker)
     broker.kill()
@@ -175,7 +169,7 @@ def test_paused_it_accepts_and_says_nothing(broker: RunningBroker) -> None:
     assert get(broker, queue) == b"kept"
 
 
-def test_paused_it_can_be_restarted(broker: RunningBroker) -> None:
+def test_a_restart_keeps_ports_and_data_also_of_a_paused_one(broker: RunningBroker) -> None:
     queue = put(broker)
     broker.pause()
     broker.restart()
@@ -225,19 +219,10 @@ def test_find_broker_takes_the_one_that_is_named(
     assert amqp_version(broker.url) == broker.version
 
 
-def test_stop_removes_everything_and_may_be_called_again(kind: Kind) -> None:
-    need(kind)
-    with KINDS[kind]() as broker:
-        assert broker.ring_via is not None
-        assert remains(kind, broker.ring_via)
-        broker.stop()
-        assert remains(kind, broker.ring_via) == []
-        broker.stop()
-        with pytest.raises(NoBrokerError, match="stopped and removed"):
-            broker.start()
-
-
-def test_a_port_that_was_taken_meanwhile_is_given_up(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_was_taken_meanwhile_is_given_up_and_stop_removes_everything(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop may be called again."""
     need(kind)
     module = f"rabbit_chx.testing.{'containers' if kind == 'docker' else 'local_server'}"
     with socket.create_server(("127.0.0.1", 0)) as holder:
@@ -252,6 +237,13 @@ def test_a_port_that_was_taken_meanwhile_is_given_up(kind: Kind, monkeypatch: py
             assert not taken
             assert str(holder.getsockname()[1]) not in broker.url
             assert amqp_version(broker.url) == broker.version
+            assert broker.ring_via is not None
+            assert remains(kind, broker.ring_via)
+            broker.stop()
+            assert remains(kind, broker.ring_via) == []
+            broker.stop()
+            with pytest.raises(NoBrokerError, match="stopped and removed"):
+                broker.start()
 
 
 def test_nothing_remains_of_a_broker_whose_owner_was_killed(kind: Kind) -> None:

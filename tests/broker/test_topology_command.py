@@ -91,7 +91,7 @@ def test_what_was_applied_is_there_and_a_second_time_there_is_nothing_to_do(topo
     out, errors = topologies.run("apply", path, "--yes", "--verbose")
     assert "applied  4 changes: 3 queues created, 1 binding removed" in out
     assert "ring     orders: read from a broker" in out
-    assert "rabbit-chx: done: create queue new.1\n" in errors
+    assert "rabbit-chx: done 1 of 4: create queue new.1\n" in errors
     out, _ = topologies.run("apply", path, "--yes")
     assert "nothing: what is there is as the file says" in out
     again = topologies.document("apply", path, "--yes")
@@ -231,7 +231,9 @@ def test_an_interruption_says_how_far_it_got_and_is_resumed(topologies: Topologi
     command = [PROGRAM, "topology", "apply", path, "--yes", "--verbose", *topologies.options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        while "done: create queue many.1" not in process.stderr.readline():  # a slow machine shows progress
+        while (
+            "done 1 of 220: create queue many.1" not in process.stderr.readline()
+        ):  # a slow machine shows progress
             assert process.poll() is None
         process.send_signal(number)
         _, errors = process.communicate(timeout=60)

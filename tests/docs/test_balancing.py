@@ -30,5 +30,5 @@ def test_the_python_of_the_page(vhost: RunningBroker) -> None:
 
 
 def test_each_obstacle_is_on_the_page_of_the_command() -> None:
-    text = page("docs/cli.md")
+    text = page("docs/commands/slots-balance.md")
     assert all(f"| `{kind}` |" in text for kind in ("hot-key", "hot-slot", "own-keys", "target", "not-found"))

@@ -1,4 +1,4 @@
-"""Every example of docs/cli.md that needs a broker is run as it is written, but for addresses, vhost and release."""
+"""Every example of docs/commands that needs a broker is run as it is written, but for addresses, vhost and release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pika
 import pytest
-from blocks import console_examples, page, replaced, run_command
+from blocks import COMMAND_PAGES, console_examples, page, replaced, run_command
 from exchange_types import CHX, MODULUS
 from group_members import ORDERED, consuming, wait_for_figures
 from pika.adapters.blocking_connection import BlockingChannel
@@ -29,10 +29,11 @@ from rabbit_chx.topology.reading import release_read
 
 pytestmark = pytest.mark.broker
 
-TOPOLOGY = re.findall(r"^```toml\n(max_share.*?)^```$", page("docs/cli.md"), re.DOTALL | re.MULTILINE)[0]
+TEXT = "".join(map(page, COMMAND_PAGES))
+TOPOLOGY = re.findall(r"^```toml\n(max_share.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)[0]
 #: The checksum of a plan, which is another one for another broker, and when somebody connected.
 OF_THE_MOMENT = re.compile(r"[0-9a-f]{64}|\d{4}-\d\d-\d\d[ T][\d:.]+(?:Z|\+00:00)")
-EXAMPLES = console_examples(page("docs/cli.md"), "console live")
+EXAMPLES = console_examples(TEXT, "console live")
 
 
 def publish_when_traced(management: Management, url: str, done: threading.Event) -> None:
@@ -92,7 +93,7 @@ def of_node(printed: str, node: str) -> str:
 
 def write_config(path: Path, vhost: RunningBroker, name: str) -> None:
     """Write the configuration file of the page, with the addresses of the test's broker."""
-    shown = re.search(r"^```toml\n(\[prod\].*?)^```$", page("docs/cli.md"), re.DOTALL | re.MULTILINE)
+    shown = re.search(r"^```toml\n(\[prod\].*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
     assert shown is not None
     api, amqp = urlsplit(str(vhost.management_url)), ConnectionSettings.from_uri(vhost.url)
     here = {
@@ -170,6 +171,12 @@ def test_the_example_prints_what_the_page_says(
         publisher.join(60)
     assert OF_THE_MOMENT.sub("", ran.stdout.decode()) == OF_THE_MOMENT.sub("", replaced(printed, here))
     # A slow machine shows progress.
-    said = re.sub(r"^(compared|traced): [0-9,]+ of .*\n", "", ran.stderr.decode(), flags=re.MULTILINE)
-    begins = {"--passive": "tracing vhost", "arrange": "rabbit-chx: orders: 30.772% of the keys move"}
+    said = re.sub(
+        r"^(applied|compared|traced): .* after \d+ s\n", "", ran.stderr.decode(), flags=re.MULTILINE
+    )
+    begins = {
+        "--passive": "tracing vhost",
+        "drill": "rabbit-chx: the copy is in vhost",
+        "arrange": "rabbit-chx: orders: 30.772% of the keys move",
+    }
     assert said == "" or any(word in command and said.startswith(line) for word, line in begins.items())

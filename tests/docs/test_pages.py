@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import re
+import shlex
 
+import click
 import pytest
 from blocks import PAGES, ROOT, page
 
+from rabbit_chx.cli.app import app
+
 EVERYWHERE = sorted(
     path.relative_to(ROOT).as_posix()
-    for folder in ("", "bench", "docs", "examples", "tests", "tests/vectors", "tests/support/routes", "tools")
+    for folder in (
+        "",
+        "bench",
+        "docs",
+        "docs/commands",
+        "examples",
+        "tests",
+        "tests/vectors",
+        "tests/support/routes",
+        "tools",
+    )
     for path in (ROOT / folder).glob("*.md")
 )
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(#[^)]*)?\)|(?:src|srcset)=\"([^\"]+)\"")
@@ -50,3 +64,23 @@ def test_every_verb_that_a_page_names_is_there() -> None:
     }
     assert {verb for _, verb in named} > {"demo", "test", "check", "parity"}
     assert {(document, verb) for document, verb in named if verb not in verbs} == set()
+
+
+def test_every_command_in_a_sentence_is_understood() -> None:
+    """Those of blocks are run. `rabbit-chx ring check orders` is parsed, and not run."""
+    commands = {
+        command
+        for document in EVERYWHERE
+        for command in re.findall(
+            r"`rabbit-chx ([^`;>]+)",
+            re.sub(r"^```.*?^```$", "", page(document), flags=re.DOTALL | re.MULTILINE),
+        )
+    }
+    assert len(commands) > 40
+    for command in commands:
+        words, context = shlex.split(command), click.Context(app)
+        while isinstance(context.command, click.Group) and words and not words[0].startswith("-"):
+            found = context.command.get_command(context, words.pop(0))
+            assert found is not None, command
+            context = click.Context(found, parent=context)
+        context.command.make_parser(context).parse_args(words)

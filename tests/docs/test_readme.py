@@ -14,13 +14,23 @@ from typing import Any
 
 import pika
 import pytest
-from blocks import ROOT, console_examples, page, replaced, run_doctest
+from blocks import ROOT, check_output, console_examples, page, replaced, run_doctest
 
 from rabbit_chx import HashRing
 from rabbit_chx.testing import RunningBroker
 
 README = "README.md"
-CLONE = ("pyproject.toml", "README.md", "LICENSE", "rabbit_chx", "spark_connector", "pyspark_rabbitmq")
+CLONE = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "docs",
+    "man",
+    "monitoring",
+    "rabbit_chx",
+    "spark_connector",
+    "pyspark_rabbitmq",
+)
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", page(README), re.DOTALL | re.MULTILINE)
 STARTS_THE_BROKER = "docker compose up --wait"
 REFUSED = "venv/bin/rabbit-chx topology plan topology.toml"
@@ -80,15 +90,6 @@ class NewUser:
         done = self.types("venv/bin/python job.py")
         assert done.returncode == 0, f"{program}\n{done.stdout}{done.stderr}"
         return done.stdout
-
-
-def check_output(printed: str, shown: str) -> None:
-    """All is shown, or some lines in their order, where the first is `...`; nothing is shown of what one need not read."""
-    if shown and not shown.startswith("...\n"):
-        assert printed == shown
-    lines = iter(printed.splitlines())
-    missing = [line for line in shown.splitlines() if line != "..." and line not in lines]
-    assert missing == [], printed
 
 
 @pytest.mark.spark

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from blocks import console_examples, page, run_command, run_doctest
+from blocks import ROOT, console_examples, page, run_command, run_doctest
 
 from rabbit_chx.testing import need, skip_unless_ci
 from rabbit_chx.testing.containers import image_version
@@ -33,3 +33,13 @@ def test_the_rehearsal_prints_what_the_page_says(tmp_path: Path) -> None:
     ((command, printed),) = console_examples(page(PAGE), "console docker")
     ran = run_command(command, 380, tmp_path)
     assert CONTAINER.sub("", ran.stdout.decode()) == CONTAINER.sub("", printed), ran.stderr.decode()
+
+
+def test_what_was_before_is_gone() -> None:
+    rows = re.findall(r"^\| (.*?) \| .* \|$", page(PAGE).partition("## Of this package")[2], re.MULTILINE)
+    names = {
+        name for row in rows for name in re.findall(r"`(?:Release\.)?(\w*(?:_\w+|Finding))(?:\(.*?\))?`", row)
+    }
+    assert len(names) > 6
+    code = "".join(path.read_text() for path in (ROOT / "rabbit_chx").rglob("*.py"))
+    assert {name for name in names if re.search(rf"\b{name}\b", code)} == set()

@@ -11,6 +11,7 @@ import aio_pika
 import pytest
 from changed_site import ChangedSite, changed_site
 from exchange_types import CHX
+from few_seeds import few_seeds
 from plan_scenarios import SCENARIOS
 from slotted import declare_slots
 
@@ -120,7 +121,7 @@ routing_key = "#"
 @pytest.fixture(scope="module")
 def site(rabbit: Rabbit) -> Iterator[ChangedSite]:
     """A vhost that is as it was after each test."""
-    with changed_site(rabbit.broker) as made:
+    with few_seeds(), changed_site(rabbit.broker) as made:
         yield made
 
 

@@ -15,6 +15,7 @@ import pytest
 from changed_site import ChangedSite, changed_site
 from dying_applier import dying_applier
 from exchange_types import CHX
+from few_seeds import few_seeds
 
 from rabbit_chx import Topology
 from rabbit_chx.broker import pika_parameters
@@ -110,7 +111,7 @@ WANTED = [replace(Topology.from_toml(text), owns=OWNED) for text in SIDES]
 
 @pytest.fixture
 def site(rabbit: Rabbit) -> Iterator[ChangedSite]:
-    with changed_site(rabbit.broker) as made:
+    with few_seeds(), changed_site(rabbit.broker) as made:
         yield made
 
 

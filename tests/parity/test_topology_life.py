@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from changed_site import ChangedSite, changed_site
 from dying_applier import DyingApplier, dying_applier
+from few_seeds import few_seeds
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from topology_machine import OWNED, TopologyMachine, led
@@ -88,7 +89,7 @@ class RealStage:
 
 @pytest.fixture
 def site(rabbit: Rabbit) -> Iterator[ChangedSite]:
-    with changed_site(rabbit.broker) as made:
+    with few_seeds(), changed_site(rabbit.broker) as made:
         made.channel.confirm_delivery()
         yield made
 

@@ -1,6 +1,6 @@
 """One dialogue of 200 messages, and its connection cut at one byte after the other, in both directions.
 
-`make test` takes every byte of the handshake and every eighth of the rest, and fewer on asyncio. `make simulate` takes all.
+`make test` takes every byte of the handshake and every sixteenth of the rest, and fewer on asyncio. `make simulate` takes all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from simulated_faults import Fault, Program, Scenario
 from simulated_run import simulate
 
-STRIDE = int(os.environ.get("SIMULATION_STRIDE", "8"))
+STRIDE = int(os.environ.get("SIMULATION_STRIDE", "16"))
 HANDSHAKE = 700  # bytes, of either direction
 GOODBYE = 26
 BLOCKS = 16

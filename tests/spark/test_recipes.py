@@ -230,9 +230,9 @@ def test_options(rows: DataFrame, options, consumed, tmp_path: Path) -> None:
         ({"tlsVerify": False}, "is without TLS; write amqps://", None),
         ({"reportPath": tmp_path / "new" / "report"}, "make it first", {"reportPath": tmp_path / "report"}),
         (
-            {"reportPath": "s3a://bucket/report"},
-            "give a path of the driver's own file system",
-            {"reportPath": tmp_path / "a"},
+            {"reportPath": f"dbfs:{tmp_path}/a"},
+            "give a path of the driver, or a URI with file:, s3a:",
+            {"reportPath": f"file:{tmp_path}/a"},
         ),
     ):
         with pytest.raises(InputError, match=re.escape(says)):

@@ -284,3 +284,21 @@ def test_lines_in_the_log(
     )
     assert any(", so far: " in line for line in lines[:-1])
     assert Counter(message.queue for message in consumed()).total() == 3_000
+
+
+@pytest.mark.usefixtures("channel")
+def test_a_long_task_says_on_stderr_how_far_it_is(
+    vhost_url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody has configured logging, as in Spark's workers."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    write(vhost_url, rows(10))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(task_writer, "_PROGRESS_S", 0.0)
+    write(vhost_url, rows(1_000), batches=3)
+    *during, last = capsys.readouterr().err.splitlines()
+    assert last.startswith(
+        "exchange 'x', partition 0, attempt 0, done: 3000 rows read, 0 skipped, 3000 confirmed"
+    )
+    assert during
+    assert all(", so far: " in line for line in during)

@@ -10,8 +10,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from shop import Shop
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker import Broker, pika_parameters
 from rabbit_chx.broker.management import Management
+from rabbit_chx.routing import HashRing
 from rabbit_chx.testing import RunningBroker
 
 _RING = [("orders.1", "1"), ("orders.2", "2"), ("orders.3", "1")]
@@ -56,3 +57,15 @@ def share_lost(shop: Shop, exchange: str, keys: int = 2000) -> float:
 def finding_kinds(document: Any) -> list[tuple[str, Any]]:
     """Return kind and destination of each finding of a check."""
     return [(finding["kind"], finding["destination"]) for finding in document["findings"]]
+
+
+def live_ring(shop: Shop, exchange: str = "orders") -> HashRing:
+    """Return the true ring."""
+    with Broker(shop.broker.url, ring_source=shop.ring_via) as live:
+        return live.ring(exchange)
+
+
+def moved_to_the_end(shop: Shop, queue: str, weight: str) -> None:
+    """Bind a queue of `orders` anew, which puts its buckets last."""
+    shop.channel.queue_unbind(queue, "orders", weight)
+    shop.channel.queue_bind(queue, "orders", weight)

@@ -16,13 +16,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 from changed_site import ChangedSite
+from few_seeds import few_seeds
 from placed_death import PlacedDeath, die_at
 
-from rabbit_chx import AsyncBroker, Broker, HashRing, Topology
+from rabbit_chx import AsyncBroker, Broker, Topology
 from rabbit_chx.broker import aio_pika_connection, pika_connection
 from rabbit_chx.broker.management import Management
 from rabbit_chx.topology import plan
@@ -154,9 +154,6 @@ def _apply(task: dict[str, Any], told: int) -> None:
 
 
 def _main() -> None:
-    rings = [HashRing.from_buckets(list("abcdefgh"[:size])) for size in range(1, 9)]
-    for before, after in pairwise(rings):  # what is worked out here once, no child has to
-        before.share_moved(after)
     for line in sys.stdin:
         listened, told = os.pipe()
         pid = os.fork()
@@ -172,4 +169,5 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    with few_seeds():  # nobody looks at the figures here
+        _main()

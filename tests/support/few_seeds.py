@@ -2,14 +2,14 @@
 
 A key has one of 2^21 seeds. What the figures of a plan promise holds for any number of them, and a law that is tried on many topologies
 needs no more than some thousand. The stored plans and `test_ring_figures.py` count all.
+So do the tests on real brokers that print figures, or compare them with messages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-
-import pytest
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
 from rabbit_chx.analysis import matrix
 from rabbit_chx.routing.arrays import seeds
@@ -21,7 +21,7 @@ _FEW = 1 << 15
 @contextmanager
 def few_seeds() -> Iterator[None]:
     """Count a few seeds instead of all."""
-    with pytest.MonkeyPatch.context() as patch:
+    with ExitStack() as stack:
         for module in (seeds, matrix, ring_figures):
-            patch.setattr(module, "SEEDS", _FEW)
+            stack.enter_context(patch.object(module, "SEEDS", _FEW))
         yield

@@ -1,10 +1,14 @@
-"""Rings of a container's broker, read in a tenth of a second: tests that read many cannot start ``rabbitmqctl`` for each.
+"""Rings of a container's broker, read in some milliseconds: tests that read many cannot start ``rabbitmqctl`` for each.
 
 The rings that ``rabbitmqctl`` itself prints are those of ``tests/broker/test_ring_source.py`` and of the parity suite.
 """
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from rabbit_chx.testing import RunningBroker
@@ -21,4 +25,12 @@ def quick_prefix(broker: RunningBroker) -> tuple[str, ...]:
     assert broker.ring_via is not None, "these tests read rings: set RABBIT_CHX_TEST_RING_VIA"
     if not broker.owned or broker.ring_via[:2] != ("docker", "exec"):
         return broker.ring_via
-    return ("sh", str(_SCRIPT), broker.ring_via[2])
+    return ("bash", str(_SCRIPT), _folder(), broker.ring_via[2])
+
+
+@cache
+def _folder() -> str:
+    """Return a folder for the addresses of the brokers; it goes with this process."""
+    folder = tempfile.mkdtemp(prefix="quick-rings-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

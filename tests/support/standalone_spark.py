@@ -86,8 +86,7 @@ def standalone_spark(
         memory: the memory that each may give to executors.
         hosts: the addresses of this machine that the workers are at, in turns. Spark takes each for a machine.
     """
-    (folder / "conf").mkdir(parents=True)
-    (folder / "conf" / "spark-defaults.conf").write_text("spark.ui.enabled false\nspark.log.level WARN\n")
+    folder.mkdir(parents=True)
     with ExitStack() as stack:
         stack.callback(_kill_all, folder)
         master = _started(
@@ -138,14 +137,16 @@ def _started(stack: ExitStack, folder: Path, name: str, command: tuple[str, ...]
 def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name not in _OURS}
     jvm = with_archive(SHORT_LIVED_JVM, ARCHIVE)
+    conf = {"spark.ui.enabled": "false", "spark.log.level": "WARN", "spark.executor.extraJavaOptions": jvm}
     return {
         **inherited,
-        "SPARK_CONF_DIR": str(folder / "conf"),  # and not that of the user
+        # Not that of the user; and a JVM ignores the archive where a folder of more classes is there.
+        "SPARK_CONF_DIR": str(folder / "none"),
         "SPARK_LOCAL_DIRS": str(folder / "scratch"),
         "SPARK_LOCAL_IP": _HOST,
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": jvm,
-        "SPARK_SUBMIT_OPTS": jvm,
+        "SPARK_SUBMIT_OPTS": " ".join([jvm, *(f'"-D{name}={text}"' for name, text in conf.items())]),
         "SPARK_LAUNCHER_OPTS": SHORT_LIVED_JVM,
         **more,
     }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +15,9 @@ import numpy as np
 from rabbit_chx.amqp.names import bytes_of
 from rabbit_chx.erlang import hash_binary
 from rabbit_chx.erlang.exs1024 import OUTPUT_MULTIPLIER, PRIMES, SEED_MULTIPLIER, WORDS
+from rabbit_chx.errors import RowError
 from rabbit_chx.routing.arrays.binaries import CHUNK_KEYS, UInt32s
-from rabbit_chx.routing.arrays.keys import hashed_parts
+from rabbit_chx.routing.arrays.keys import hashed_parts, is_arrow
 from rabbit_chx.routing.bindings import Destination, Place
 from rabbit_chx.routing.seed_tables import SEEDS, open_table
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 _CHUNK_SEEDS = 1 << 14
 #: Up to this bucket count the stays are few, and are kept.
 _SMALL_RING = 64
+#: Arrow arrays of as many keys are hashed on all cores. The batches that Spark hands to an executor are far smaller.
+THREADED_KEYS = 1 << 20
 _SEED_MASK = np.uint32(SEEDS - 1)
 
 
@@ -42,6 +47,34 @@ def indices(
         RowError: a key is null or neither text nor bytes; the message has its position.
         InputError: `keys` does not hold keys, or `fill_null` is not a key.
     """
+    column: Any = keys
+    if (threads := _threads(column)) > 1:
+        size = -(-len(column) // threads)
+        slices = (column.slice(start, size) for start in range(0, len(column), size))
+        work = partial(_indices, index_of_bucket=index_of_bucket, buckets=buckets, fill_null=fill_null)
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                return np.concatenate([*pool.map(work, slices)])
+        except RowError:  # its position is that in a slice
+            pass
+    return _indices(keys, index_of_bucket, buckets, fill_null)
+
+
+def _threads(keys: Any) -> int:  # noqa: ANN401 - pyarrow may be absent
+    """Return how many threads are worth it. They need the keys as bytes, as pyarrow has them, and not in a dictionary."""
+    if not (is_arrow(keys) and hasattr(keys, "null_count")) or hasattr(keys, "dictionary"):
+        return 1
+    return min(_cores(), len(keys) // (THREADED_KEYS // 2)) if len(keys) >= THREADED_KEYS else 1
+
+
+def _cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _indices(
+    keys: Iterable[Any], index_of_bucket: array[int], buckets: int, fill_null: str | bytes | None
+) -> NDArray[np.int32]:
     index = _as_int32(index_of_bucket)
     filled = None if fill_null is None else partial(hash_binary, bytes_of(fill_null, "fill_null"))
     hashed = hashed_parts(keys, seed_of_null=filled)
@@ -199,7 +232,7 @@ class Stays(NamedTuple):
 
 
 def stays_of_seeds(before: int, least: int, most: int) -> Stays:
-    """Return the stays of all 2^21 seeds, in the order of `bucket`, then `before`, then `last`.
+    """Return the stays of all 2^21 seeds.
 
     Args:
         before: the other bucket count, at least 1.
@@ -220,20 +253,29 @@ def _stays_on_small_rings(before: int, most: int, seeds: int) -> Stays:
 
 
 def _stays(before: int, least: int, most: int, all_seeds: int) -> Stays:
-    parts = []
+    parts, staying = [], np.zeros(before, np.int64)
     for start in range(0, all_seeds, _CHUNK_SEEDS):
         seeds = np.arange(start, start + _CHUNK_SEEDS, dtype=np.uint64)
         which, bucket, last = _walked_stays(seeds, least, most)
         then = (bucket < before) & (before <= last)
         own = np.empty(len(seeds), np.int64)
         own[which[then]] = bucket[then]
-        parts.append((bucket * before + own[which]) * (most + 1) + last)
+        # Most seeds never leave their bucket, and counting is faster than sorting.
+        leaves = (bucket != own[which]) | (last < most)
+        staying += np.bincount(bucket[~leaves], minlength=before)
+        parts.append((bucket[leaves] * before + own[which[leaves]]) * (most + 1) + last[leaves])
     rows = np.concatenate(parts)
     rows.sort()
     starts = np.flatnonzero(np.diff(rows, prepend=-1))
     cells, last = np.divmod(rows[starts], most + 1)
     bucket, own = np.divmod(cells, before)
-    return Stays(own, bucket, last, np.diff(starts, append=len(rows)))
+    stay = np.flatnonzero(staying)
+    return Stays(
+        np.append(own, stay),
+        np.append(bucket, stay),
+        np.append(last, np.full(len(stay), most)),
+        np.append(np.diff(starts, append=len(rows)), staying[stay]),
+    )
 
 
 def _walked_stays(

@@ -78,7 +78,7 @@ def test_a_broker_that_routes_by_the_ring_is_right_and_one_that_does_not_is_wron
     assert all(misrouted.predicted == turned[places[misrouted.observation.seed or 0]] for misrouted in wrong)
 
 
-@WALKS
+@settings(WALKS, max_examples=30)
 @given(st.integers(1, 20), st.data())
 def test_buckets_of_what_is_long_gone_are_counted(gone: int, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 1 << 20))

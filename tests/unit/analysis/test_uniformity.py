@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import scipy  # type: ignore[import-untyped]  # it has no types of its own, and loads stats when it is used
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]  # it has no types of its own
 
 from rabbit_chx.analysis import (
     PUBLISHED,
@@ -29,14 +29,16 @@ KEYS = [f"key-{n}" for n in range(6000)]
 @settings(max_examples=500)
 @given(degrees=st.integers(1, 10_000), ratio=st.floats(0, 4))
 def test_the_tail_is_that_of_scipy(degrees: int, ratio: float) -> None:
-    expected = float(stats.chi2.sf(degrees * ratio, degrees))
+    expected = float(scipy.stats.chi2.sf(degrees * ratio, degrees))
     assert chi_square_tail(degrees * ratio, degrees) == pytest.approx(expected, rel=1e-9, abs=1e-300)
 
 
 @settings(max_examples=100)
 @given(degrees=st.integers(1, 10_000), p=st.floats(1e-9, 1 - 1e-9))
 def test_the_threshold_is_that_of_scipy(degrees: int, p: float) -> None:
-    assert chi_square_threshold(p, degrees) == pytest.approx(float(stats.chi2.isf(p, degrees)), rel=1e-6)
+    assert chi_square_threshold(p, degrees) == pytest.approx(
+        float(scipy.stats.chi2.isf(p, degrees)), rel=1e-6
+    )
 
 
 def test_the_ends_of_the_tail() -> None:
@@ -62,7 +64,7 @@ def test_the_threshold_refuses_what_is_no_probability(p: float) -> None:
 
 def test_the_test_is_that_of_scipy() -> None:
     counts, shares = count_keys(KEYS, RING), RING.shares()
-    expected = stats.chisquare(list(counts.values()), [len(KEYS) * share for share in shares.values()])
+    expected = scipy.stats.chisquare(list(counts.values()), [len(KEYS) * share for share in shares.values()])
     result = chi_square(counts, shares)
     assert result.statistic == pytest.approx(float(expected.statistic))
     assert result.p_value == pytest.approx(float(expected.pvalue))
@@ -124,7 +126,7 @@ def test_a_tail_that_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_tail_of_the_most_degrees_of_freedom() -> None:
     for ratio in (0.999, 1, 1.001):
-        expected = float(stats.chi2.sf(uniformity._MAX_DEGREES * ratio, uniformity._MAX_DEGREES))
+        expected = float(scipy.stats.chi2.sf(uniformity._MAX_DEGREES * ratio, uniformity._MAX_DEGREES))
         assert chi_square_tail(uniformity._MAX_DEGREES * ratio, uniformity._MAX_DEGREES) == pytest.approx(
             expected, rel=1e-5
         )

@@ -19,6 +19,8 @@ COMMANDS = (
     "route",
     "simulate",
     "compare",
+    "completion",
+    "drill",
     "group",
     "keys",
     "rehearse",
@@ -41,10 +43,15 @@ COMMANDS = (
             2,
             r"No such option:? '?--nonsense.*\(see rabbit-chx route -h\)",
         ),
+        (
+            ("route", *BIND, "--release", "4", "k"),
+            2,
+            "write a series, as 4.3, or all three numbers, as 4.3.6",
+        ),
         (("route", "--ring", __file__, "k"), 2, "test_app.py: this is no ring"),
         (("route", *BIND, "--header", "h:array=" + "[" * 100_000), 2, "nested too deeply"),
         (("simulate", *BIND, "--unbind", "x\x1b[31m"), 2, r"x\\x1b\[31m has no bucket"),
-        (("simulate", *BIND, "--keys", os.devnull), 2, "has no lines, and so no keys"),
+        (("simulate", *BIND, "--keys", os.devnull), 2, "has no keys, or all counts are 0"),
         (("keys", *BIND, "q1", "--pattern", "\udcff{n}"), 2, r"'\\udcff\{n\}' is not UTF-8"),
         (("route", *BIND, "\udcff"), 2, r"'\\udcff' is not UTF-8"),
         (
@@ -119,6 +126,19 @@ def test_without_click_it_names_the_extra(tmp_path: Path) -> None:
     assert done.returncode == 70
     assert done.stderr == "rabbit-chx: the command line needs click: pip install 'rabbit-chx[cli]'\n"
     assert done.stdout == ""
+
+
+def test_without_numpy_what_routes_one_key_works_and_what_counts_names_it() -> None:
+    code = (
+        "import sys; sys.modules['numpy'] = None; from rabbit_chx.cli import main; "
+        "sys.exit(main(['route', *sys.argv[1:], 'k']) or main(['simulate', *sys.argv[1:]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *BIND], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 70
+    assert done.stderr == "rabbit-chx: this needs numpy, which is not installed: pip install numpy\n"
+    assert " k " in done.stdout
 
 
 def test_a_newer_release_is_one_line_on_stderr_whatever_python_does_with_warnings() -> None:

@@ -55,7 +55,16 @@ def test_a_plan_is_done_without_asking_where_it_is_said_so(ran: Ran, two: Modell
     code, out, errors = ran(*two.arguments("apply", THREE, "--yes", "--verbose"))
     assert (code, queues(two)) == (0, 3)
     assert "applied  1 change: 1 queue created" in out
-    assert errors == "rabbit-chx: done: create queue q3\n"
+    assert errors == "rabbit-chx: done 1 of 1: create queue q3\n"
+
+
+def test_a_terminal_shows_each_change_when_it_is_done(ran: Ran, two: ModelledCommands) -> None:
+    two.terminal()
+    assert ran(*two.arguments("apply", QUEUES.format(4), "--yes"))[0] == 0
+    assert two.said.splitlines() == [
+        "rabbit-chx: done 1 of 2: create queue q3",
+        "rabbit-chx: done 2 of 2: create queue q4",
+    ]
 
 
 def test_a_refused_plan_changes_nothing_and_names_the_flag(ran: Ran, two: ModelledCommands) -> None:

@@ -69,7 +69,13 @@ def test_a_vhost_goes_before_that_of_the_url(asked: Callable[..., LiveBroker]) -
     broker = asked("--url", URL, "--vhost", "a/b c")
     assert broker.url == "amqp://ann:s%40crt@host:5673/a%2Fb%20c?heartbeat=5"
     assert (broker.settings.vhost, broker.settings.heartbeat_s) == ("a/b c", 5)
-    assert asked("--url", "amqp://host", "--vhost", "v").url == "amqp://host/v"
+    for url, expected in {
+        "amqp://host": "amqp://host/v",
+        "amqp:///prod": "amqp:///v",
+        "amqp://u:p[@h/prod": "amqp://u:p[@h/v",
+        "amqps://h?heartbeat=5": "amqps://h/v?heartbeat=5",
+    }.items():
+        assert asked("--url", url, "--vhost", "v").url == expected
 
 
 def test_a_management_url_without_a_user_has_the_login_of_the_amqp_url(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 from exposition import Family, parsed_exposition
 
@@ -49,6 +50,16 @@ def test_people_read_each_finding_with_its_cure() -> None:
     )
     assert "none: it is sound" in text(report(file=None))
     assert "against its own bindings and queues" in text(report(file=None))
+
+
+def test_a_kind_that_is_meant_counts_nowhere() -> None:
+    meant = replace(report([SHARE, GHOST, QUEUE]), ignored=("missing", "unroutable-share"))
+    assert [finding for _, finding in meant.findings] == [GHOST]
+    assert "findings  1\nignored   2 (missing, unroutable-share)\n" in text(meant)
+    assert [finding["kind"] for finding in meant.as_json()["findings"]] == ["ghost-bucket"]
+    counts = metrics(meant)["rabbit_chx_check_findings"]
+    assert counts.value(exchange="orders", kind="ghost-bucket") == 1
+    assert not counts.matching(kind="missing"), "a series that is 0 would say that it was looked for"
 
 
 def test_a_long_list_is_cut_and_counted() -> None:

@@ -144,6 +144,7 @@ def test_a_stored_plan_that_is_none(
             "says nothing: give a file that has exchanges, queues, bindings or policies",
         ),
         (("plan", "{file}"), 69, "127.0.0.1:1"),
+        (("plan", "{of an empty vhost}"), 69, "127.0.0.1:1"),
         (("plan", "missing.toml"), 2, "the topology file missing.toml cannot be read"),
         (("plan", "{bad}"), 2, "line 1, qeues"),
         (("arrange", "-", "--write"), 2, "stdin is no file to write to"),
@@ -159,7 +160,20 @@ def test_what_cannot_be_done_is_said_before_anything_is_asked(
     (tmp_path / "file").write_text('[[queues]]\nname = "q"\n')
     (tmp_path / "bad").write_text("qeues = []\n")
     (tmp_path / "empty").write_text("# nothing\nmax_share_moved = 0.5\n")
-    files = {f"{{{name}}}": str(tmp_path / name) for name in ("file", "bad", "empty")}
+    (tmp_path / "of an empty vhost").write_text('cluster = "rabbit@prod"\n')
+    files = {f"{{{path.name}}}": str(path) for path in tmp_path.iterdir()}
     found, out, errors = ran("topology", *(files.get(one, one) for one in arguments), *BROKER)
     assert (found, out) == (code, "")
     assert words in errors
+
+
+def test_a_plan_names_the_command_that_moves_less(
+    ran: Callable[..., tuple[int, str, str]], modelled: ModelledCommands
+) -> None:
+    ring = '[[exchanges]]\nname = "orders"\ntype = "x-consistent-hash"\nring = [{ queue = "q.{%s}", weight = 10 }]\n'
+    queues = '[[queues]]\nname = "q.{1..9}"\n'
+    modelled.holds(live_of(Topology.from_toml(ring % "1..9" + queues)))
+    _, out, _ = ran(*modelled.arguments("plan", ring % "2..9" + queues))
+    assert "Move less by:  rabbit-chx topology arrange" in out
+    _, out, _ = ran(*modelled.arguments("plan", ring % "1..8" + queues))
+    assert "Move less by" not in out

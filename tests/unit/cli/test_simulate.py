@@ -18,6 +18,9 @@ def test_simulate_gives_exact_shares_and_what_a_change_moves(answer: Callable[..
     assert {row["destination"]: row["share"] for row in document["shares"]} == RING.shares()
     changed = RING.unbind("q1").bind("q9", 2)
     assert document["change"]["shares"]["moved"] == RING.share_moved(changed)
+    less = document["change"]["less"]
+    assert set(less) == {"arranged", "slots"}
+    assert 0 < less["arranged"] <= document["change"]["shares"]["moved"]
     cells = {(cell["from"], cell["to"]): cell["amount"] for cell in document["change"]["shares"]["cells"]}
     assert cells == movement_matrix(RING, changed).amounts
     assert (document["sample"], document["change"]["messages"]) == (None, None)
@@ -91,3 +94,9 @@ def test_simulate_says_nothing_where_no_way_moves_less(shown: Callable[..., str]
     for change in (["--unbind", "q2"], ["--add", "q9=1"]):
         assert "\nless" not in shown("simulate", "--bind", "q1=1", "--bind", "q2=1", *change)
     assert "\nless" not in shown("simulate", "--exchange-type", "x-modulus-hash", *BIND, "--add", "q9=1")
+
+
+def test_the_last_queue_may_leave(answer: Callable[..., Any]) -> None:
+    change = answer("simulate", "--bind", "q1=1", "--unbind", "q1")["change"]
+    assert change["shares"]["moved"] == 1
+    assert change["less"] == {"arranged": 1, "slots": None}

@@ -154,5 +154,5 @@ def test_a_pattern_makes_the_sample_that_a_file_of_its_keys_is(tmp_path: Path) -
 def test_an_empty_sample_is_none(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("")
-    with pytest.raises(InputError, match="has no message that comes to a slot"):
+    with pytest.raises(InputError, match="has no keys, or all counts are 0"):
         counted(LIVE, path)

@@ -5,11 +5,31 @@ from __future__ import annotations
 import os
 import pty
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from rabbit_chx.rendering import progress, sign_of_life
+from rabbit_chx.rendering import CountProgress, progress, reading, sign_of_life
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Make stderr a terminal for a block; afterwards the list has what it showed."""
+    leader, follower = pty.openpty()
+    shown: list[str] = []
+    with os.fdopen(follower, "w") as file:
+        monkeypatch.setattr(sys, "stderr", file)
+        yield shown
+        file.write("end\n")
+    seen = b""
+    while b"end" not in seen:
+        seen += os.read(leader, 65_536)
+    os.close(leader)
+    shown.append(seen.decode())
 
 
 @pytest.mark.parametrize(("short_s", "seen"), [(0.05, True), (60.0, False)])
@@ -19,21 +39,58 @@ def test_work_that_takes_long_shows_on_a_terminal(
     *,
     seen: bool,
 ) -> None:
-    leader, follower = pty.openpty()
     monkeypatch.setattr(progress, "_SHORT_S", short_s)
-    with os.fdopen(follower, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        with sign_of_life("5 keys"):
+    with terminal(monkeypatch) as shown, sign_of_life("5 keys"):
+        time.sleep(0.5)
+    assert ("5 keys" in shown[0]) == seen
+
+
+def test_a_known_size_shows_the_percentage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_SHORT_S", 0.01)
+    with terminal(monkeypatch) as shown, CountProgress("compared", 3_000, lambda: 2_999):
+        time.sleep(0.5)
+    assert "99 %, 2,999 of 3,000" in shown[0], "only what is done is at 100 %"
+
+
+def test_a_file_is_read_by_its_bytes_and_a_pipe_has_no_size(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(progress, "_SHORT_S", 0.01)
+    path = tmp_path / "keys"
+    path.write_bytes(bytes(2_000_000))
+    with terminal(monkeypatch) as shown, path.open("rb") as file:
+        with reading("keys", file):
+            file.read(500_000)
             time.sleep(0.5)
-        terminal.write("end\n")
-    shown = b""
-    while b"end" not in shown:
-        shown += os.read(leader, 65_536)
-    os.close(leader)
-    assert (b"5 keys" in shown) == seen
+        read, write = os.pipe()
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe, reading("a pipe", pipe):
+            time.sleep(0.5)
+    assert "25 %, 500.0 kB of 2.0 MB" in shown[0]
+    assert "a pipe" in shown[0]
 
 
-def test_what_is_no_terminal_is_left_alone(
+def test_without_a_terminal_there_is_a_line_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.05)
+    monkeypatch.setattr(progress, "_SIGN_EVERY_S", 0.05)
+    asked = threading.Event()
+
+    def count() -> int:
+        asked.set()
+        return 30
+
+    with CountProgress("applied", 120, count):
+        assert asked.wait(30)
+    with sign_of_life("planning"):
+        time.sleep(0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("applied: 25 %, 30 of 120 after ")
+    assert lines[-1].startswith("planning: at work for ")
+
+
+def test_what_is_short_is_left_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_SHORT_S", 0.01)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rabbit_chx.routing import HashRing, Place
+from rabbit_chx.routing import HashRing, Place, Release
 from rabbit_chx.topology import RingMember
 from rabbit_chx.topology.ring_figures import RingFigures, bucket_count
 from rabbit_chx.topology.ring_steps import RingSteps, best_steps
@@ -27,7 +27,7 @@ def test_a_figure_is_share_moved(before: list[Place], others: list[list[Place]],
 
     for other in others:
         after = HashRing.from_buckets(other)
-        moved, lost = figures.moved_and_lost(after.buckets)
+        moved, lost = figures.moved_and_lost(figures.numbers(after.buckets))
         assert moved == ring.share_moved(after) == figures.moved(after.buckets)
         assert lost == (after.shares().get(None, 0.0) if after.bucket_count else 1.0)
 
@@ -58,13 +58,26 @@ def test_what_has_one_name_is_one_place() -> None:
     expected = HashRing.from_buckets(["q1", "q2", "q1"]).share_moved(
         HashRing.from_buckets(["q1", "q1", "q2", "q3"])
     )
-    assert figures.moved_and_lost(after.buckets, names_after) == (expected, 0.0)
+    assert figures.moved_and_lost(figures.numbers(after.buckets), names_after) == (expected, 0.0)
 
 
 def test_what_is_at_a_dead_end_is_lost() -> None:
     ring = HashRing.from_buckets([*"abc"])
+    figures = RingFigures(ring.buckets)
 
-    assert RingFigures(ring.buckets).moved_and_lost(ring.buckets, {}, {"b"}) == (0.0, ring.shares()["b"])
+    assert figures.moved_and_lost(figures.numbers(ring.buckets), {}, {"b"}) == (0.0, ring.shares()["b"])
+
+
+@pytest.mark.parametrize("release", ["3.8.9", "3.10.6", "4.3.6"])
+def test_the_numbers_follow_each_change(release: str) -> None:
+    ring = HashRing.from_bindings([("a", 2), ("b", 1), ("c", 3)], Release(release)).bind("b", 2)
+    figures = RingFigures(ring.buckets)
+    numbers = figures.numbers(ring.buckets)
+
+    for change, place in [("unbind", "b"), ("bind", "d"), ("bind", "b"), ("unbind", "a"), ("unbind", "c")]:
+        ring = ring.bind(place, 4) if change == "bind" else ring.unbind(place)
+        numbers = figures.changed(numbers, place, len(ring.buckets))
+        assert numbers.tolist() == figures.numbers(ring.buckets).tolist()
 
 
 def _there(members: str) -> LiveRing:

@@ -8,9 +8,9 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+import scipy  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
 
 from rabbit_chx.routing import HashRing
 from rabbit_chx.routing.arrays.seeds import all_buckets
@@ -148,7 +148,7 @@ def test_large_rings_of_one_weight_reach_the_best_assignment_of_places(seed: int
         source, place = divmod(pair, len(wanted))
         if there[source].destination in number:
             stays[number[there[source].destination], place] += count
-    rows, columns = linear_sum_assignment(-stays)
+    rows, columns = scipy.optimize.linear_sum_assignment(-stays)
     least = 1 - stays[rows, columns].sum() / len(before)
     assert least <= found <= least + 0.002
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any, Literal
 
 import pytest
+from few_seeds import few_seeds
 from model_broker import ModelBroker
 from model_client import ClientKilledError
 from model_traffic import Mover, Traffic
@@ -61,8 +62,9 @@ def test_what_comes_meanwhile_is_parked_and_brought_on() -> None:
 
 
 def _operations() -> int:
-    mover = Mover(_begun())
-    mover.apply(_THREE)
+    with few_seeds():  # a worker of pytest collects without the fixtures
+        mover = Mover(_begun())
+        mover.apply(_THREE)
     return mover.operations
 
 

@@ -410,7 +410,7 @@ def test_the_shares_on_the_page_of_slots() -> None:
         in page
     )
     into = plan(slotted(64, _FOUR), live_of(Topology.from_toml(_PLAIN))).rings["events"]
-    said = f"{100 * into.moved:.1f} % of their keys have another queue in the end, and {100 * into.moved_at_worst:.1f} % at the worst"
+    said = f"{100 * into.moved:.1f} % of their keys get another queue in the end, and {100 * into.moved_at_worst:.1f} % at the worst"
     assert said in page
     ten = [f"q{n}" for n in range(10)]
     first_gone = HashRing.from_buckets(ten[1:]).share_moved(HashRing.from_buckets(ten))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from rabbit_chx.errors import EmptyRingError, RowError
 from rabbit_chx.routing import ConsistentHashExchange, ExchangeRef, HashRing, Release
+from rabbit_chx.routing.arrays import seeds
 
 KEYS = [f"k{n}" for n in range(40_000)]  # more than one chunk
 RING = HashRing.from_buckets(["q1", None, ExchangeRef("q1"), "q1", "q2"])
@@ -61,3 +63,31 @@ def test_an_exchange_answers_by_what_it_hashes() -> None:
     assert x.destinations_for([None], missing_nulls=True).tolist() == [missing]
     counts = x.counts([5, None], fill_null=5, client="aio-pika", field_type="long")
     assert counts[x.route(headers={"h": 5})] == sum(counts.values()) == 2
+
+
+@pytest.mark.parametrize("cores", [2, 3])
+def test_many_keys_on_several_cores_go_where_they_go_on_one(
+    monkeypatch: pytest.MonkeyPatch, cores: int
+) -> None:
+    ring = HashRing.from_bindings([(f"q{n}", 1) for n in range(7)])
+    texts: list[str | None] = [f"key-{n}" for n in range(101)]
+    keys = pa.chunked_array([texts[:40], texts[40:]])
+    one = ring.indices(texts)
+    monkeypatch.setattr(seeds, "THREADED_KEYS", 64)
+    monkeypatch.setattr(seeds, "_cores", lambda: cores)
+    started: list[int] = []
+
+    def pool(count: int) -> ThreadPoolExecutor:
+        started.append(count)
+        return ThreadPoolExecutor(count)
+
+    monkeypatch.setattr(seeds, "ThreadPoolExecutor", pool)
+
+    assert ring.indices(keys).tolist() == one.tolist()
+    assert ring.indices(pa.array(texts)).tolist() == one.tolist()
+    assert started == [cores] * 2
+    texts[90] = None
+    with pytest.raises(RowError, match="the value at position 90 is null"):
+        ring.indices(pa.array(texts))
+    assert ring.indices(pa.array(texts[:63])).tolist() == one[:63].tolist()
+    assert len(started) == 3

@@ -157,7 +157,11 @@ def test_a_ring_from_a_file(tmp_path: Path) -> None:
         ({"connectionName": "{partition:99999999999}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{app!r}"}, "in braces must be one of {app}, {stage}"),
         ({"connectionName": "{app"}, "in braces must be one of {app}, {stage}"),
-        ({"reportPath": "dbfs:/reports"}, "give a path of the driver's own file system"),
+        ({"reportPath": "dbfs:/reports"}, "give a path of the driver, or a URI with file:, s3a:"),
+        (
+            {"reportPath": "s3a://key:c4nary@bucket/r"},
+            "with a secret: leave it out, and set it in the environment",
+        ),
         ({"reportPath": "/no/such/r.json"}, "its folder does not exist on the driver"),
         ({"exchange": "é" * 128}, "option 'exchange' has 256 bytes: AMQP carries at most 255"),
         (

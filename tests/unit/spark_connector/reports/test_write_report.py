@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
-from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.key_sample import KeySample, KeySampler
 from spark_connector.reports.task_report import RowSample, TaskReport
-from spark_connector.reports.write_report import WriteReport, check_report_path, notes_on, save_report
+from spark_connector.reports.write_report import WriteReport, notes_on
 
 FAILED = WriteReport(
     "x", (TaskReport(1, 0, publish_report=PublishReport(confirmed=5)),), None, failed=True, unfinished=2
@@ -212,49 +209,3 @@ def test_keys_in_more_than_one_partition() -> None:
     many = [b"%d" % n for n in range(2_000)]
     (note,) = notes_on([task(0, *many), task(1, *many)], per_key)
     assert "1,000 of 1,000 keys looked at are in more than one partition" in note
-
-
-# -- the report as a file: written whole, and no earlier one is lost
-
-
-def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
-    path, previous = tmp_path / "report.json", tmp_path / "report.json.previous"
-    for exchange in ("first", "second", "third"):
-        check_report_path(str(path), streaming=False)
-        assert not path.exists()
-        save_report(WriteReport(exchange, (), None), str(path), streaming=False)
-    assert json.loads(path.read_text())["exchange"] == "third"
-    assert json.loads(previous.read_text())["exchange"] == "second"
-
-    previous.write_text("mine")
-    with pytest.raises(InputError, match=r"or the one with \.previous appended, is not a report"):
-        check_report_path(str(path), streaming=False)
-    previous.unlink()
-    path.write_text("mine")
-    with pytest.raises(InputError, match="is not a report: name another, or remove it yourself"):
-        check_report_path(str(path), streaming=False)
-    assert path.read_text() == "mine"
-
-
-def test_a_path_with_a_slash_at_its_end_is_a_folder(tmp_path: Path) -> None:
-    report = WriteReport("x", (), None)
-    for text in (f"{tmp_path}/reports/", f"{tmp_path}/reports"):
-        check_report_path(text, streaming=False)
-        save_report(report, text, streaming=False)
-        (file,) = (tmp_path / "reports").iterdir()
-        assert file.name.startswith("write-")
-    with pytest.raises(InputError, match="there is a file of that name"):
-        check_report_path(f"{file}/", streaming=False)
-
-
-def test_the_folder_of_a_stream_is_made(tmp_path: Path) -> None:
-    folder = tmp_path / "reports"
-    for _ in range(2):
-        check_report_path(str(folder), streaming=True)
-        assert folder.is_dir()
-    save_report(WriteReport("x", (), None, batch_id=3), str(folder), streaming=True)
-    assert json.loads((folder / "batch-3.json").read_text())["batch_id"] == 3
-    with pytest.raises(InputError, match="a stream has a report for each batch, so give a folder"):
-        check_report_path(str(folder / "batch-3.json"), streaming=True)
-    with pytest.raises(InputError, match=r"cannot be written \(FileNotFoundError\)"):
-        check_report_path(str(tmp_path / "no" / "folder"), streaming=True)

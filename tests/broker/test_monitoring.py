@@ -1,0 +1,162 @@
+"""The script of docs/monitoring.md, the alerts and the dashboard, with a real node exporter and a real Prometheus."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from urllib.request import urlopen
+
+import pytest
+from blocks import page
+from command_line import PROGRAM
+from exposition import parsed_exposition
+from shop import Shop
+
+from rabbit_chx.cli.check import CheckReport
+from rabbit_chx.rendering.prometheus import metrics_text
+from rabbit_chx.testing import skip_unless_ci
+from rabbit_chx.testing.readiness import free_ports
+from rabbit_chx.topology import Topology, check
+
+MONITORING = Path(__file__).resolve().parents[2] / "monitoring"
+ALERTS = MONITORING / "alerts.yml"
+DASHBOARD = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+#: Where `.ci/run` puts what is not on `PATH`.
+PROGRAMS = Path(sys.prefix, ".programs", "usr", "bin")
+
+
+def program(name: str) -> str:
+    """The path of a program; without it the test is skipped, in CI it fails."""
+    found = shutil.which(name) or shutil.which(name, path=str(PROGRAMS))
+    if found is None:
+        skip_unless_ci(f"NOT TRIED: there is no {name} on this machine; as root on Debian .ci/run gets it")
+    return found
+
+
+def promtool(*arguments: str, text: str | None = None) -> None:
+    done = subprocess.run(
+        [program("promtool"), *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=MONITORING,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+
+
+def test_the_rules_are_right_and_fire_when_they_should() -> None:
+    promtool("check", "rules", ALERTS.name)
+    promtool("test", "rules", "alerts_test.yml")
+
+
+def test_each_metric_of_the_rules_and_the_dashboard_is_one_of_a_check() -> None:
+    empty = Topology()
+    checks = {"/": check(empty, empty)}
+    written = set(parsed_exposition(metrics_text(CheckReport("b:5672", checks, (), 1.0, "file").metrics())))
+    for text in (ALERTS.read_text(), *EXPRESSIONS):
+        assert set(re.findall(r"rabbit_chx_\w+", text)) <= written
+    assert {name for name in written if name not in " ".join(EXPRESSIONS)} == set()
+
+
+@pytest.fixture
+def sick(shop: Shop) -> Shop:
+    """An exchange of which some keys end in no queue."""
+    shop.channel.queue_delete("q4")
+    return shop
+
+
+@contextmanager
+def running(*command: str | Path, ready: str) -> Iterator[None]:
+    """Run a server until the block ends; the block begins when it answers."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        try:
+            wait_for(lambda: got(ready) is not None)
+            yield
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def got(url: str) -> bytes | None:
+    try:
+        with urlopen(url, timeout=10) as answer:  # noqa: S310  # our own servers
+            content: bytes = answer.read()
+            return content
+    except OSError:
+        return None
+
+
+def wait_for(done: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.broker
+def test_prometheus_has_the_alert_of_a_real_ring(sick: Shop, tmp_path: Path) -> None:
+    exporter, prometheus = program("prometheus-node-exporter"), program("prometheus")
+    (script,) = re.findall(r"```sh\n(#!/bin/sh\n# /usr/local.*?)```", page("docs/monitoring.md"), re.DOTALL)
+    settings = tmp_path / "rabbit-chx.env"
+    settings.write_text(
+        f"export AMQP_URL={sick.broker.url} RABBIT_CHX_MANAGEMENT_URL={sick.broker.management_url} "
+        f'RABBIT_CHX_RING_VIA="{sick.via[1]}"\n'
+    )
+    script = script.replace("/etc/rabbit-chx.env", str(settings)).replace(
+        "/var/lib/node_exporter", str(tmp_path)
+    )
+    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["sh", "-c", script], check=True, timeout=60, env={**os.environ, "PATH": path})
+    assert {file.name for file in tmp_path.iterdir()} == {"rabbit-chx.env", "rabbit_chx.prom"}
+    metrics = (tmp_path / "rabbit_chx.prom").read_text()
+    assert parsed_exposition(metrics)["rabbit_chx_unroutable_share_ratio"].value(exchange="orders") > 0
+    promtool("check", "metrics", text=metrics)
+
+    of_exporter, of_prometheus = (f"127.0.0.1:{port}" for port in free_ports(2))
+    config = tmp_path / "prometheus.yml"
+    scrape = {"job_name": "node", "static_configs": [{"targets": [of_exporter]}]}
+    every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config.write_text(json.dumps({"global": every, "rule_files": [str(ALERTS)], "scrape_configs": [scrape]}))
+    textfile = ("--collector.disable-defaults", "--collector.textfile")
+    api = f"http://{of_prometheus}/api/v1"
+
+    def asked(expression: str) -> Any:
+        answer = got(f"{api}/query?query={quote(expression)}")
+        assert answer is not None, expression
+        return json.loads(answer)["data"]["result"]
+
+    with (
+        running(
+            exporter,
+            *textfile,
+            f"--collector.textfile.directory={tmp_path}",
+            f"--web.listen-address={of_exporter}",
+            ready=f"http://{of_exporter}/metrics",
+        ),
+        running(
+            prometheus,
+            f"--config.file={config}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address={of_prometheus}",
+            ready=f"http://{of_prometheus}/-/ready",
+        ),
+    ):
+        wait_for(lambda: asked('ALERTS{alertname="RabbitChxKeysEndInNoQueue", alertstate="firing"}'))
+        assert asked("node_textfile_scrape_error")[0]["value"][1] == "0"
+        answers = {expression: asked(re.sub(r"\$\w+", ".*", expression)) for expression in EXPRESSIONS}
+    empty = {expression.partition("{")[0] for expression, answer in answers.items() if not answer}
+    # A check without a file knows no right place, and this exchange has no slots.
+    assert empty == {"rabbit_chx_misplaced_share_ratio", "rabbit_chx_parked_messages"}

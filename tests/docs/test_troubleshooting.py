@@ -1,0 +1,57 @@
+"""docs/troubleshooting.md: each error text on it is one of the code, and each kind of finding is a kind."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+from blocks import ROOT, page
+
+from rabbit_chx.topology.check import CHECK_KINDS
+
+TABLES = re.split(r"\n\n", page("docs/troubleshooting.md"))
+SAYS = [
+    text
+    for table in TABLES
+    if table.startswith("| it says |")
+    for text in re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+]
+
+
+def texts() -> Iterator[str]:
+    """Each text of the code; what is put into it is `...`."""
+    for package in ("rabbit_chx", "spark_connector"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(
+                        part.value
+                        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                        else "..."
+                        for part in node.values
+                    )
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    yield node.value
+
+
+CODE = sorted(set(texts()))
+
+
+def test_there_are_texts_of_each_part() -> None:
+    assert len(SAYS) > 35
+
+
+@pytest.mark.parametrize("says", SAYS)
+def test_the_code_says_that(says: str) -> None:
+    assert any(says in text for text in CODE)
+
+
+def test_each_finding_is_one_of_a_check() -> None:
+    symptoms = page("docs/troubleshooting.md").partition("## What an error says")[0]
+    named = {
+        kind for row in re.findall(r"finds? (.*?) \|", symptoms) for kind in re.findall(r"`([a-z-]+)`", row)
+    }
+    assert len(named) > 5
+    assert named <= set(CHECK_KINDS)

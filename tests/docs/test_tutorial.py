@@ -1,0 +1,30 @@
+"""docs/tutorial.md, typed from top to bottom on a real broker."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from quick_rings import quick_prefix
+from terminal import type_page
+
+from rabbit_chx.testing import RunningBroker
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+@pytest.mark.timeout(900)
+def test_it_runs_from_top_to_bottom(broker: RunningBroker, vhost: RunningBroker, tmp_path: Path) -> None:
+    assert vhost.management_url is not None
+    words = {
+        "amqp://localhost": vhost.url,
+        "http://localhost:15672": vhost.management_url,
+        "docker compose exec -T rabbitmq": shlex.join(quick_prefix(vhost)),
+    }
+    of_the_users_tests = {
+        "RABBIT_CHX_TEST_URL": broker.url,
+        "RABBIT_CHX_TEST_MANAGEMENT_URL": vhost.management_url,
+    }
+    type_page("docs/tutorial.md", tmp_path, words, **of_the_users_tests)
