@@ -55,9 +55,20 @@ from rabbit_chx.topology.plan import Plan
 from rabbit_chx.topology.plan import plan as plan_of
 from rabbit_chx.topology.reading import APPLY_LOCK, rings_read, topology_read
 from rabbit_chx.topology.refusals import PlanRefusal, loss, uncounted_loss
-from rabbit_chx.topology.steps import Access, ApiSequence, CarrierEnd, Pipeline, SendingCheck, Sequence, asked
+from rabbit_chx.topology.steps import (
+    Access,
+    ApiSequence,
+    CarrierEnd,
+    Pause,
+    Pipeline,
+    SendingCheck,
+    Sequence,
+    asked,
+)
 
 _AT_ONCE = 100
+#: The management API lists a new consumer within five seconds: collect_statistics_interval, v4.3.
+_LOOK_S, _LOOKS = 0.5, 14
 _NOT_ALLOWED, _NOT_FOUND, _LOCKED = 403, 404, 405
 #: Names that are no part of a path of HTTP.
 _NO_SEGMENTS = {".", ".."}
@@ -394,7 +405,7 @@ def binding_removed(binding: BindingDefinition, access: Access) -> ApiSequence[N
         return
 
 
-def order_refusals(queues: Iterable[str], access: Access) -> ApiSequence[list[PlanRefusal]]:
+def order_refusals(queues: Iterable[str], access: Access) -> Sequence[list[PlanRefusal]]:
     """Return a refusal for each queue that no group reads, or not a group alone.
 
     Raises:
@@ -403,12 +414,14 @@ def order_refusals(queues: Iterable[str], access: Access) -> ApiSequence[list[Pl
     wanted = list(dict.fromkeys(queues))
     if not wanted:
         return []
-    tags: dict[str, list[str]] = {queue: [] for queue in wanted}
-    listed = yield ApiRequest("GET", ("consumers", access.vhost), listed=True, fields={"consumer_tag": str})
-    for entry in listed:
-        queue = entry.get("queue", {}).get("name")
-        if queue in tags:
-            tags[queue].append(entry["consumer_tag"])
+    tags = yield from _consumer_tags(wanted, access)
+    for _ in range(_LOOKS):
+        if all(tags.values()) or not (
+            yield from _is_consumed([queue for queue in wanted if not tags[queue]])
+        ):
+            break
+        yield Pause(_LOOK_S)
+        tags = yield from _consumer_tags(wanted, access)
     refusals = []
     for queue in wanted:
         others = [tag for tag in tags[queue] if member_of(tag) is None]
@@ -421,6 +434,25 @@ def order_refusals(queues: Iterable[str], access: Access) -> ApiSequence[list[Pl
                 )
             )
     return refusals
+
+
+def _consumer_tags(queues: Iterable[str], access: Access) -> ApiSequence[dict[str, list[str]]]:
+    tags: dict[str, list[str]] = {queue: [] for queue in queues}
+    listed = yield ApiRequest("GET", ("consumers", access.vhost), listed=True, fields={"consumer_tag": str})
+    for entry in listed:
+        queue = entry.get("queue", {}).get("name")
+        if queue in tags:
+            tags[queue].append(entry["consumer_tag"])
+    return tags
+
+
+def _is_consumed(queues: Iterable[str]) -> Sequence[bool]:
+    """Return whether one of these queues has a consumer, as AMQP tells."""
+    for queue in queues:
+        answer = yield QueueDeclare(queue, passive=True)
+        if isinstance(answer, QueueCounts) and answer.consumers:
+            return True
+    return False
 
 
 def tag_of(member: str) -> str:

@@ -188,6 +188,34 @@ class Watched(Mover):
         return super()._step(step)
 
 
+class Unlisted(Watched):
+    """The management API lists the consumers only after some looks. `consumers` is what AMQP tells meanwhile."""
+
+    def __init__(self, looks: int, consumers: int = 1) -> None:
+        super().__init__()
+        self._looks, self._consumers = looks, consumers
+
+    def _step(self, step: Any) -> Any:
+        match step:
+            case ApiRequest(path=("consumers", _)) if self._looks:
+                self._looks -= 1
+                return []
+            case QueueDeclare(queue="events.1" | "events.2" | "events.3", passive=True):
+                return QueueCounts(0, self._consumers)
+        return super()._step(step)
+
+
+def test_consumers_that_the_management_api_does_not_list_yet_are_waited_for() -> None:
+    in_order = Permission(1.0, hand_over="in-order")
+    mover = Unlisted(looks=10)
+    assert len(mover.apply(_THREE, in_order).handed_over) == 2
+    assert mover.told[:10] == ["pause"] * 10
+    for never, pauses in ((Unlisted(looks=99), 14), (Unlisted(looks=99, consumers=0), 0)):
+        with pytest.raises(PlanRefusedError, match="has no consumer"):
+            never.apply(_THREE, in_order)
+        assert never.told.count("pause") == pauses
+
+
 def test_in_order_the_new_queue_has_its_marker_before_it_has_the_slot() -> None:
     """Else messages come before the marker. What was on its way to a queue is there after a pause: the next marker is behind it."""
     mover = Watched()
