@@ -53,11 +53,13 @@ class KeyBatch(NamedTuple):
         numbers: the line of each, from 1; in Parquet its row.
         keys: the keys.
         messages: how many messages have each; None for one.
+        unit: what the numbers count.
     """
 
     numbers: Sequence[int]
     keys: list[str]
     messages: list[int] | None = None
+    unit: str = "line"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +280,7 @@ class KeyFile:
             messages = [
                 self._count(f"{unit} {number}", value) for number, value in zip(numbers, counts, strict=True)
             ]
-        return KeyBatch(numbers, keys, messages)
+        return KeyBatch(numbers, keys, messages, unit)
 
     def _key(self, where: str, value: object) -> str:
         if isinstance(value, bytes):

@@ -11,7 +11,7 @@ from rabbit_chx.analysis.wording import place_text
 from rabbit_chx.cli.arguments import hashed_value, parse_header, parse_property
 from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
 from rabbit_chx.cli.inputs import STDIN, claim_stdin
-from rabbit_chx.cli.key_files import KeyFile
+from rabbit_chx.cli.key_files import KeyBatch, KeyFile
 from rabbit_chx.cli.report import document, entry, source_as_json, source_fact, texts
 from rabbit_chx.cli.rings import HashingOptions, RingOptions
 from rabbit_chx.cli.samples import COLUMN_HELP, KEYS_HELP
@@ -218,32 +218,30 @@ def _in_batches(
     file: KeyFile, ring: KeyMap, hashing: Hashing, answer: Callable[[str], Answer]
 ) -> Iterator[list[Answer]]:
     """Answer all keys of a batch at once; where one cannot be routed, answer one by one up to that key."""
-    for numbers, keys, _ in file.batches():
+    for batch in file.batches():
         try:
-            places = hashing.route_all([hashed_value(hashing, key) for key in keys], ring_beneath(ring))
+            places = hashing.route_all([hashed_value(hashing, key) for key in batch.keys], ring_beneath(ring))
         except InputError:
             places = []
         answers = [
             _answered(key, ring, place)
-            for key, place in zip(keys, places, strict=False)
+            for key, place in zip(batch.keys, places, strict=False)
             if not isinstance(place, Refused)
         ]
-        if len(answers) == len(keys):
+        if len(answers) == len(batch.keys):
             yield answers
         else:
-            yield from _numbered(file, numbers, keys, answer)
+            yield from _numbered(file, batch, answer)
 
 
 def _one_by_one(file: KeyFile, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
-    for numbers, keys, _ in file.batches():
-        yield from _numbered(file, numbers, keys, answer)
+    for batch in file.batches():
+        yield from _numbered(file, batch, answer)
 
 
-def _numbered(
-    file: KeyFile, numbers: Sequence[int], keys: list[str], answer: Callable[[str], Answer]
-) -> Iterator[list[Answer]]:
-    for number, key in zip(numbers, keys, strict=True):
+def _numbered(file: KeyFile, batch: KeyBatch, answer: Callable[[str], Answer]) -> Iterator[list[Answer]]:
+    for number, key in zip(batch.numbers, batch.keys, strict=True):
         try:
             yield [answer(key)]
         except (InputError, ChannelClosedError) as error:
-            raise type(error)(f"line {number} of {file.name}: {error}") from None
+            raise type(error)(f"{batch.unit} {number} of {file.name}: {error}") from None

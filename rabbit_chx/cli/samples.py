@@ -42,13 +42,15 @@ class Sample:
 
     Attributes:
         keys: the keys, one for each message.
-        source: the file that has a key on each line; None for a pattern.
+        source: the file that has them; None for a pattern.
         numbers: the line of each key in the file; None for those from 1 on.
+        unit: what the numbers count, if not lines.
     """
 
     keys: Sequence[str]
     source: str | None = None
     numbers: Sequence[int] | None = None
+    unit: str = "line"
 
     def where(self, number: int, key: str) -> str:
         """Return what messages call a key.
@@ -57,7 +59,7 @@ class Sample:
             number: its line, or its number in the sample, from 1.
             key: the key.
         """
-        return f"key {key!r:.60}" if self.source is None else f"line {number} of {self.source}"
+        return f"key {key!r:.60}" if self.source is None else f"{self.unit} {number} of {self.source}"
 
     def numbered(self) -> Iterator[tuple[int, str]]:
         """Yield the keys, each with its number for `where`."""
@@ -132,7 +134,7 @@ class StreamedSample:
 
         name = None if self.asked.key_file is None else self.asked.source
         for batch in self.asked.batches(progress=True):
-            self._batch = Sample(batch.keys, name, batch.numbers)
+            self._batch = Sample(batch.keys, name, batch.numbers, batch.unit)
             values = [hashed_value(self.hashing, key) for key in batch.keys]
             yield SampleBatch(values, batch.messages, batch.keys)
 
@@ -237,15 +239,16 @@ class SampleOptions:
         """
         if self.key_file is not None:
             keys: list[str] = []
-            numbers = array("q")
+            numbers, unit = array("q"), "line"
             for batch in self.batches(progress=True):
                 keys += batch.keys if batch.messages is None else _repeated(batch.keys, batch.messages)
                 numbers.extend(
                     batch.numbers if batch.messages is None else _repeated(batch.numbers, batch.messages)
                 )
+                unit = batch.unit
                 if len(keys) > _MOST_KEYS:
                     raise InputError(f"{self.source} has more than {_MOST_KEYS:,} messages: give fewer")
-            return Sample(keys, self.source, numbers)
+            return Sample(keys, self.source, numbers, unit)
         made = self.pattern or pattern
         return Sample([made.replace(_NUMBER, str(n)) for n in range(self.count or count)])
 

@@ -152,6 +152,16 @@ def test_a_key_that_does_not_suit_is_named_by_its_line(
         assert (code, f"line 4 of {path}: " in said) == (2, True), said
 
 
+def test_a_key_of_parquet_that_does_not_suit_is_named_by_its_row(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "k.parquet"
+    parquet.write_table(pa.table({"key": pa.array(["a", "b" * 256])}), path)
+    for command in (("route", *BIND), ("simulate", *BIND), ("compare", *BIND, "--to-bind", "q=1")):
+        code, _, said = ran(*command, "--keys", str(path), "--column", "key")
+        assert (code, f"row 2 of {path}: " in said) == (2, True), said
+
+
 @pytest.mark.parametrize("content", ["key,n\n\n\n", "key,n\na,0\n"])
 def test_a_table_without_messages_is_refused(
     ran: Callable[..., tuple[int, str, str]], tmp_path: Path, content: str
