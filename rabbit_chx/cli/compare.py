@@ -8,16 +8,24 @@ from typing import Any
 
 import click
 
-from rabbit_chx.analysis import Comparison, ModuloMap, MovementMatrix, Refused, compare_rings, movement
+from rabbit_chx.analysis import (
+    Comparison,
+    Hashing,
+    ModuloMap,
+    MovementMatrix,
+    Refused,
+    compare_rings,
+    movement,
+)
 from rabbit_chx.analysis.pictures import movement_figure, ring_strip
 from rabbit_chx.analysis.wording import percent, plural
 from rabbit_chx.cli.command import DIFFERENCE, DONE, PICTURED, Outcome, command, option, options
 from rabbit_chx.cli.report import document, entry, moved_keys, ring_as_json, source_as_json, source_fact
 from rabbit_chx.cli.rings import HashingOptions, OtherRingOptions, RingOptions
 from rabbit_chx.cli.samples import SampleOptions, sample_options
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import ChannelClosedError, InputError
 from rabbit_chx.rendering import Block, Facts, sign_of_life
-from rabbit_chx.routing import KeyMap
+from rabbit_chx.routing import ConsistentHashExchange, KeyMap, ring_beneath
 
 _SHOWN = 10
 
@@ -33,6 +41,7 @@ class CompareReport:
         sample: the movement of a sample; None without a sample.
         keys: the keys of the sample.
         shown: how many of the moved keys the text names.
+        rules: by which rule each hashes the first key that moves, where that is another one.
     """
 
     before: KeyMap | ModuloMap
@@ -41,6 +50,7 @@ class CompareReport:
     sample: Comparison | None
     keys: Sequence[str]
     shown: int
+    rules: tuple[str, ...] = ()
 
     @property
     def code(self) -> int:
@@ -63,6 +73,9 @@ class CompareReport:
                 reasons = [outcome.reason for outcome in outcomes if isinstance(outcome, Refused)]
                 if reasons:
                     facts.append(("refused", f"{len(reasons):,} {when} alone: {reasons[0]}"))
+        facts += [
+            ("rule", f"{when}, {rule}") for when, rule in zip(("before", "after"), self.rules, strict=False)
+        ]
         yield Facts(facts)
         yield ring_strip(("before", self.before), ("after", self.after))
         if sample and sample.moved:
@@ -148,5 +161,20 @@ def compare(
         sample=compared,
         keys=[] if keys is None else keys.keys,
         shown=_SHOWN if show is None else show,
+        rules=() if alike or not compared else _rules(compared, hashing),
     )
     return Outcome(report, report.code)
+
+
+def _rules(compared: Comparison, hashing: Hashing) -> tuple[str, ...]:
+    """Return by which rule each release hashes the first value that moves; empty where they have one rule, or a value is refused."""
+    rules: list[str] = []
+    for source in (compared.before, compared.after):
+        if isinstance(source, ModuloMap) or not compared.moved:
+            return ()
+        exchange = ConsistentHashExchange("offline", ring_beneath(source), hashing.arguments)
+        try:
+            rules.append(str(exchange.explain(**hashing.message(compared.moved[0].value)).rule))
+        except (InputError, ChannelClosedError):
+            return ()
+    return tuple(rules) if len(set(rules)) > 1 else ()

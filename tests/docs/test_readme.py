@@ -110,9 +110,6 @@ def test_it_runs_from_top_to_bottom(vhost: RunningBroker, tmp_path: Path) -> Non
         if language == "toml":
             (user.clone / "topology.toml").write_text(block)
         elif language == "python":
-            if "pyspark" in block:
-                (setting,) = re.findall(r"`(export PYSPARK_PYTHON=.*?)`", page(README))
-                user.types(setting)
             printed.append(user.runs(block))
         elif language == "console":
             for command, shown in console_examples(f"```console\n{block}```\n"):

@@ -55,6 +55,16 @@ def test_a_moved_share_counts_each_message(shown: Callable[..., str], tmp_path: 
     assert "moved   3 of 4 keys, 75.000%" in text
 
 
+def test_compare_says_by_which_rules_keys_move(shown: Callable[..., str], tmp_path: Path) -> None:
+    releases = ("--release", "3.12.14", "--to-release", "4.3.6", "--hash-header", "t", "--type", "long")
+    path = tmp_path / "keys"
+    path.write_text("".join(f"{n}\n" for n in range(10)))
+    text = shown("compare", *EQUAL, *releases, "--keys", str(path), code=1)
+    assert "\nrule    before, header value: with its wire type" in text
+    assert "\nrule    after, header with an integer: the integer itself is the seed" in text
+    assert "\nrule" not in shown("compare", *BIND, "--to-bind", "q1=3", "--keys", str(path), code=1)
+
+
 def test_compare_two_rings_exactly(answer: Callable[..., Any], tmp_path: Path) -> None:
     other = HashRing.from_buckets(["q2", "q1"])
     path = tmp_path / "ring.json"
