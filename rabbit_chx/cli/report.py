@@ -114,7 +114,10 @@ def rounded(number: float) -> float:
 
 def ring_text(ring: KeyMap) -> str:
     """Return a ring in one line: its provenance, its release, its size, and how many of it are slots."""
-    size = f"{plural(len(ring_beneath(ring).buckets), 'bucket')}, {plural(len(ring.destinations), 'destination')}"
+    buckets = len(ring_beneath(ring).buckets)
+    size = f"{plural(buckets, 'bucket')}, {plural(len(ring.destinations), 'destination')}"
+    if not buckets:
+        size = "no buckets: every message is unroutable"
     slots = f", {plural(len(ring.slots), 'slot')}" if isinstance(ring, SlotTable) else ""
     return f"{_VOUCHED[ring.provenance]}; rules of {ring.release}; {size}{slots}"
 

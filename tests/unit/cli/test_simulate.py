@@ -26,6 +26,16 @@ def test_simulate_gives_exact_shares_and_what_a_change_moves(answer: Callable[..
     assert (document["sample"], document["change"]["messages"]) == (None, None)
 
 
+@pytest.mark.parametrize("output", ["table", "html"])
+def test_an_empty_ring_is_said_to_take_nothing(
+    shown: Callable[..., str], tmp_path: Path, output: str
+) -> None:
+    path = tmp_path / "topology.toml"
+    path.write_text('[[exchanges]]\nname = "o"\ntype = "x-consistent-hash"\nring = []\n')
+    text = shown("simulate", "--topology", str(path), "--exchange", "o", "--output", output)
+    assert "no buckets: every message is unroutable" in text
+
+
 def test_simulate_counts_a_sample(answer: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_bytes(b"hot\nhot\r\nhot\nk1\nk2\n\nk3")
