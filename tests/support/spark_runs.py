@@ -100,7 +100,7 @@ class SparkRun:
         self.site.wait_for_rows(at_row, _START_S, lambda: not self.driver.has_answered(self._job))
         self._begins.touch()
         if connected:
-            self.one_that_publishes(self.driver.workers)
+            self.those_that_publish(self.driver.workers)
         with fault:
             self.begun.touch()
         return time.monotonic()
@@ -129,8 +129,8 @@ class SparkRun:
         """The port that the rows go to."""
         return urlsplit(self.options["url"]).port or 5672
 
-    def one_that_publishes(self, among: Callable[[int], list[Process]]) -> Process:
-        """Wait for a process that is connected to the broker.
+    def those_that_publish(self, among: Callable[[int], list[Process]]) -> list[Process]:
+        """Wait for processes that are connected to the broker.
 
         Args:
             among: finds those that are connected to a port: `SparkDriver.workers` or `executors`.
@@ -139,7 +139,7 @@ class SparkRun:
         while not (processes := among(self.port)):
             assert time.monotonic() < deadline, "no process publishes"
             time.sleep(_POLL_S)
-        return processes[0]
+        return processes
 
     @property
     def report(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ REPEATS = (
 @contextmanager
 def executor_killed(run: SparkRun) -> Iterator[None]:
     """Kill one whose tasks publish; the shuffle files that it has written go with it."""
-    os.kill(run.one_that_publishes(run.driver.executors).pid, signal.SIGKILL)
+    os.kill(run.those_that_publish(run.driver.executors)[0].pid, signal.SIGKILL)
     yield
 
 

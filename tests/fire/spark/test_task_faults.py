@@ -28,8 +28,7 @@ ENDS = "The write ends at once and leaves no connection. Rows that its report ca
 @contextmanager
 def workers_killed(run: SparkRun, killed: list[int]) -> Iterator[None]:
     """Kill the Python workers that are connected. One of them has published; another one may have just begun."""
-    run.one_that_publishes(run.driver.workers)
-    killed += [worker.pid for worker in run.driver.workers(run.port)]
+    killed += [worker.pid for worker in run.those_that_publish(run.driver.workers)]
     for pid in killed:
         os.kill(pid, signal.SIGKILL)
     yield
