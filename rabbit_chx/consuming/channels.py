@@ -142,10 +142,12 @@ class LineChannel:
 
     def __init__(self, channel: Any, queue: str, where: str, late: LateFrames, prefetch: int) -> None:  # noqa: ANN401
         self._channel = channel
-        self._queue = queue
+        self.queue = queue
         self._where = where
         self._late = late
         self._prefetch = prefetch
+        #: Whether a message was acknowledged.
+        self.has_acked = False
 
     @property
     def number(self) -> int:
@@ -159,6 +161,7 @@ class LineChannel:
 
     async def ack(self, tag: int) -> None:
         """Acknowledge a message; nothing happens where the channel is closed."""
+        self.has_acked = True
         with contextlib.suppress(*_LOST):
             await self._channel.basic_ack(tag, wait=False)
 
@@ -170,14 +173,14 @@ class LineChannel:
     async def answer(self) -> None:
         """Wait for an answer over this channel. The broker knows the channel then, and has taken all acks that went before."""
         # A new prefetch counts for later consumers of the channel, and there are none.
-        async with _answered(self._where, self._queue):
+        async with _answered(self._where, self.queue):
             await self._channel.basic_qos(prefetch_count=self._prefetch)
 
     async def fetch(self, queue: str) -> DeliveredMessage | None:
         """Get a message of another queue; None where it is empty."""
         async with _answered(self._where, queue):
             message = await self._channel.basic_get(queue)
-        return _delivery(message, self._queue) if isinstance(message.delivery, spec.Basic.GetOk) else None
+        return _delivery(message, self.queue) if isinstance(message.delivery, spec.Basic.GetOk) else None
 
     async def abandon(self) -> None:
         """End the channel by an error, and not politely.
@@ -192,8 +195,8 @@ class LineChannel:
                 await self._channel.queue_declare(_NO_QUEUE, passive=True)
         except TimeoutError:
             raise ConnectionLostError(
-                f"{self._where}: no answer within {_REPLY_S:g} s at the end of the channel that consumes {self._queue!r}",
-                queue=self._queue,
+                f"{self._where}: no answer within {_REPLY_S:g} s at the end of the channel that consumes {self.queue!r}",
+                queue=self.queue,
             ) from None
         except _LOST:
             pass  # it has ended, by the error that was asked for or with the connection
@@ -208,7 +211,7 @@ class LineChannel:
         def closed(closing: asyncio.Future[Any]) -> None:
             cause = None if closing.cancelled() else closing.exception()
             if isinstance(cause, aiormq_errors.ChannelAccessRefused):
-                call(error_for(*refusal_told_by(cause), where=self._where, queue=self._queue))
+                call(error_for(*refusal_told_by(cause), where=self._where, queue=self.queue))
             else:
                 call(None)
 
@@ -320,6 +323,20 @@ class GroupChannels(ConsumingConnection):
     async def close(self) -> None:
         """Close the connections. The lines that hold messages must be abandoned before."""
         await asyncio.gather(super().close(), self._writer.close())
+
+    async def abandon(self, line: LineChannel) -> None:
+        """End the channel of a queue with `LineChannel.abandon`, once the queue has all acks.
+
+        A channel passes acks on to a quorum queue one by one, and keeps them back while 32 are not answered. At its end it forgets
+        those (rabbit_fifo_client.erl ``settle/3``, ``close/1``, 3.8 to 4.3), and the messages come again. It passes them on with the
+        next answer of the queue. `basic.get` is refused to a single active consumer's queue by the queue itself, behind the acks.
+        """
+        if line.has_acked:
+            with contextlib.suppress(RabbitChxError, *_LOST, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await line.answer()
+                    await (await self._channel()).basic_get(line.queue)
+        await line.abandon()
 
     async def ready_count(self, queue: str) -> int:
         """Return how many messages of a queue wait to be delivered."""

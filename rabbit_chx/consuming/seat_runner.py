@@ -287,7 +287,7 @@ class SeatRunner:
 
     async def _abandon(self, number: int) -> None:
         if line := self._lines.pop(number, None):
-            await line.abandon()
+            await self.session.channels.abandon(line)
         self._errors = {where: error for where, error in self._errors.items() if where[0] != number}
         self.give(self.seat.closed(number))
 

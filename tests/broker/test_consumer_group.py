@@ -341,3 +341,21 @@ def test_what_cannot_work(vhost_url: str) -> None:
     ]:
         with pytest.raises(InputError, match=said):
             ConsumerGroup(vhost_url, queues, **how)  # type: ignore[arg-type]
+
+
+def test_acks_that_the_broker_has_not_passed_on_are_not_lost_with_the_channel(vhost_url: str) -> None:
+    """A channel keeps acks back while 32 are on their way to a quorum queue, and forgets them at its end (rabbit_fifo_client, 4.3)."""
+    stage = GroupStage(vhost_url, ["q.0"])
+    stage.declare(**{"x-delivery-limit": -1})
+    stage.publish(4000)
+
+    async def story() -> None:
+        for enough in (1000, 2000, 3000):
+            async with stage.member(f"until {enough}", prefetch=500):
+                await eventually(lambda: len(stage.handled) > enough, "some are handled")  # noqa: B023
+        async with stage.member("last", prefetch=500):
+            await eventually(stage.all_handled, "all is handled")
+
+    asyncio.run(story())
+    assert len(stage.handled) == 4000
+    assert in_order(stage.handled)

@@ -134,6 +134,10 @@ class ScriptedChannels:
         """Return whether the broker blocks publishers."""
         return self.journal.blocked
 
+    async def abandon(self, line: ScriptedLine) -> None:
+        """End a channel by an error."""
+        await line.abandon()
+
     async def ready_count(self, queue: str) -> int:
         """Return how many messages wait."""
         return self.waiting[queue]
