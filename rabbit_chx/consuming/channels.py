@@ -42,6 +42,8 @@ _REPLY_S = 30.0
 #: Seconds between heartbeats, unless the URL says otherwise.
 _HEARTBEAT_S = 10
 _CLOSE_S = 5.0
+#: How long a quorum queue may take to have all acks of a channel that ends.
+_APPLIED_S = 10.0
 _REPUBLISH_S = 1.0
 _LOOK_S = 0.01
 _MOST_CHANNELS = 65535
@@ -332,10 +334,16 @@ class GroupChannels(ConsumingConnection):
         next answer of the queue. `basic.get` is refused to a single active consumer's queue by the queue itself, behind the acks.
         """
         if line.has_acked:
+            try:
+                await line.answer()  # the channel has read all acks then
+            except BrokerTimeoutError:
+                raise
+            except RabbitChxError:
+                return  # it has ended
             with contextlib.suppress(RabbitChxError, *_LOST, TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await line.answer()
-                    await (await self._channel()).basic_get(line.queue)
+                channel = await self._channel()
+                async with asyncio.timeout(_APPLIED_S):
+                    await channel.basic_get(line.queue)
         await line.abandon()
 
     async def ready_count(self, queue: str) -> int:
