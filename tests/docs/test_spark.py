@@ -10,7 +10,6 @@ import pytest
 from blocks import page, run_blocks
 from pyspark.sql import SparkSession
 
-from rabbit_chx import Broker
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.write_options import OPTIONS
 
@@ -26,22 +25,23 @@ def test_every_option_has_a_line() -> None:
 @pytest.mark.spark
 @pytest.mark.broker
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
-def test_the_snippets_run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> None:
+def test_the_snippets_run(
+    spark: SparkSession, vhost: RunningBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert spark is not None  # the page's own getOrCreate takes it
     words = {"amqp://guest:guest@localhost": vhost.url}
     assert vhost.ring_via is not None, "the page reads a ring: set RABBIT_CHX_TEST_RING_VIA"
-    words |= {"docker exec rabbitmq": " ".join(vhost.ring_via)}
+    words |= {"docker compose exec -T rabbitmq": " ".join(vhost.ring_via)}
     words |= {f'"{name}"': repr(str(tmp_path / name)) for name in ("reports", "checkpoint")}
     names: dict[str, Any] = {}
-    with Broker(vhost.url) as broker:
-        broker.declare("orders", [("orders.1", 1), ("orders.2", 1)])
-        run_blocks(PAGE, words, names)
-        query = names["query"]
-        until = time.monotonic() + 60
-        try:
-            while not (tmp_path / "reports" / "batch-1.json").exists():
-                assert query.exception() is None
-                assert time.monotonic() < until
-                time.sleep(0.2)
-        finally:
-            query.stop()
+    run_blocks(PAGE, words, names)
+    assert "customer-" in capsys.readouterr().out  # a row that was looked at
+    query = names["query"]
+    until = time.monotonic() + 60
+    try:
+        while not (tmp_path / "reports" / "batch-1.json").exists():
+            assert query.exception() is None
+            assert time.monotonic() < until
+            time.sleep(0.2)
+    finally:
+        query.stop()
