@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _HOTTEST = 10
 _SHOWN_PARTITIONS = 20
+_NO_RING = "no ring was given: queues were not checked"
 
 
 def skew(rows: Iterable[int]) -> float:
@@ -167,16 +168,18 @@ def _parts(run: DryRun) -> Iterator[str]:
             for name, rows in run.predicted.items()
         )
         yield text_table_of((heading, "of the ring", "rows", "of the rows"), queues)
-        yield f"skew of the queues {run.queue_skew:.2f} (most beside mean)"
+        yield _queue_skew(run)
+    else:
+        yield _NO_RING
     largest = sorted(run.partitions, key=lambda part: -part.rows)[:_SHOWN_PARTITIONS]
-    shown = ((str(part.partition), part.rows, len(part.queues)) for part in largest)
-    yield text_table_of(("partition", "rows", "queues in it"), shown)
+    shown = [(str(part.partition), part.rows, len(part.queues)) for part in largest]
+    yield text_table_of(*_with_queues(run, ("partition", "rows", "queues in it"), shown))
     if len(run.partitions) > len(largest):
         yield f"and {len(run.partitions) - len(largest):,} smaller partitions"
-    yield f"skew of the partitions {run.partition_skew:.2f} (most beside mean)"
+    yield f"the largest partition has {run.partition_skew:.2f} times the mean"
     if run.hottest:
-        keys = ((hot.key, hot.rows, _percent(hot.rows / run.rows), hot.queue or "") for hot in run.hottest)
-        yield text_table_of(("hottest keys", "rows", "of the rows", "queue"), keys)
+        keys = [(hot.key, hot.rows, _percent(hot.rows / run.rows), hot.queue or "") for hot in run.hottest]
+        yield text_table_of(*_with_queues(run, ("hottest keys", "rows", "of the rows", "queue"), keys))
     if run.notes:
         yield "\n".join(f"note: {note}" for note in run.notes)
 
@@ -202,20 +205,49 @@ def _blocks(run: DryRun) -> Iterator[Block]:
         bars = [
             Bar(name, count, f"{count:,}", shares[name] * good, name) for name, count in predicted.items()
         ]
-        words = f"Rows by queue, as the {run.ring_provenance} ring predicts them. The tick is its share of all keys. Skew {run.queue_skew:.2f}."
+        words = (
+            f"Rows by queue, as the {run.ring_provenance} ring predicts them. The tick is its share of all keys: "
+            f"{_queue_skew(run)}."
+        )
         drawn = Bars(bars, "by its share of all keys")
         yield Figure("Load of each queue", words, drawn, table(rows, "queue", "of the ring", "rows"))
+    else:
+        yield Line(f"{_NO_RING[0].upper()}{_NO_RING[1:]}.")
     parts = [(f"partition {part.partition}", part.rows, len(part.queues)) for part in run.partitions]
     drawn = Bars([Bar(name, count, f"{count:,}") for name, count, _ in parts])
-    words = f"A partition is the work of one task. Skew {run.partition_skew:.2f}: the most beside the mean."
-    yield Figure("Rows of each partition", words, drawn, table(parts, "partition", "rows", "queues in it"))
+    words = (
+        f"A partition is the work of one task. The largest one has {run.partition_skew:.2f} times the mean."
+    )
+    headings, shown = _with_queues(run, ("partition", "rows", "queues in it"), parts)
+    yield Figure("Rows of each partition", words, drawn, table(shown, *headings))
     if run.hottest:
         hot = [(key.key, key.rows, _percent(key.rows / run.rows), key.queue or "") for key in run.hottest]
         drawn = Bars([Bar(key.key, key.rows, f"{key.rows:,}", owner=key.queue or "") for key in run.hottest])
         words = "The rows of one key go to one queue, which no weight can split."
-        yield Figure("Hottest keys", words, drawn, table(hot, "key", "rows", "of the rows", "queue"))
+        headings, shown = _with_queues(run, ("key", "rows", "of the rows", "queue"), hot)
+        yield Figure("Hottest keys", words, drawn, table(shown, *headings))
     for note in run.notes:
         yield Line(f"Note: {note}")
+
+
+def _with_queues(
+    run: DryRun, headings: Sequence[str], rows: Sequence[Sequence[object]]
+) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+    """Return a table without its last column, which is of queues, if there was no ring."""
+    return (headings, rows) if run.predicted else (headings[:-1], [row[:-1] for row in rows])
+
+
+def _queue_skew(run: DryRun) -> str:
+    """Compare the fullest queue with the mean, and each with its share of the ring: where weights differ, the first says little."""
+    predicted = run.predicted
+    good = sum(predicted.values())
+    beside = [
+        rows / (run.shares[name] * good) for name, rows in predicted.items() if rows and run.shares.get(name)
+    ]
+    return (
+        f"the fullest queue has {run.queue_skew:.2f} times the mean, and no queue has more than "
+        f"{max(beside, default=1.0):.2f} times its share of the ring"
+    )
 
 
 def _percent(share: float) -> str:

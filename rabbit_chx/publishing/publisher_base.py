@@ -213,7 +213,5 @@ def _unroutable(report: PublishReport) -> str:
     sentence = f"no queue took {report.returned:,} of the messages"
     sample = next((sample for sample in report.samples if sample.code != NACK), None)
     if sample is not None:
-        sentence += f" ({sample.code} {sample.text}; one has the key {sample.key!r})"
-    return (
-        f"{sentence}, and these messages are lost: bind queues to the exchange, or look for holes in its ring"
-    )
+        sentence += f" (reply code {sample.code}, {sample.text}; one has the key {sample.key!r})"
+    return f"{sentence}, so no queue has them: bind queues to the exchange, or look for holes in its ring"

@@ -77,7 +77,8 @@ def _make_room(text: str, *, streaming: bool) -> str | None:
 def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> None:
     """Write the report to its file, whole or not at all.
 
-    A failure is logged and not raised, since the messages are out already.
+    The earlier report of a batch that is repeated is renamed, as `check_report_path` does it. A failure is logged and not
+    raised, since the messages are out already.
 
     Args:
         report: the report.
@@ -93,6 +94,8 @@ def save_report(report: WriteReport, text: str | None, *, streaming: bool) -> No
         if streaming or folder or files.get_file_info(path).type is FileType.Directory:
             name = f"batch-{report.batch_id}" if streaming else f"write-{report.write_id}"
             path = f"{path}/{name}.json"
+        if streaming and _is_ours(files, path):  # the batch is repeated
+            files.move(path, path + _PREVIOUS)
         part = path if files.type_name in _OBJECT_STORES else f"{path}.part"
         with files.open_output_stream(part) as file:
             file.write(report.to_json().encode())

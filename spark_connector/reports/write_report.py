@@ -142,16 +142,34 @@ class WriteReport(PublishedCounts):
         return html_piece(_blocks(self))
 
 
+def left_behind(report: WriteReport) -> str:
+    """Say which rows of a failed write are in the queues, as far as it is known."""
+    finished, unfinished = len(report.tasks), report.unfinished
+    if not finished and unfinished is None:
+        return "no finished task is known, and rows of any task may be in the queues"
+    if finished:
+        rows, tasks = _number(report.confirmed, "row"), _number(finished, "finished task")
+        known = f"at least {rows} of {tasks} are in the queues and stay there"
+    else:
+        known = "no task finished"
+    if unfinished == 0:
+        return known
+    others = (
+        "the other tasks" if unfinished is None else _number(unfinished, "other task" if finished else "task")
+    )
+    return f"{known}; rows of {others} may be in the queues{' as well' if finished else ''}"
+
+
+def _number(number: int, things: str) -> str:
+    return f"{number:,} {things}{'' if number == 1 else 's'}"
+
+
 def _parts(report: WriteReport) -> Iterator[str]:
     """Totals, rows per predicted queue, partitions, samples and notes."""
     batch = f", batch {report.batch_id}" if report.batch_id is not None else ""
     yield f"write {report.write_id or 'unnamed'}{batch} to exchange {report.exchange!r}, {report.seconds:.1f} s"
     if report.failed:
-        unfinished = "the other tasks" if report.unfinished is None else f"{report.unfinished:,} other tasks"
-        yield (
-            f"FAILED: {len(report.tasks):,} tasks finished, and their counts are below; rows of {unfinished} "
-            "may be in the queues as well"
-        )
+        yield f"FAILED: {left_behind(report)}; the counts are those of finished tasks"
     yield text_table_of(("", ""), ((name.replace("_", " "), getattr(report, name)) for name in _TOTALS))
     if report.predicted:
         queues = sorted(report.predicted.items())
@@ -275,7 +293,7 @@ def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str
         )
         yield (
             f"connections were lost and opened again ({reconnects}): if the broker was restarted and keeps its "
-            "metadata in Mnesia (the default until 4.1), the ring may have another order now, and keys may have "
+            "metadata in Mnesia (the default until 4.1, gone in 4.3), the ring may have another order now, and keys may have "
             f"changed queue during the write{advice}"
         )
     if options.keep_order and any(task.republished for task in tasks):

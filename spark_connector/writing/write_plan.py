@@ -19,7 +19,7 @@ from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing, ring_reader
 from spark_connector.reports.report_file import check_report_path, save_report
 from spark_connector.reports.task_report import TaskReport
-from spark_connector.reports.write_report import WriteReport, notes_on
+from spark_connector.reports.write_report import WriteReport, left_behind, notes_on
 from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.columns import MessageColumns
 from spark_connector.writing.preflight import (
@@ -198,11 +198,9 @@ class WritePlan:
             reports, batch_id, notes, failed=True, unfinished=unfinished, changed_ring=changed_ring
         )
         _log.warning(
-            "exchange %r: the write failed; %d rows of %d finished tasks are in the queues and stay there%s",
+            "exchange %r: the write failed; %s",
             self.options.exchange,
-            report.confirmed,
-            len(reports),
-            "" if unfinished == 0 else f"; rows of {_others(unfinished)} may be in the queues as well",
+            left_behind(report),
         )
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
@@ -230,10 +228,6 @@ class WritePlan:
             unfinished,
             changed_ring,
         )
-
-
-def _others(unfinished: int | None) -> str:
-    return "the other tasks" if unfinished is None else f"{unfinished} other tasks"
 
 
 def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_connector.dry_runs import DryRun, PartitionRows, skew
+from spark_connector.dry_runs import DryRun, HotKey, PartitionRows, skew
 
 
 def test_skew_is_the_most_beside_the_mean() -> None:
@@ -19,3 +19,22 @@ def test_a_dry_run_counts_what_its_partitions_have() -> None:
     assert run.partition_skew == 1.5
     assert run.queue_skew == 2.25
     assert "q3" in str(run)
+    assert (
+        "the fullest queue has 2.25 times the mean, and no queue has more than 1.50 times its share of the ring"
+        in str(run)
+    )
+    assert "queues in it" in str(run)
+    assert "no queue has more than 1.50 times its share" in run.to_html()
+
+
+def test_without_a_ring_it_says_nothing_of_queues() -> None:
+    run = DryRun("x", "amqp://h", {}, (PartitionRows(0, 3, {}),), hottest=(HotKey("k", 2),))
+    assert run.ok
+    for shown in (str(run), run.to_html()):
+        assert "o ring was given: queues were not checked" in shown
+        assert "queues in it" not in shown
+        assert "fullest queue" not in shown
+    assert [line.split() for line in str(run).splitlines()[-2:]] == [
+        ["hottest", "keys", "rows", "of", "the", "rows"],
+        ["k", "2", "66.7", "%"],
+    ]

@@ -33,6 +33,13 @@ def test_an_earlier_report_is_kept_beside(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
+def test_the_failed_attempt_of_a_repeated_batch_is_kept_beside(tmp_path: Path) -> None:
+    for failed in (True, False):
+        save_report(WriteReport("x", (), None, batch_id=4, failed=failed), str(tmp_path), streaming=True)
+    found = {path.name: json.loads(path.read_text())["failed"] for path in tmp_path.iterdir()}
+    assert found == {"batch-4.json": False, "batch-4.json.previous": True}
+
+
 def test_a_path_with_a_slash_at_its_end_is_a_folder(tmp_path: Path) -> None:
     report = WriteReport("x", (), None)
     for text in (f"{tmp_path}/reports/", f"{tmp_path}/reports"):
@@ -102,6 +109,7 @@ def test_an_object_store(bucket: S3FileSystem) -> None:
         "bucket/report.json",
         "bucket/report.json.previous",
         "bucket/stream/batch-3.json",
+        "bucket/stream/batch-3.json.previous",
         "bucket/folder/write-w.json",
     }
     for path, exchange in {"bucket/report.json": "second", "bucket/report.json.previous": "first"}.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import HashRing
@@ -27,12 +28,27 @@ def test_tasks_are_in_the_order_of_their_partitions() -> None:
 def test_a_failed_write_says_so() -> None:
     shown = json.loads(FAILED.to_json())
     assert (shown["failed"], shown["unfinished"], shown["confirmed"]) == (True, 2, 5)
-    assert "FAILED: 1 tasks finished" in str(FAILED)
-    assert "rows of 2 other tasks may be in the queues as well" in str(FAILED)
-    assert "rows of the other tasks may" in str(WriteReport("x", (), None, failed=True, unfinished=None))
+    assert (
+        "FAILED: at least 5 rows of 1 finished task are in the queues and stay there; rows of 2 other tasks"
+        in str(FAILED)
+    )
     good = WriteReport("x", (TaskReport(0, 0),), None)
     assert "FAILED" not in str(good)
     assert json.loads(good.to_json())["failed"] is False
+
+
+@pytest.mark.parametrize(
+    ("unfinished", "said"),
+    [
+        (None, "no finished task is known, and rows of any task may be in the queues"),
+        (0, "no task finished"),
+        (1, "no task finished; rows of 1 task may be in the queues"),
+        (2, "no task finished; rows of 2 tasks may be in the queues"),
+    ],
+)
+def test_a_failed_write_without_a_finished_task_counts_nothing(unfinished: int | None, said: str) -> None:
+    report = WriteReport("x", (), None, failed=True, unfinished=unfinished)
+    assert f"FAILED: {said}; the counts are those of finished tasks\n" in str(report)
 
 
 def test_the_sample_of_keys_is_not_shown() -> None:
