@@ -153,6 +153,7 @@ def test_a_failed_batch_is_replayed_with_the_same_ids(
     assert failed.items() <= again.items()
     assert not set(again.values()) & {message.properties.message_id for message in first}
     assert (stream.report(1)["failed"], stream.report(1)["confirmed"]) == (False, 6)
+    assert json.loads((stream.reports / "batch-1.json.previous").read_text())["failed"]
 
 
 @pytest.fixture
