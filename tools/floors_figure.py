@@ -18,6 +18,7 @@ _SUBTITLES = {
     "broker": "all else that talks to a live broker",
     "consuming": "what handles the messages",
     "publishing": "rows, sent until each is answered",
+    "streams": "the log, as columns",
     "topology": "what should be on a broker",
     "analysis": "shares, movement, statistics",
     "connection": "one connection with confirms",
