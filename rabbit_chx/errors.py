@@ -48,8 +48,8 @@ class RabbitChxError(Exception):
 
     Attributes:
         exchange: the exchange concerned, where there is one.
-        queue: the queue concerned, where there is one.
-        reply_code: the AMQP reply code (404, 406, ...), where the broker gave one.
+        queue: the queue or stream concerned, where there is one.
+        reply_code: the reply code of AMQP (404, 406, ...) or of the stream protocol (2, 6, ...), where the broker gave one.
     """
 
     def __init__(

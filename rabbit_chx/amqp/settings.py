@@ -14,6 +14,10 @@ from rabbit_chx.errors import InputError
 
 #: How a connection logs in: by a password, or by the certificate of TLS.
 AuthMechanism = Literal["PLAIN", "EXTERNAL"]
+#: What is spoken on a connection: AMQP 0-9-1, or the protocol of streams.
+Protocol = Literal["amqp", "stream"]
+
+_SCHEMES = {"amqp": ("amqp", "amqps"), "stream": ("rabbitmq-stream", "rabbitmq-stream+tls")}
 
 _MIN_FRAME_MAX = 4096
 MAX_TIMEOUT_S = 86_400.0
@@ -65,6 +69,7 @@ class ConnectionSettings:
         frame_max: largest frame in bytes, 4096 or more; None for what the broker allows.
         auth_mechanisms: SASL mechanisms in order of preference; the first that the broker offers is taken.
         connection_name: shown by the management page.
+        protocol: AMQP 0-9-1, or the protocol of streams, whose ports are 5552, and 5551 with TLS, by custom.
 
     Raises:
         InputError: a value outside of its range; the message names it.
@@ -82,6 +87,7 @@ class ConnectionSettings:
     frame_max: int | None = None
     auth_mechanisms: tuple[AuthMechanism, ...] = ("PLAIN",)
     connection_name: str | None = None
+    protocol: Protocol = "amqp"
 
     def __post_init__(self) -> None:
         require_secret("password", self.password)
@@ -125,7 +131,7 @@ class ConnectionSettings:
     @property
     def masked_url(self) -> str:
         """The address with ``***`` for the password: fit for messages and logs."""
-        scheme = "amqp" if self.tls is None else "amqps"
+        scheme = _SCHEMES[self.protocol][self.tls is not None]
         host = f"[{quote(self.host, safe=':')}]" if ":" in self.host else quote(self.host, safe="")
         return (
             f"{scheme}://{quote(self.username, safe='')}:***@{host}:{self.port}/{quote(self.vhost, safe='')}"

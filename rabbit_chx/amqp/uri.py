@@ -10,15 +10,33 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn
 
 from rabbit_chx.amqp.secret import Secret
-from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, TlsSettings
+from rabbit_chx.amqp.settings import AuthMechanism, ConnectionSettings, Protocol, TlsSettings
 from rabbit_chx.amqp.url_parts import UriProblem, decoded, fail, url_parts
 from rabbit_chx.errors import InputError, UriError
 
 _LONGEST_PARAMETER = 40
 _PARAMETER = re.compile(rf"\w{{1,{_LONGEST_PARAMETER}}}")
+
+
+class _Scheme(NamedTuple):
+    protocol: Protocol
+    port: int
+    with_tls: str  # the scheme that is the same with TLS; "" where this one is
+
+    @property
+    def tls(self) -> bool:
+        return not self.with_tls
+
+
+_AMQP = {"amqp": _Scheme("amqp", 5672, "amqps"), "amqps": _Scheme("amqp", 5671, "")}
+_STREAMS = {
+    "rabbitmq-stream": _Scheme("stream", 5552, "rabbitmq-stream+tls"),
+    "rabbitmq-stream+tls": _Scheme("stream", 5551, ""),
+}
 
 
 def parse_uri(text: str) -> ConnectionSettings:
@@ -53,32 +71,53 @@ def parse_uri(text: str) -> ConnectionSettings:
     Raises:
         UriError: the text cannot be followed. No part of a password is in the message.
     """
-    settings, problem = _read(text)
+    settings, problem = _read(text, _AMQP)
     if settings is None:  # raised here, where no exception with a password in its frames is at hand
         raise UriError(f"AMQP URI: {problem}")
     return settings
 
 
-def _read(text: str) -> tuple[ConnectionSettings | None, str]:
+def parse_stream_uri(text: str) -> ConnectionSettings:
+    """Read ``rabbitmq-stream[+tls]://user:password@host:port/vhost?parameters``, or the AMQP URI of the same host.
+
+    All is as in `parse_uri`, but for the port: it is 5552, or 5551 with TLS. The port of an AMQP URI is not that of streams, so it
+    is passed over.
+
+    Args:
+        text: the URI.
+
+    Raises:
+        UriError: the text cannot be followed. No part of a password is in the message.
+    """
+    settings, problem = _read(text, _STREAMS | _AMQP)
+    if settings is None:
+        raise UriError(f"stream URI: {problem}")
+    if settings.protocol == "amqp":
+        return replace(settings, protocol="stream", port=5551 if settings.tls else 5552)
+    return settings
+
+
+def _read(text: str, schemes: dict[str, _Scheme]) -> tuple[ConnectionSettings | None, str]:
     try:
-        return ConnectionSettings(**_values(text)), ""
+        return ConnectionSettings(**_values(text, schemes)), ""
     except (UriProblem, InputError) as error:
         return None, str(error)
 
 
-def _values(text: str) -> dict[str, Any]:
-    parts = url_parts(text, ("amqp", "amqps"))
-    tls = parts.scheme == "amqps"
+def _values(text: str, schemes: dict[str, _Scheme]) -> dict[str, Any]:
+    parts = url_parts(text, tuple(schemes))
+    scheme = schemes[parts.scheme]
     values: dict[str, Any] = {
+        "protocol": scheme.protocol,
         "host": parts.host or "localhost",
-        "port": parts.port or (5671 if tls else 5672),
+        "port": parts.port or scheme.port,
         "vhost": _vhost(parts.path),
     }
     if parts.username is not None:
         values["username"] = parts.username
     if parts.password is not None:
         values["password"] = parts.password
-    return values | _parameters(parts.query, tls=tls)
+    return values | _parameters(parts.query, parts.scheme, scheme)
 
 
 def _vhost(path: str) -> str:
@@ -87,7 +126,7 @@ def _vhost(path: str) -> str:
     return decoded("vhost", path) or "/"
 
 
-def _parameters(query: str, *, tls: bool) -> dict[str, Any]:
+def _parameters(query: str, name_of_scheme: str, scheme: _Scheme) -> dict[str, Any]:
     values: dict[str, Any] = {}
     of_tls: dict[str, str] = {}
     mechanisms: list[str] = []
@@ -96,13 +135,15 @@ def _parameters(query: str, *, tls: bool) -> dict[str, Any]:
             mechanisms.append(value)
         elif name in _CONNECTION:
             values |= _CONNECTION[name](name, value)
-        elif not tls:
-            fail(f"{name} is for TLS: write amqps:// instead of amqp://, or leave it out")
+        elif not scheme.tls:
+            fail(
+                f"{name} is for TLS: write {scheme.with_tls}:// instead of {name_of_scheme}://, or leave it out"
+            )
         else:
             of_tls[name] = value
     if mechanisms:
         values["auth_mechanisms"] = _mechanisms(mechanisms)
-    if tls:
+    if scheme.tls:
         values["tls"] = tls_settings(of_tls)
     return values
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 from rabbit_chx.amqp.secret import Secret
 
 _URL = re.compile(
-    r"(?P<scheme>[A-Za-z]+)://(?P<authority>[^/?#]*)(?:/(?P<path>[^?#]*))?(?:\?(?P<query>[^#]*))?"
+    r"(?P<scheme>[A-Za-z+-]+)://(?P<authority>[^/?#]*)(?:/(?P<path>[^?#]*))?(?:\?(?P<query>[^#]*))?"
 )
 _HOST_AND_PORT = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]*))?")
 _HOST_NAME = re.compile(r"[^\s/@?#:%\[\]\x00-\x1f\x7f]+")

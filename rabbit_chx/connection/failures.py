@@ -37,6 +37,9 @@ ClientFailure: TypeAlias = tuple[
     Callable[["ConnectionSettings", str], RabbitChxError],
 ]
 
+_PROTOCOLS = {"amqp": "AMQP 0-9-1", "stream": "the stream protocol"}
+_TLS_SCHEMES = {"amqp": "amqps", "stream": "rabbitmq-stream+tls"}
+
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")  # as pamqp writes in its errors
 
 
@@ -114,11 +117,11 @@ def late_opening(settings: ConnectionSettings, _words: str) -> BrokerTimeoutErro
 
 
 def not_amqp(settings: ConnectionSettings, words: str) -> UnreachableError:
-    """Return the error for an address that hangs up in the handshake: a broker that starts behind a proxy, or no AMQP."""
-    tls = "" if settings.tls else "; a port that speaks TLS needs amqps://"
+    """Return the error for an address that hangs up in the handshake: a broker that starts behind a proxy, or another protocol."""
+    tls = "" if settings.tls else f"; a port that speaks TLS needs {_TLS_SCHEMES[settings.protocol]}://"
     return UnreachableError(
         f"{settings.masked_url}: {words}; a broker that is starting behind a proxy, such as Docker's, hangs up like this: try again "
-        f"in a moment. Else: is AMQP 0-9-1 spoken there? Check the port{tls}"
+        f"in a moment. Else: is {_PROTOCOLS[settings.protocol]} spoken there? Check the port{tls}"
     )
 
 
@@ -207,15 +210,16 @@ def _our_certificate(where: str, alert: re.Match[str]) -> str:
 
 
 def late_handshake(settings: ConnectionSettings) -> BrokerTimeoutError:
-    """Return the error for an AMQP handshake that took longer than the connection timeout."""
+    """Return the error for a handshake that took longer than the connection timeout."""
+    port = "an AMQP" if settings.protocol == "amqp" else "a stream"
     return BrokerTimeoutError(
-        f"{settings.masked_url}: the broker did not finish the AMQP handshake within "
-        f"{settings.connection_timeout_s:g} s: is it an AMQP port, and is the broker overloaded?"
+        f"{settings.masked_url}: the broker did not finish the {port.split()[1]} handshake within "
+        f"{settings.connection_timeout_s:g} s: is it {port} port, and is the broker overloaded?"
     )
 
 
 def broken_handshake(settings: ConnectionSettings, cause: ConnectionLostError) -> UnreachableError:
-    """Return the error for a connection that ended during the AMQP handshake."""
+    """Return the error for a connection that ended during the handshake."""
     if isinstance(cause, RefusedCertificateError):
         return UnreachableError(str(cause))
     return not_amqp(settings, str(cause).removeprefix(f"{settings.masked_url}: "))
@@ -252,7 +256,7 @@ def silence(where: str, silence_s: float) -> ConnectionLostError:
 
 
 def nonsense(where: str, cause: Exception) -> ConnectionLostError:
-    """Return the error for bytes of the broker that are not AMQP 0-9-1, or make no sense."""
+    """Return the error for bytes of the broker that are not of the protocol, or make no sense."""
     words = _ADDRESS.sub("", str(cause))
     return ConnectionLostError(f"{where}: what the broker sent cannot be understood: {words}")
 
