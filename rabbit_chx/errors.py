@@ -26,6 +26,7 @@
     ├── ApplyError                                    a plan was done in part; carries what was done
     ├── HandlerError                                  the handler of a group failed with a message at each attempt
     ├── PublishError                                  rows were not confirmed, or the ring changed; carries the report
+    ├── DamagedChunkError                             a chunk of a stream whose checksum or lengths do not fit
     ├── DeduplicationError                            the ids of handled messages cannot be read or stored
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
@@ -214,6 +215,10 @@ class PublishError(RabbitChxError):
     def __init__(self, message: str, report: PublishReport, **about: Any) -> None:  # noqa: ANN401
         super().__init__(message, **about)
         self.report = report
+
+
+class DamagedChunkError(RabbitChxError):
+    """A chunk of a stream cannot be read: its checksum or its lengths do not fit. No row of it was given out."""
 
 
 class DeduplicationError(RabbitChxError):

@@ -1,0 +1,578 @@
+"""Rows of a stream as Arrow columns, and columns as rows: AMQP 1.0 messages, with no Python object for a row. No I/O.
+
+What each column holds:
+
+===============  ==========================  ======================================================================
+column           type                        content
+===============  ==========================  ======================================================================
+``offset``       int64                       the offset of the record
+``timestamp``    timestamp(us, UTC)          when the leader wrote the chunk
+``key``          binary                      the routing key: the message annotation ``x-routing-key``, which the
+                                             broker writes for every AMQP publisher, and `encode_rows` too. Null where
+                                             there is none: other clients of the stream protocol do not write the key,
+                                             they put it where they like: see ``message_id`` and ``headers``
+``value``        binary                      the body: data sections, joined; an amqp-value of text or binary as its
+                                             bytes, any other value and amqp-sequences as JSON; of no body, empty.
+                                             A record that is no AMQP message is a value as it is
+``exchange``     string                      the message annotation ``x-exchange``; null where there is none
+``message_id``   string                      the property, as text; null where there is none
+``properties``   map<string, string>         the properties that the message has, by their names in AMQP 1.0
+``headers``      map<string, string>         application properties, and message annotations; of two with one name, the
+                                             application property
+===============  ==========================  ======================================================================
+
+Values as text: numbers in decimal, times as ISO 8601 in UTC with milliseconds (which Spark and pandas cast to a timestamp), UUIDs
+in their usual form, binaries as their UTF-8 or else in hexadecimal, lists and maps as JSON. A null stays null. Wire types are lost.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rabbit_chx.amqp.names import bytes_of, short_string
+from rabbit_chx.errors import InputError, RowError
+from rabbit_chx.streams.chunks import Chunk, Piece, damaged_lengths, pieces
+from rabbit_chx.streams.messages import (
+    ANNOTATIONS,
+    APPLICATION,
+    COLUMN_OF,
+    DATA,
+    DELIVERY,
+    FIXED,
+    FORMATS,
+    HEADER,
+    PROPERTIES,
+    SECTIONS_OF,
+    TEXT_TYPES,
+    VALUE,
+    Texts,
+    id_text,
+    read_message,
+    texts_in,
+)
+
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_TEXTS = pa.map_(pa.string(), pa.string())
+#: The columns, with their types; those behind the first four are there for who asks for them.
+COLUMN_TYPES: dict[str, Any] = {
+    "offset": pa.int64(),
+    "timestamp": _TIMESTAMP,
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "exchange": pa.string(),
+    "message_id": pa.string(),
+    "properties": _TEXTS,
+    "headers": _TEXTS,
+}
+_ALWAYS = 4
+_MOST_BYTES = 2**31 - 1  # offsets of Arrow's binary columns have 32 bits
+_LENGTH = struct.Struct(">I").unpack_from
+_FRAME_HEAD = struct.Struct(">IHHBI")
+_PUBLISH, _PUBLISH_VERSION = 2, 1
+
+_SYMBOL, _NULL = 0xA3, 0x40
+# How many bytes the size of a section has, by the section's first four bytes; the other forms are odd.
+_SIZE_BYTES = {
+    0x530000 | code << 8 | constructor: 0 if constructor == 0x45 else 4 if constructor & 0x10 else 1
+    for codes, constructors in (
+        ((HEADER, PROPERTIES), (0x45, 0xC0, 0xD0)),
+        ((DELIVERY, ANNOTATIONS, APPLICATION), (0xC1, 0xD1)),
+        ((DATA,), (0xA0, 0xB0)),
+        ((VALUE,), TEXT_TYPES),
+    )
+    for code in codes
+    for constructor in constructors
+}
+_SIMPLE = {*TEXT_TYPES, *FORMATS, *FIXED}
+_ANNOTATION_FIELDS = {b"x-routing-key": "key", b"x-exchange": "exchange"}
+_PADDING = 272  # a name of 255 bytes may be looked for behind the last byte
+_MOST_LAYOUTS = 64
+_MOST_PAIRS = 32
+
+Places: TypeAlias = NDArray[np.int64]
+# A column, an array of numbers or truth values, or one number for all: the stubs of pyarrow and NumPy say too little.
+Column: TypeAlias = "Any"
+Values: TypeAlias = "Any"
+
+
+def schema_of(include: Sequence[str] = ()) -> pa.Schema:
+    """Return the schema of the batches of `columns_of`.
+
+    Args:
+        include: further columns, in the order in which they come.
+
+    Raises:
+        InputError: there is no such column, or it is there twice.
+    """
+    further = list(COLUMN_TYPES)[_ALWAYS:]
+    for name in include:
+        if name not in further:
+            raise InputError(f"there is no further column {name!r}: include takes {', '.join(further)}")
+    if isinstance(include, str) or len(set(include)) < len(include):
+        raise InputError(f"include is {include!r:.60}: give each column once, as ({further[0]!r},)")
+    return pa.schema([(name, COLUMN_TYPES[name]) for name in [*list(COLUMN_TYPES)[:_ALWAYS], *include]])
+
+
+def columns_of(chunks: Sequence[Chunk], start: int, end: int, include: Sequence[str] = ()) -> pa.RecordBatch:
+    """Return the rows of chunks as columns.
+
+    Args:
+        chunks: the chunks, in their order; those that are not of kind "user" have no rows.
+        start: the offset of the first row that is wanted.
+        end: the offset before which the rows end.
+        include: further columns, as `schema_of` takes them.
+
+    Raises:
+        DamagedChunkError: the lengths of a chunk do not fit, or a sub-entry cannot be unpacked.
+        InputError: there is no such column, or the chunks have 2 GiB or more together.
+    """
+    schema = schema_of(include)
+    chunks = [chunk for chunk in chunks if chunk.kind == "user" and chunk.records]
+    if not chunks:
+        return pa.RecordBatch.from_pylist([], schema=schema)
+    data, ends = _records(chunks)
+    counts = np.array([chunk.records for chunk in chunks])
+    firsts = np.array([chunk.offset for chunk in chunks], np.uint64).astype(np.int64)
+    offsets = np.repeat(firsts - np.cumsum(counts) + counts, counts) + np.arange(len(ends))
+    times = np.repeat(np.array([chunk.timestamp_ms for chunk in chunks]) * 1000, counts)
+    starts = np.concatenate(([0], ends[:-1])) + 4
+    wanted = (offsets >= start) & (offsets < end)
+    if not wanted.all():
+        offsets, times, starts, ends = (array[wanted] for array in (offsets, times, starts, ends))
+    columns = {"offset": pa.array(offsets), "timestamp": pa.array(times).cast(_TIMESTAMP)}
+    columns.update(_Messages(data, starts, ends, schema.names[2:]).columns())
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _records(chunks: Sequence[Chunk]) -> tuple[bytes, Places]:
+    """Return the bytes of all records, with padding behind them, and where each record ends."""
+    if all(chunk.entries == chunk.records for chunk in chunks):
+        found = _ends([Piece(chunk.data, chunk.records) for chunk in chunks])
+        if found is not None:
+            return found
+    # There are sub-entries, or a chunk is damaged.
+    parts: list[Piece] = []
+    for chunk in chunks:
+        inside = list(pieces(chunk))
+        if _ends(inside) is None:
+            raise damaged_lengths(chunk.offset)
+        parts += inside
+    found = _ends(parts)
+    if found is None:
+        raise damaged_lengths(chunks[0].offset)
+    return found
+
+
+def _ends(parts: Sequence[Piece]) -> tuple[bytes, Places] | None:
+    """Return the bytes of all records, and where each ends; None if the lengths do not add up."""
+    if any(4 * part.records > len(part.data) or (part.data and not part.records) for part in parts):
+        return None
+    parts = [part for part in parts if part.records]
+    sizes = np.cumsum([len(part.data) for part in parts])
+    if parts and sizes[-1] > _MOST_BYTES:
+        raise InputError(f"the chunks have {sizes[-1]} bytes together: read fewer than 2 GiB at a time")
+    data = b"".join([*(part.data for part in parts), bytes(_PADDING)])
+    counts = np.cumsum([part.records for part in parts])
+    ends = _walked(data, int(counts[-1]) if parts else 0)
+    if ends is None or (ends[counts - 1] != sizes).any():
+        return None
+    return data, ends
+
+
+def _walked(data: bytes, count: int) -> Places | None:
+    """Return where each record ends; None if one is behind the last byte."""
+    if not count:
+        return np.empty(0, np.int64)
+    each = 4 + _LENGTH(data)[0]
+    if (
+        each * count == len(data) - _PADDING
+        and (np.ndarray((count,), ">u4", data, 0, (each,)) == each - 4).all()
+    ):
+        return np.arange(each, each * (count + 1), each)
+    at = 0
+    try:
+        ends = [at := at + 4 + _LENGTH(data, at)[0] for _ in repeat(None, count)]
+    except struct.error:
+        return None
+    return np.array(ends)
+
+
+class _Messages:
+    """Finds the fields of all rows: rows of one layout together, in arrays, and odd rows one by one.
+
+    Args:
+        data: the bytes, with padding behind them.
+        starts: where each row begins.
+        ends: where each row ends.
+        names: the columns that are wanted.
+    """
+
+    def __init__(self, data: bytes, starts: Places, ends: Places, names: Sequence[str]) -> None:
+        self._data, self._starts, self._ends, self._names = data, starts, ends, names
+        self._bytes = np.frombuffer(data, np.uint8)
+        self._words = np.ndarray((len(data) - 3,), ">u4", data, 0, (1,))
+        # Where each field or section of each row begins and ends; 0 where there is none.
+        self._found: dict[str | int, tuple[Places, Places]] = {}
+        self._id_types = np.zeros(len(starts), np.uint8)
+        # Rows that wait at a section, and where it begins in each of them.
+        self._waiting: list[tuple[Places, Places]] = []
+        self._odd: list[Places] = [np.empty(0, np.int64)]
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns by their names."""
+        if len(self._starts):
+            self._waiting.append((np.arange(len(self._starts)), self._starts))
+        for _ in range(_MOST_LAYOUTS):
+            if not self._waiting:
+                break
+            self._follow(*self._waiting.pop())
+        odd = np.sort(np.concatenate([*self._odd, *(rows for rows, _ in self._waiting)]))
+        columns = {name: self._column(name) for name in self._names}
+        if not len(odd):
+            return columns
+        messages = [
+            read_message(self._data[start:end])
+            for start, end in zip(self._starts[odd].tolist(), self._ends[odd].tolist(), strict=True)
+        ]
+        order = np.arange(len(self._starts))
+        order[odd] = len(order) + np.arange(len(odd))
+        return {
+            name: pa.concat_arrays(
+                [column, pa.array([getattr(message, name) for message in messages], column.type)]
+            ).take(pa.array(order))
+            for name, column in columns.items()
+        }
+
+    def _follow(self, rows: Places, at: Places) -> None:
+        """Go through the sections of rows that go on alike."""
+        previous = 0
+        while len(rows):
+            rows, at = self._alike(self._words[at], rows, at)
+            head = int(self._words[at[0]])
+            code, width = head >> 8 & 0xFF, _SIZE_BYTES.get(head)
+            if width is None or code <= previous:
+                self._odd.append(rows)
+                return
+            previous, begin = code, at + 4 + width
+            end = begin + self._size(width, begin)
+            rows, at, begin, end = self._sound(end <= self._ends[rows], rows, at, begin, end)
+            if code in (DATA, VALUE):
+                rows, begin, end = self._sound(end == self._ends[rows], rows, begin, end)
+                self._note("value", rows, begin, end)
+                return
+            if code == ANNOTATIONS:
+                rows, at, end = self._annotations(rows, at, begin, end, width)
+            elif code == PROPERTIES and width and "message_id" in self._names:
+                rows, at, end = self._message_id(rows, at, begin, end, width)
+            if COLUMN_OF.get(code) in self._names:
+                self._note(code, rows, at, end)
+            at = end
+
+    def _annotations(
+        self, rows: Places, at: Places, begin: Places, end: Places, width: int
+    ) -> tuple[Places, Places, Places]:
+        """Find routing key and exchange; return the rows that go on alike, and where their section begins and ends."""
+        counts = self._size(width, begin + width)
+        rows, at, begin, end, counts = self._alike(counts, rows, at, begin, end, counts)
+        place, sound = begin + width, len(rows) > 0 and counts[0] % 2 == 0 and counts[0] <= 2 * _MOST_PAIRS
+        for _ in range(int(counts[0]) // 2 if sound else 0):
+            if not len(rows):
+                break
+            first = int(place[0])
+            length = 3 + self._data[first + 1]
+            pair = self._data[
+                first : first + length
+            ]  # a name, with its type and length, and the type of its value
+            texts = np.ndarray((len(self._data) - length + 1,), f"S{length}", self._data, 0, (1,))
+            rows, at, place, end = self._alike(texts[place] == pair, rows, at, place, end)
+            field = _ANNOTATION_FIELDS.get(pair[2:-1])
+            sound = pair[0] == _SYMBOL and pair[-1] in (_SIMPLE if field is None else TEXT_TYPES)
+            if not sound:
+                break
+            value, place = self._span(pair[-1], place + length)
+            rows, at, value, place, end = self._sound(place <= end, rows, at, value, place, end)
+            if field is not None and field in self._names:
+                self._note(field, rows, value, place)
+        rows, at, end = self._sound((place == end) & sound, rows, at, end)
+        return rows, at, end
+
+    def _message_id(
+        self, rows: Places, at: Places, begin: Places, end: Places, width: int
+    ) -> tuple[Places, Places, Places]:
+        """Find the message id, the first property; return the rows that go on alike, and where their section is."""
+        types = np.where(self._size(width, begin + width) > 0, self._bytes[begin + width], _NULL)
+        rows, at, begin, end, types = self._alike(types, rows, at, begin, end, types)
+        if len(rows) and types[0] != _NULL:
+            value, behind = self._span(int(types[0]), begin + width + 1)
+            sound = (behind <= end) & (int(types[0]) in _SIMPLE)
+            rows, at, end, value, behind = self._sound(sound, rows, at, end, value, behind)
+            self._note("message_id", rows, value, behind)
+            self._id_types[rows] = types[0]
+        return rows, at, end
+
+    def _size(self, width: int, begin: Places) -> Values:
+        """Return the sizes that are right before these places, of 0, 1 or 4 bytes."""
+        return self._words[begin - 4] if width == 4 else self._bytes[begin - 1] if width else 0
+
+    def _span(self, constructor: int, place: Places) -> tuple[Places, Places]:
+        """Return where simple values of one type begin and end."""
+        if constructor in TEXT_TYPES:
+            width = 4 if constructor & 0x10 else 1
+            begin = place + width
+            return begin, begin + self._size(width, begin)
+        return place, place + (struct.calcsize(FORMATS[constructor]) if constructor in FORMATS else 0)
+
+    def _alike(self, sign: Values, rows: Places, at: Places, *others: Values) -> tuple[Any, ...]:
+        """Return of each array what belongs to rows with the sign of the first one; the others wait at `at`."""
+        if not len(rows):
+            return rows, at, *others
+        same = sign == sign[0]
+        if same.all():
+            return rows, at, *others
+        self._waiting.append((rows[~same], at[~same]))
+        return tuple(array[same] for array in (rows, at, *others))
+
+    def _sound(self, sound: Values, rows: Places, *others: Values) -> tuple[Any, ...]:
+        """Return of each array what belongs to sound rows; the others are odd."""
+        if sound.all():
+            return rows, *others
+        self._odd.append(rows[~sound])
+        return tuple(array[sound] for array in (rows, *others))
+
+    def _note(self, field: str | int, rows: Places, begin: Places, end: Places) -> None:
+        """Keep where a field of these rows is."""
+        if len(rows) == len(self._starts):
+            self._found[field] = begin, end
+            return
+        if field not in self._found:
+            self._found[field] = np.zeros_like(self._starts), np.zeros_like(self._starts)
+        begins, ends = self._found[field]
+        begins[rows], ends[rows] = begin, end
+
+    def _column(self, name: str) -> Column:
+        type_ = COLUMN_TYPES[name]
+        if name in SECTIONS_OF:
+            return pa.array(self._texts(SECTIONS_OF[name]), type_)
+        values = self._values(name)
+        if name == "message_id" and not set(np.unique(self._id_types).tolist()) <= {0, 0xA1, 0xB1}:
+            ids = zip(self._id_types.tolist(), values.to_pylist(), strict=True)
+            return pa.array([id_text(constructor, value) for constructor, value in ids], type_)
+        return _as_text(values) if type_ == pa.string() else values
+
+    def _values(self, name: str) -> Column:
+        """Return the bytes of a field of all rows in one go: every second stretch of all bytes."""
+        count = len(self._starts)
+        if name not in self._found or not count:
+            return pa.nulls(count, pa.binary())
+        begins, ends = self._found[name]
+        absent = begins == 0
+        if not absent.any():
+            absent = None
+        bounds: Values = np.zeros(2 * count + 1, np.int32)
+        bounds[1::2] = begins if absent is None else np.where(absent, self._starts, begins)
+        bounds[2::2] = ends if absent is None else np.where(absent, self._starts, ends)
+        stretches = pa.Array.from_buffers(
+            pa.binary(), 2 * count, [None, pa.py_buffer(bounds), pa.py_buffer(self._data)]
+        )
+        second: Column = pa.array(np.arange(1, 2 * count, 2), mask=absent)
+        return stretches.take(second)
+
+    def _texts(self, sections: Sequence[int]) -> list[list[tuple[str, str | None]] | None]:
+        """Return the names and texts that are in these sections of each row; the same bytes are read once."""
+        read: dict[bytes, Texts] = {}
+        texts: list[Texts] = [{} for _ in self._starts]
+        for code in sections:
+            begins, ends = self._found.get(code, (self._starts[:0], self._starts[:0]))
+            rows = np.flatnonzero(begins)
+            for row, begin, end in zip(
+                rows.tolist(), begins[rows].tolist(), ends[rows].tolist(), strict=True
+            ):
+                section = self._data[begin:end]
+                if section not in read:
+                    read[section] = texts_in(code, section[3:])
+                texts[row] = {**texts[row], **read[section]} if texts[row] else read[section]
+        return [list(pairs.items()) or None for pairs in texts]
+
+
+def _as_text(values: Column) -> Column:
+    """Return a column of bytes as text; what is no UTF-8 is replaced."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [value and value.decode(errors="replace") for value in values.to_pylist()], pa.string()
+        )
+
+
+class EncodedRows:
+    """Rows as the messages of Publish frames, without their ids. A value: frames of the same rows have the same bytes.
+
+    Args:
+        messages: the messages one behind the other, each with room for its id before it.
+        bounds: where each message begins; one more than there are messages.
+    """
+
+    def __init__(self, messages: NDArray[np.uint8], bounds: Places) -> None:
+        self._messages, self._bounds = messages, bounds
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def frames(
+        self, publisher_id: int, ids: NDArray[np.uint64], start: int, stop: int, frame_max: int
+    ) -> list[memoryview]:
+        """Return whole Publish frames, as few as possible.
+
+        Args:
+            publisher_id: the number under which the publisher is declared.
+            ids: the publishing id of each row.
+            start: the first row.
+            stop: the row before which they end.
+            frame_max: the most bytes of a frame.
+
+        Raises:
+            RowError: a row does not fit into a frame.
+        """
+        frames, bounds, row = [], self._bounds, start
+        while row < stop:
+            first = int(bounds[row])
+            after = min(stop, int(np.searchsorted(bounds, first + frame_max - _FRAME_HEAD.size, "right")) - 1)
+            if after == row:
+                raise RowError(
+                    f"row {row} has {int(bounds[row + 1]) - first} bytes as a message, and a frame of this broker "
+                    f"{frame_max} with its head of {_FRAME_HEAD.size}: shorten it, or raise the broker's stream.frame_max"
+                )
+            frame: Values = np.empty(_FRAME_HEAD.size + int(bounds[after]) - first, np.uint8)
+            _FRAME_HEAD.pack_into(
+                frame, 0, len(frame) - 4, _PUBLISH, _PUBLISH_VERSION, publisher_id, after - row
+            )
+            frame[_FRAME_HEAD.size :] = self._messages[first : int(bounds[after])]
+            places = np.ndarray((len(frame) - 7,), ">u8", frame, 0, (1,))
+            places[bounds[row:after] - first + _FRAME_HEAD.size] = ids[row:after]
+            frames.append(memoryview(frame))
+            row = after
+        return frames
+
+
+def encode_rows(
+    keys: Column,
+    bodies: Column,
+    *,
+    exchange: str = "",
+    message_ids: Column = None,
+) -> EncodedRows:
+    """Return rows as messages: annotations as the broker writes them for AMQP publishers, the id, the data.
+
+    The annotations are ``x-exchange`` and ``x-routing-key``, as `protocol_state_message_annotations` of ``mc_amqp.erl`` has them.
+
+    Args:
+        keys: the routing key of each row: a list, or an Arrow, NumPy or pandas column, of str or bytes. None for rows
+            without keys, which have no annotations.
+        bodies: as many bodies.
+        exchange: the exchange for which the routing key is meant.
+        message_ids: as many message ids, as text; None for none.
+
+    Raises:
+        InputError: there are not as many keys or ids as bodies, or the exchange has a name that AMQP cannot carry.
+        RowError: a value is null, or is no str or bytes.
+    """
+    body = _column(bodies, "body")
+    sections = []
+    if keys is not None:
+        key = _column(keys, "key", len(body))
+        name = short_string(exchange, "the exchange", exchange=exchange)
+        names = b"\xa3\x0ax-exchange\xa1" + bytes([len(name)]) + name + b"\xa3\x0dx-routing-key"
+        sections.append((_text_section(b"\0Sr", 0xC1, 4, names, key), key))
+    if message_ids is not None:
+        id_ = _column(message_ids, "message id", len(body))
+        sections.append((_text_section(b"\0Ss", 0xC0, 1, b"", id_), id_))
+    sizes = _sizes(body)
+    short = sizes.max(initial=0) < 256
+    sections.append(([b"\0Su\xa0" if short else b"\0Su\xb0", (">u1" if short else ">u4", sizes)], body))
+    if not len(body):
+        return EncodedRows(np.empty(0, np.uint8), np.zeros(1, np.int64))
+    lengths = sum(_width(fields) + _sizes(column) for fields, column in sections)
+    sections[0][0][:0] = [(">u8", 0), (">u4", lengths)]
+    parts = [part for fields, column in sections for part in (_fixed(fields, len(body)), column)]
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+    _, bounds, messages = joined.buffers()
+    return EncodedRows(np.frombuffer(messages, np.uint8), np.frombuffer(bounds, np.int64, len(body) + 1))
+
+
+# What of a row has a fixed size: bytes that all rows share, or a type with the values of all rows.
+_Fields: TypeAlias = "list[bytes | tuple[str, Any]]"
+
+
+def _text_section(head: bytes, constructor: int, count: int, names: bytes, texts: Column) -> _Fields:
+    """Return what is before a text at the end of a list or map: the short form if all rows fit into it."""
+    sizes = _sizes(texts)
+    content = 1 + len(names) + 2 + sizes
+    if content.max(initial=0) < 256:
+        return [
+            head + bytes([constructor]), (">u1", content), bytes([count]) + names + b"\xa1", (">u1", sizes)
+        ]  # fmt: skip
+    content += 6
+    return [
+        head + bytes([constructor | 0x10]), (">u4", content), count.to_bytes(4) + names + b"\xb1", (">u4", sizes)
+    ]  # fmt: skip
+
+
+def _width(fields: _Fields) -> int:
+    return sum(len(field) if isinstance(field, bytes) else np.dtype(field[0]).itemsize for field in fields)
+
+
+def _fixed(fields: _Fields, count: int) -> Column:
+    """Return these fields of all rows as a column of bytes."""
+    types = [(f"S{len(field)}" if isinstance(field, bytes) else field[0]) for field in fields]
+    values: Values = np.empty(count, [(f"f{place}", type_) for place, type_ in enumerate(types)])
+    for place, field in enumerate(fields):
+        values[f"f{place}"] = field if isinstance(field, bytes) else field[1]
+    bounds: Values = np.arange(count + 1) * values.itemsize
+    return pa.Array.from_buffers(
+        pa.large_binary(), count, [None, pa.py_buffer(bounds), pa.py_buffer(values.view(np.uint8))]
+    )
+
+
+def _sizes(column: Column) -> Places:
+    bounds: Places = np.frombuffer(column.buffers()[1], np.int64, len(column) + 1, 8 * column.offset)
+    return bounds[1:] - bounds[:-1]
+
+
+def _column(values: Column, what: str, count: int | None = None) -> Column:
+    """Return a column of bytes without nulls, as Arrow has it."""
+    try:
+        column: Column = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
+    except (pa.ArrowException, UnicodeEncodeError):  # str and bytes mixed, or the loop finds what is wrong
+        column = pa.array([_checked(value, what, row) for row, value in enumerate(values)], pa.large_binary())
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if count is not None and len(column) != count:
+        raise InputError(
+            f"there are {len(column)} values as {what}, and {count} bodies: give one for each row"
+        )
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise RowError(f"row {row}: the {what} is missing (null); fill it, or leave the row out")
+    try:
+        return column.cast(pa.large_binary())
+    except (pa.ArrowException, NotImplementedError):
+        if not len(column):
+            return pa.array([], pa.large_binary())
+        raise RowError(f"row 0: the {what} is of type {column.type}; give a str or bytes") from None
+
+
+def _checked(value: object, what: str, row: int) -> bytes:
+    try:
+        return bytes_of(bytes(value) if isinstance(value, bytearray) else value, f"row {row}: the {what}")
+    except InputError as error:
+        raise RowError(str(error)) from None

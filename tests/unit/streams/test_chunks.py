@@ -1,0 +1,151 @@
+"""Chunks: headers, checksums, sub-entries in each compression, and what is damaged."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from stream_bytes import TIMESTAMP_MS, chunk_bytes, entry, sub_entry
+
+from rabbit_chx.errors import DamagedChunkError
+from rabbit_chx.streams import chunks
+from rabbit_chx.streams.chunks import pieces, read_chunk
+
+ROWS = [b"first", b"", b"third" * 50]
+INSIDE = b"".join(map(entry, ROWS))
+
+
+def arrow(name: Any) -> Callable[[bytes], bytes]:
+    return lambda data: pa.Codec(name).compress(data, asbytes=True)
+
+
+def framed_snappy(data: bytes) -> bytes:
+    """As xerial's SnappyFramedOutputStream writes it: a stream identifier, then parts with a checksum each."""
+    half = len(data) // 2
+    packed = arrow("snappy")(data[:half])
+    return (
+        b"\xff\x06\0\0sNaPpY"
+         b"\x00" + (len(packed) + 4).to_bytes(3, "little") + b"crc!" + packed
+        + b"\xfe" + (3).to_bytes(3, "little") + b"pad"
+        + b"\x01" + (len(data) - half + 4).to_bytes(3, "little") + b"crc!" + data[half:]
+    )  # fmt: skip
+
+
+PACKED = {
+    "none": (0, bytes),
+    "gzip": (1, gzip.compress),
+    "snappy": (2, arrow("snappy")),
+    "snappy, framed": (2, framed_snappy),
+    "lz4": (3, arrow("lz4")),
+    "zstd": (4, arrow("zstd")),
+}
+
+
+def test_a_chunk_says_what_its_header_says() -> None:
+    data = chunk_bytes(map(entry, ROWS), offset=41, trailer=b"tracked")
+
+    chunk = read_chunk(memoryview(data))
+
+    assert (chunk.offset, chunk.records, chunk.entries) == (41, 3, 3)
+    assert (chunk.timestamp_ms, chunk.epoch, chunk.kind) == (TIMESTAMP_MS, 7, "user")
+    assert bytes(chunk.data) == INSIDE
+    assert bytes(chunk.trailer) == b"tracked"
+
+
+def test_a_trailer_that_was_not_asked_for_is_not_sent() -> None:
+    data = chunk_bytes(map(entry, ROWS), trailer=b"tracked")
+    assert len(read_chunk(memoryview(data)[: -len(b"tracked")]).trailer) == 0
+
+
+@pytest.mark.parametrize(("number", "kind"), list(enumerate(["user", "delta", "snapshot"])))
+def test_what_the_broker_notes_is_told_apart(number: int, kind: str) -> None:
+    assert read_chunk(memoryview(chunk_bytes([], kind=number))).kind == kind
+
+
+def test_a_wrong_crc_is_found_unless_it_is_not_looked_for() -> None:
+    data = bytearray(chunk_bytes(map(entry, ROWS), offset=41))
+    data[-1] ^= 1
+    with pytest.raises(
+        DamagedChunkError, match=r"offset 41 .* CRC .* 0x[0-9a-f]{8} instead of 0x[0-9a-f]{8}"
+    ):
+        read_chunk(memoryview(data))
+    assert read_chunk(memoryview(data), check_crc=False).records == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "cut off"),
+        (chunk_bytes(map(entry, ROWS))[:47], "cut off"),
+        (chunk_bytes(map(entry, ROWS))[:-1], "are announced, and"),
+        (b"\x51" + chunk_bytes([])[1:], "begins with 0x50"),
+        (chunk_bytes([], kind=3), "begins with 0x50"),
+    ],
+)
+def test_what_is_no_whole_chunk_is_refused(data: bytes, says: str) -> None:
+    with pytest.raises(DamagedChunkError, match=says):
+        read_chunk(memoryview(data))
+
+
+@pytest.mark.parametrize(("codec", "pack"), PACKED.values(), ids=PACKED)
+def test_a_sub_entry_is_unpacked(codec: int, pack: Callable[[bytes], bytes]) -> None:
+    data = chunk_bytes(
+        [entry(b"before"), sub_entry(ROWS, codec, pack(INSIDE)), entry(b"a"), entry(b"b")], records=6
+    )
+
+    found = [(bytes(data), records) for data, records in pieces(read_chunk(memoryview(data)))]
+
+    assert found == [(entry(b"before"), 1), (INSIDE, 3), (entry(b"a") + entry(b"b"), 2)]
+
+
+@pytest.mark.parametrize(("codec", "pack"), PACKED.values(), ids=PACKED)
+@pytest.mark.parametrize("wrong", [-1, 1])
+def test_a_sub_entry_of_another_size_than_announced_is_refused(
+    codec: int, pack: Callable[[bytes], bytes], wrong: int
+) -> None:
+    packed = pack(INSIDE)
+    head = struct.pack(">BHII", 0x80 | codec << 4, 3, len(INSIDE) + wrong, len(packed))
+    chunk = read_chunk(memoryview(chunk_bytes([head + packed], offset=41, records=3)))
+    with pytest.raises(DamagedChunkError, match="offset 41"):
+        list(pieces(chunk))
+
+
+@pytest.mark.parametrize("codec", range(1, 8))
+def test_a_sub_entry_that_cannot_be_unpacked_is_refused(codec: int) -> None:
+    chunk = read_chunk(memoryview(chunk_bytes([sub_entry(ROWS, codec, b"\x99not packed")], records=3)))
+    with pytest.raises(DamagedChunkError, match="sub-entry"):
+        list(pieces(chunk))
+
+
+def test_a_sub_entry_beyond_the_limit_is_refused_before_it_is_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(chunks, "MAX_SUB_ENTRY_BYTES", 1_000)
+    packed = gzip.compress(bytes(1_001))
+    head = struct.pack(">BHII", 0x90, 3, 1_001, len(packed))
+    chunk = read_chunk(memoryview(chunk_bytes([head + packed], records=3)))
+    with pytest.raises(DamagedChunkError, match=r"announces 1001 bytes, and .* 1000"):
+        list(pieces(chunk))
+
+
+@pytest.mark.parametrize(
+    ("entries", "records"),
+    [
+        ([entry(b"a")], 2),
+        ([entry(b"a"), entry(b"b")], 1),
+        ([struct.pack(">I", 5) + b"a"], 1),
+        ([sub_entry(ROWS, 0)], 2),
+        ([sub_entry(ROWS, 0)[:-1]], 3),
+        ([sub_entry(ROWS, 0)[:6]], 3),
+        ([b"\0\0"], 1),
+        ([b""], 1),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(entries: list[bytes], records: int) -> None:
+    chunk = read_chunk(memoryview(chunk_bytes(entries, offset=41, records=records)))
+    with pytest.raises(DamagedChunkError, match=r"offset 41 .* do not add up"):
+        list(pieces(chunk))
