@@ -48,6 +48,9 @@ _REPLY_S = 60.0
 _STALL_S = 60.0
 _LONGEST_WAIT_S = 1.0
 _NEXT_LOOK_S = 0.2
+#: Before the vhost is open the broker takes no larger frame, and hangs up (rabbitmq-server v4.3.5, stream.initial_frame_max).
+_LARGEST_LOGIN = 8192 - 64
+_TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
 _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
@@ -117,6 +120,7 @@ class StreamConnection:
 
     def _shake_hands(self, deadline: float) -> None:
         settings = self._settings
+        login = f"\0{settings.username}\0{settings.password.reveal()}".encode()
         try:
             properties = self._ask(frames.peer_properties(self._our_properties()), "log in", until=deadline)
             self.server_version = properties.get("version", "")
@@ -124,8 +128,9 @@ class StreamConnection:
             mechanism = next((name for name in settings.auth_mechanisms if name in offered), None)
             if mechanism is None:
                 raise failures.no_mechanism(settings, offered)
-            login = b"" if mechanism == "EXTERNAL" else _plain(settings)
-            code = self._reply_to(frames.sasl_authenticate(mechanism, login), deadline).code
+            plain = mechanism == "PLAIN"
+            authenticate = frames.sasl_authenticate(mechanism, login if plain else b"")
+            code = self._reply_to(authenticate, deadline).code
             if code != Code.OK:
                 raise failures.refused_login(settings, code_in_words(code))
             while self._tune is None:
@@ -145,6 +150,8 @@ class StreamConnection:
         except BrokerTimeoutError:
             raise failures.late_handshake(settings) from None
         except ConnectionLostError as cause:
+            if len(login) > _LARGEST_LOGIN:
+                raise failures.refused_login(settings, _TOO_LARGE.format(len(login))) from None
             raise failures.broken_handshake(settings, cause) from None
 
     def _our_properties(self) -> dict[str, str]:
@@ -546,10 +553,6 @@ def _left(deadline: float, late: Callable[[], RabbitChxError]) -> float:
     if left_s <= 0:
         raise late()
     return left_s
-
-
-def _plain(settings: ConnectionSettings) -> bytes:
-    return f"\0{settings.username}\0{settings.password.reveal()}".encode()
 
 
 def _our_version() -> str:

@@ -133,6 +133,7 @@ class _ContainerServer:
             ring_via=("docker", "exec", self._state("{{.Id}}")[:12]),
             origin=f"container {image} (RabbitMQ {version})",
             server=self,
+            stream_port=self.ports[5552],
         )
 
     def wait(self) -> str:

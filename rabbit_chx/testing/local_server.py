@@ -81,6 +81,7 @@ def start_local_broker() -> RunningBroker:
         ring_via=(str(server.wrapper),),
         origin=f"rabbitmq-server of this machine in {tools} (RabbitMQ {version})",
         server=server,
+        stream_port=server.stream_port,
     )
 
 
@@ -130,6 +131,7 @@ class _LocalServer:
     def __init__(self, tools: Path) -> None:
         self._ports = _Ports(*free_ports(len(_Ports._fields)))
         self.url, self.management_url = guest_urls(self._ports.amqp, self._ports.management)
+        self.stream_port = self._ports.stream
         self._folder = Path(tempfile.mkdtemp(prefix="rabbit-chx-")).resolve()
         self._reaper = Reaper("server", str(self._folder))
         self._process: subprocess.Popen[bytes] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -66,6 +67,7 @@ class RunningBroker:
             None if they cannot be run.
         origin: one line for people: what the broker is and where it came from.
         server: what restarts, breaks and removes the broker; None if we did not start it.
+        stream_port: where the stream protocol is spoken, on the host of the URL.
     """
 
     url: str
@@ -74,6 +76,15 @@ class RunningBroker:
     ring_via: tuple[str, ...] | None
     origin: str
     server: Server | None = field(default=None, compare=False)
+    stream_port: int = 5552
+
+    @property
+    def stream_url(self) -> str:
+        """The URL of the stream protocol, without TLS, with user, password and vhost."""
+        authority, slash, vhost = self.url.partition("://")[2].partition("?")[0].partition("/")
+        login, at, address = authority.rpartition("@")
+        host = re.sub(r":\d*$", "", address)
+        return f"rabbitmq-stream://{login}{at}{host}:{self.stream_port}{slash}{vhost}"
 
     @property
     def owned(self) -> bool:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.amqp import ConnectionSettings, Secret
+from rabbit_chx.amqp.uri import parse_stream_uri
 from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.errors import InputError
 
@@ -23,6 +24,11 @@ AMQP = (
     f"amqps://:{CODED}@host?cacertfile=/ca.pem&certfile=/me.pem&keyfile=/me.key&password=of-the-key&verify=verify_peer",
     "amqp://guest:guest@localhost",
     "amqps://h/v?server_name_indication=disable&auth_mechanism=external&auth_mechanism=plain&frame_max=0&channel_max=7",
+)
+STREAMS = (
+    f"rabbitmq-stream://user:{CODED}@host:5552/%2F",
+    f"rabbitmq-stream+tls://us%65r:{CODED}@[::1]:5551/vhost?heartbeat=30&cacertfile=/ca.pem&verify=verify_peer",
+    f"amqps://:{CODED}@host?certfile=/me.pem&keyfile=/me.key&password=of-the-key",
 )
 HTTP = (
     f"http://user:{CODED}@host:15672",
@@ -83,6 +89,21 @@ def test_an_amqp_uri(share: range) -> None:
 
 
 @shares()
+def test_a_stream_uri(share: range) -> None:
+    mutator = Mutator(STREAMS, [*TOKENS, "rabbitmq-stream", "+tls"], any_letter)
+    for chance in inputs(share):
+        text = mutator.mutated(chance)
+        with told(text):
+            try:
+                settings = parse_stream_uri(text)
+            except InputError as error:
+                check_error(error, text)
+            else:
+                assert parse_stream_uri(settings.masked_url).host == settings.host
+                assert not password_is_where_it_was(text) or HUSH not in repr(settings) + settings.masked_url
+
+
+@shares()
 def test_a_url_of_the_management_api(share: range) -> None:
     mutator = Mutator(HTTP, TOKENS, any_letter)
     for chance in inputs(share):
@@ -105,7 +126,7 @@ def check_error(error: InputError, text: str) -> None:
 
 def password_is_where_it_was(text: str) -> bool:
     """Whether no change has put a part of it elsewhere, where it is shown."""
-    return text.count(HUSH) == 2 and re.match(rf"\w+://[^/?#@]*:{CODED}@", text) is not None
+    return text.count(HUSH) == 2 and re.match(rf"[\w+-]+://[^/?#@]*:{CODED}@", text) is not None
 
 
 def written(settings: ConnectionSettings) -> str:

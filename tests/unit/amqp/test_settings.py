@@ -50,6 +50,9 @@ def test_a_secret_of_something_else_does_not_show_it() -> None:
 def test_settings_show_no_password() -> None:
     assert "c4nary" not in f"{SETTINGS!r} {SETTINGS}"
     assert SETTINGS.masked_url == "amqps://us%20er:***@[::1]:5671/a%2Fb"
+    streams = replace(SETTINGS, protocol="stream")
+    assert streams.masked_url == "rabbitmq-stream+tls://us%20er:***@[::1]:5671/a%2Fb"
+    assert replace(streams, tls=None).masked_url == "rabbitmq-stream://us%20er:***@[::1]:5671/a%2Fb"
 
 
 def test_settings_travel_by_pickle() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
+from rabbit_chx.amqp.uri import parse_stream_uri
 from rabbit_chx.errors import UriError
 
 parse = ConnectionSettings.from_uri
@@ -48,6 +49,63 @@ def test_uri_table(*, text: str, username: str, password: str, host: str, port: 
 
     found = (settings.username, settings.password.reveal(), settings.host, settings.port, settings.vhost)
     assert found == (username, password, host, port, vhost)
+
+
+@pytest.mark.parametrize(
+    ("text", "tls", "host", "port", "vhost"),
+    [
+        ("rabbitmq-stream://", False, "localhost", 5552, "/"),
+        ("rabbitmq-stream://host:5553/v%2Fw", False, "host", 5553, "v/w"),
+        ("RabbitMQ-Stream+TLS://host", True, "host", 5551, "/"),
+        ("rabbitmq-stream+tls://[::1]:5550/v", True, "::1", 5550, "v"),
+        ("amqp://host:5672/v", False, "host", 5552, "v"),
+        ("amqps://host:5671", True, "host", 5551, "/"),
+    ],
+)
+def test_stream_uris(*, text: str, tls: bool, host: str, port: int, vhost: str) -> None:
+    settings = parse_stream_uri(text)
+
+    found = (settings.protocol, settings.tls is not None, settings.host, settings.port, settings.vhost)
+    assert found == ("stream", tls, host, port, vhost)
+
+
+def test_stream_uris_have_the_parameters_of_amqp() -> None:
+    settings = parse_stream_uri(
+        "rabbitmq-stream+tls://u:p@h?heartbeat=5&cacertfile=ca.pem&auth_mechanism=external"
+    )
+
+    assert settings == ConnectionSettings(
+        host="h",
+        port=5551,
+        username="u",
+        password=Secret("p"),
+        heartbeat_s=5,
+        tls=TlsSettings(ca_file="ca.pem"),
+        auth_mechanisms=("EXTERNAL",),
+        protocol="stream",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("http://h", "must begin with rabbitmq-stream:// or rabbitmq-stream\\+tls:// or amqp:// or amqps://"),
+        ("rabbitmq-stream://u:c4nary@h/a/b", "%2F"),
+        ("rabbitmq-stream://h?cacertfile=x", r"write rabbitmq-stream\+tls:// instead of rabbitmq-stream://"),
+        ("amqp://h?cacertfile=x", "write amqps:// instead of amqp://"),
+        ("rabbitmq-stream+tls://h?keyfile=x", "keyfile without certfile"),
+    ],
+)
+def test_stream_uris_that_cannot_be_followed(text: str, words: str) -> None:
+    with pytest.raises(UriError, match=f"^stream URI: .*{words}") as caught:
+        parse_stream_uri(text)
+
+    assert "c4nary" not in str(caught.value)
+
+
+def test_who_speaks_amqp_takes_no_stream_uri() -> None:
+    with pytest.raises(UriError, match="must begin with amqp:// or amqps://"):
+        parse("rabbitmq-stream://host")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,18 @@ def test_no_command_runs_in_a_broker_that_is_not_ours() -> None:
 def test_repr_has_no_password() -> None:
     assert "s3cret" not in repr(SOMEBODYS)
     assert "url='amqp://me:***@broker.example/%2F', management_url='https://me:***@" in repr(SOMEBODYS)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("amqp://me:s3cret@broker.example/%2F", "rabbitmq-stream://me:s3cret@broker.example:5552/%2F"),
+        ("amqp://me:15@[::1]:5672/v?heartbeat=5", "rabbitmq-stream://me:15@[::1]:5552/v"),
+        ("amqps://h:5671", "rabbitmq-stream://h:5552"),
+    ],
+)
+def test_the_url_of_streams(url: str, expected: str) -> None:
+    assert replace(SOMEBODYS, url=url).stream_url == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,523 @@
+"""A connection to the stream port of a real broker."""
+
+from __future__ import annotations
+
+import ssl
+import struct
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import pytest
+import trustme
+from declared import with_login
+from tcp_proxy import Proxy
+
+from rabbit_chx.amqp import Secret
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    UnreachableError,
+)
+from rabbit_chx.streams import connection
+from rabbit_chx.streams.codes import Code
+from rabbit_chx.streams.connection import StreamConnection, open_at, stream_settings
+from rabbit_chx.streams.frames import (
+    Confirms,
+    CreditRefused,
+    Delivery,
+    Event,
+    Key,
+    OffsetSpec,
+    PublishErrors,
+    StreamChanged,
+    frame,
+)
+from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing.cluster import RunningCluster
+from rabbit_chx.testing.needs import release_is_in
+
+pytestmark = pytest.mark.broker
+
+Kind = TypeVar("Kind", bound=Event)
+
+CHUNK = struct.Struct(">BBHIqQQIIIB3x")
+ROW = b"\0\x53\x75\xa0\2hi"
+"""An AMQP 1.0 message: a data section with two bytes."""
+
+
+def chunk_of(delivery: Delivery) -> tuple[int, int, int, bytes]:
+    """The id of the first row, the number of rows, the time in milliseconds, and all entries, whose CRC is right."""
+    magic, _, _, rows, time_ms, _, first, crc, size, _, _ = CHUNK.unpack_from(delivery.chunk)
+    entries = delivery.chunk[CHUNK.size : CHUNK.size + size]
+    assert magic == 0x50
+    assert zlib.crc32(entries) == crc
+    assert (
+        len(delivery.chunk) == CHUNK.size + size
+    )  # the trailer is not sent, though the header has its length
+    return first, rows, time_ms, bytes(entries)
+
+
+def publish(ids: range, publisher_id: int = 0, row: bytes = ROW) -> bytes:
+    rows = b"".join(number.to_bytes(8) + len(row).to_bytes(4) + row for number in ids)
+    return frame(Key.PUBLISH, bytes([publisher_id]) + len(ids).to_bytes(4) + rows)
+
+
+def wait_for(stream: StreamConnection, kind: type[Kind], enough: Callable[[list[Kind]], bool]) -> list[Kind]:
+    """The events of a kind, until there are enough of them."""
+    found: list[Kind] = []
+    deadline = time.monotonic() + 30
+    while not enough(found):
+        assert time.monotonic() < deadline, f"only {found}"
+        found += [event for event in stream.events(1) if isinstance(event, kind)]
+    return found
+
+
+def stored(stream: StreamConnection, ids: range, publisher_id: int = 0) -> None:
+    """Publish rows, and wait until they are confirmed."""
+    stream.send(publish(ids, publisher_id))
+    confirms = wait_for(
+        stream, Confirms, lambda confirms: sum(len(some.ids) for some in confirms) >= len(ids)
+    )
+    assert {some.publisher_id for some in confirms} == {publisher_id}
+    assert sorted(number for some in confirms for number in some.ids.tolist()) == list(ids)
+
+
+def chunks_from(
+    stream: StreamConnection, start: OffsetSpec, until: int, credit: int = 50
+) -> list[tuple[int, int, int, bytes]]:
+    """The chunks of the stream `s` from a start, until the row before this offset is among them."""
+    stream.subscribe(9, "s", start, credit)
+    deliveries = wait_for(
+        stream, Delivery, lambda found: bool(found) and sum(chunk_of(found[-1])[:2]) >= until
+    )
+    stream.unsubscribe(9)
+    return [chunk_of(delivery) for delivery in deliveries]
+
+
+@pytest.fixture
+def url(vhost: RunningBroker) -> str:
+    return vhost.stream_url
+
+
+@pytest.fixture
+def stream(url: str) -> Iterator[StreamConnection]:
+    """A connection, and an empty stream `s` with publisher 0."""
+    with closing(StreamConnection(stream_settings(url))) as opened:
+        opened.create_stream("s")
+        opened.declare_publisher(0, "s", None)
+        yield opened
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Callable[..., Proxy]]:
+    """Makes proxies to the stream port."""
+    made: list[Proxy] = []
+
+    def make(tls: ssl.SSLContext | None = None) -> Proxy:
+        made.append(Proxy(url, tls))
+        return made[-1]
+
+    yield make
+    for proxy_ in made:
+        proxy_.close()
+
+
+def through(
+    url: str, proxy: Proxy, parameters: str = "", scheme: str = "rabbitmq-stream"
+) -> StreamConnection:
+    parts = urlsplit(url)
+    login = parts.netloc.rpartition("@")[0]
+    return StreamConnection(
+        stream_settings(f"{scheme}://{login}@127.0.0.1:{proxy.port}{parts.path}?{parameters}")
+    )
+
+
+# -- opening
+
+
+def test_opening(vhost: RunningBroker, stream: StreamConnection) -> None:
+    assert stream.server_version == vhost.version
+    assert stream.frame_max == 1 << 20
+    assert stream.heartbeat_s == 60
+    assert stream.node is not None
+    assert bool(stream.commands) == release_is_in(vhost.version, ">=3.11")
+    stream.close()
+    stream.close()
+    with pytest.raises(InputError, match="the connection is closed: open a new one"):
+        stream.events(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "agreed"), [("heartbeat=5&frame_max=8192", (5, 8192)), ("heartbeat=0", (0, 1 << 20))]
+)
+def test_what_is_agreed_on(url: str, given: str, agreed: tuple[int, int]) -> None:
+    with closing(StreamConnection(stream_settings(f"{url}?{given}"))) as opened:
+        assert (opened.heartbeat_s, opened.frame_max) == agreed
+
+
+def test_a_refused_password(url: str) -> None:
+    with pytest.raises(
+        AccessRefusedError, match=r"code 8, authentication failure.*check user name, password"
+    ) as caught:
+        StreamConnection(stream_settings(with_login(url, "guest", "c4nary")))
+    assert "c4nary" not in str(caught.value)
+
+
+def test_a_refused_mechanism(url: str) -> None:
+    with pytest.raises(AccessRefusedError, match=r"offers the auth mechanisms .*PLAIN.*, not EXTERNAL"):
+        StreamConnection(stream_settings(f"{url}?auth_mechanism=external"))
+
+
+@pytest.mark.chx_broker(">=4.3")
+def test_a_login_that_is_too_large(url: str) -> None:
+    settings = replace(stream_settings(url), password=Secret("p" * 9_000))
+    with pytest.raises(
+        AccessRefusedError, match=r"it has 9,007 bytes, and stream.initial_frame_max allows 8,192"
+    ):
+        StreamConnection(settings)
+
+
+def test_a_missing_vhost(url: str) -> None:
+    with pytest.raises(
+        BrokerRefusedError, match=r"refuses the vhost 'no such' \(code 12, vhost access failure\)"
+    ):
+        StreamConnection(replace(stream_settings(url), vhost="no such"))
+
+
+def test_a_port_of_amqp(vhost_url: str) -> None:
+    settings = replace(
+        stream_settings(vhost_url), port=urlsplit(vhost_url).port or 5672, connection_timeout_s=30
+    )
+    with pytest.raises(UnreachableError, match="is the stream protocol spoken there"):
+        StreamConnection(settings)
+
+
+def test_nobody_there(url: str, proxy: Callable[..., Proxy]) -> None:
+    closed = proxy()
+    closed.close()
+    with pytest.raises(UnreachableError, match="nobody answers there"):
+        through(url, closed)
+
+
+def test_tls(url: str, proxy: Callable[..., Proxy], tmp_path: Path) -> None:
+    authority, ca = trustme.CA(), tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    line = proxy(tls=context)
+    with closing(through(url, line, f"cacertfile={ca}", "rabbitmq-stream+tls")) as opened:
+        opened.create_stream("s")
+        opened.declare_publisher(0, "s", None)
+        stored(opened, range(1, 20_001))
+        assert chunks_from(opened, "first", 20_000)[0][0] == 0
+    with pytest.raises(UnreachableError, match=r"certificate is not accepted .*cacertfile"):
+        through(url, line, scheme="rabbitmq-stream+tls")
+
+
+# -- requests
+
+
+def test_where_a_stream_is(stream: StreamConnection) -> None:
+    assert stream.metadata(["s"])["s"] == (stream.node, (), Code.OK)
+    with pytest.raises(
+        NotFoundError, match=r"where stream 'no' is \(code 2, stream does not exist\)"
+    ) as caught:
+        stream.metadata(["s", "no"])
+    assert (caught.value.queue, caught.value.reply_code) == ("no", Code.STREAM_DOES_NOT_EXIST)
+    assert stream.metadata(["s", "no"], missing_ok=True)["no"] == (None, (), Code.STREAM_DOES_NOT_EXIST)
+    assert stream.metadata([]) == {}
+
+
+def test_missing_streams(stream: StreamConnection) -> None:
+    for call, doing in (
+        (lambda: stream.declare_publisher(1, "no", None), "declare publisher 1 of"),
+        (lambda: stream.subscribe(1, "no", "first", 1), "subscribe to"),
+        (lambda: stream.publisher_sequence("r", "no"), "tell the last id of 'r' in"),
+        (lambda: stream.delete_stream("no"), "delete"),
+    ):
+        with pytest.raises(NotFoundError, match=f"the broker refuses to {doing} stream 'no'"):
+            call()
+    with pytest.raises(NotFoundError, match="partitions of super stream 'no'"):
+        stream.partitions("no")
+
+
+def test_what_is_taken(stream: StreamConnection) -> None:
+    stream.subscribe(1, "s", "first", 1)
+    with pytest.raises(
+        MismatchError, match=r"create stream 's' \(code 5, stream exists\): use what is there"
+    ):
+        stream.create_stream("s")
+    with pytest.raises(
+        BrokerRefusedError, match=r"declare publisher 0 of stream 's' \(code 17, precondition failed\)"
+    ):
+        stream.declare_publisher(0, "s", None)
+    with pytest.raises(BrokerRefusedError, match=r"as 1 \(code 3, subscription exists\)"):
+        stream.subscribe(1, "s", "first", 1)
+    with pytest.raises(BrokerRefusedError, match=r"end subscription 2 \(code 4"):
+        stream.unsubscribe(2)
+    with pytest.raises(BrokerRefusedError, match=r"delete publisher 2 \(code 18"):
+        stream.delete_publisher(2)
+    stream.give_credit(2, 1)
+    assert wait_for(stream, CreditRefused, bool) == [CreditRefused(2, Code.SUBSCRIPTION_DOES_NOT_EXIST)]
+
+
+@pytest.mark.chx_broker(">=3.13")
+def test_a_super_stream(stream: StreamConnection) -> None:
+    stream.create_super_stream("x", ["x-1", "x-0"], ["0", "1"], {"max-length-bytes": "1000000"})
+    assert stream.partitions("x") == ("x-1", "x-0")
+    stream.delete_super_stream("x")
+    with pytest.raises(NotFoundError):
+        stream.metadata(["x-0"])
+
+
+@pytest.mark.chx_broker(">=3.11")
+def test_figures(stream: StreamConnection) -> None:
+    assert stream.stats("s")["first_chunk_id"] == -1
+    stored(stream, range(1, 6))
+    stored(stream, range(6, 11))
+    figures = stream.stats("s")
+    assert figures["first_chunk_id"] == 0
+    assert 5 <= figures["committed_chunk_id"] <= 9
+    with pytest.raises(NotFoundError, match="figures of stream 'no'"):
+        stream.stats("no")
+
+
+@pytest.mark.chx_broker(">=4.3")
+def test_offsets_are_resolved(stream: StreamConnection) -> None:
+    assert {stream.resolve_offset("s", start) for start in ("first", "last", "next", 5)} == {0}
+    stored(stream, range(1, 11))
+    assert stream.stats("s")["committed_offset"] == 9
+    assert stream.resolve_offset("s", "first") == 0
+    assert 0 <= stream.resolve_offset("s", "last") <= 9
+    assert stream.resolve_offset("s", "next") == stream.resolve_offset("s", 1_000) == 10
+    assert stream.resolve_offset("s", datetime.now(UTC) + timedelta(hours=1)) == 10
+    with pytest.raises(NotFoundError, match="resolve 'last' in stream 'no'"):
+        stream.resolve_offset("no", "last")
+
+
+@pytest.mark.chx_broker("<3.11")
+def test_commands_that_an_old_broker_does_not_have(stream: StreamConnection) -> None:
+    with pytest.raises(
+        InputError, match=r"RabbitMQ 3.* does not have the command 'stream stats' .* needs 3.11 or newer"
+    ):
+        stream.stats("s")
+    with pytest.raises(InputError, match=r"needs 4.3 or newer"):
+        stream.resolve_offset("s", "last")
+    with pytest.raises(InputError, match=r"needs 3.13 or newer"):
+        stream.create_super_stream("x", [], [])
+
+
+@pytest.mark.usefixtures("stream")
+def test_permissions(vhost: RunningBroker) -> None:
+    management = Management(str(vhost.management_url))
+    name, vhost_name = "stream-guest", stream_settings(vhost.stream_url).vhost
+    management.request("PUT", "users", name, body={"password": "p", "tags": ""})
+    try:
+        with pytest.raises(BrokerRefusedError, match="user's permissions on it"):
+            StreamConnection(stream_settings(with_login(vhost.stream_url, name, "p")))
+        nothing = {"configure": "^$", "write": "^$", "read": "^$"}
+        management.request("PUT", "permissions", vhost_name, name, body=nothing)
+        with closing(StreamConnection(stream_settings(with_login(vhost.stream_url, name, "p")))) as guest:
+            for call in (
+                lambda: guest.declare_publisher(0, "s", None),
+                lambda: guest.subscribe(0, "s", "first", 1),
+                lambda: guest.create_stream("t"),
+                lambda: guest.delete_stream("s"),
+            ):
+                with pytest.raises(
+                    AccessRefusedError, match=r"code 16, access refused\): give the user the permission"
+                ):
+                    call()
+    finally:
+        management.request("DELETE", "users", name)
+
+
+# -- rows
+
+
+def test_rows_there_and_back(stream: StreamConnection) -> None:
+    stored(stream, range(1, 11))
+    stored(stream, range(11, 16))
+    chunks = chunks_from(stream, "first", 15)
+    assert chunks[0][0] == 0
+    assert [first for first, *_ in chunks[1:]] == [first + rows for first, rows, *_ in chunks[:-1]]
+    assert b"".join(entries for *_, entries in chunks) == 15 * (len(ROW).to_bytes(4) + ROW)
+    assert chunks_from(stream, "last", 15) == chunks[-1:]
+    at_twelve = chunks_from(stream, 12, 15)
+    assert at_twelve[0][0] <= 12 < sum(at_twelve[0][:2])
+
+
+def test_a_time_never_begins_too_late(stream: StreamConnection) -> None:
+    """The first chunk is that of the time, or the one before it: 4.3 does so, 3.10 does not."""
+    for begin in range(1, 40, 10):
+        stored(stream, range(begin, begin + 10))
+        time.sleep(0.02)
+    chunks = chunks_from(stream, "first", 40)
+    for _, _, time_ms, _ in chunks:
+        at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)
+        found = chunks_from(stream, at, 40)
+        wanted = [chunk for chunk in chunks if chunk[2] >= time_ms]
+        assert found[-len(wanted) :] == wanted
+        assert all(chunk in chunks for chunk in found)
+
+
+def test_from_here_on(stream: StreamConnection) -> None:
+    stored(stream, range(1, 11))
+    stream.subscribe(1, "s", "next", 10)
+    stored(stream, range(11, 12))
+    stream.subscribe(2, "s", 10, 10)
+    (delivery,) = wait_for(stream, Delivery, bool)
+    assert chunk_of(delivery)[:2] == (10, 1)
+
+
+def test_what_the_broker_has_is_not_stored_again(stream: StreamConnection) -> None:
+    assert stream.publisher_sequence("me", "s") == 0
+    stream.declare_publisher(1, "s", "me")
+    stored(stream, range(1, 11), 1)
+    stored(stream, range(6, 16), 1)
+    assert stream.publisher_sequence("me", "s") == 15
+    assert sum(rows for _, rows, *_ in chunks_from(stream, "first", 15)) == 15
+
+
+def test_credit_is_what_may_come(stream: StreamConnection) -> None:
+    for number in range(1, 11):
+        stored(stream, range(number, number + 1))
+    stream.subscribe(1, "s", "first", 4)
+    deliveries = wait_for(stream, Delivery, lambda found: len(found) >= 4)
+    assert len(deliveries) + len(stream.events(0.3)) == 4
+    for _ in range(3):  # more than half of what it began with
+        stream.give_credit(1, 1)
+    deliveries += wait_for(stream, Delivery, lambda found: len(found) >= 3)
+    assert [chunk_of(delivery)[0] for delivery in deliveries] == list(range(7))
+
+
+def test_a_chunk_larger_than_a_frame(stream: StreamConnection) -> None:
+    large = b"\0\x53\x75\xb0" + (700_000).to_bytes(4) + bytes(700_000)
+    for _ in range(5):  # which rows share a chunk is for the broker to say
+        for number in range(8):
+            stream.send(publish(range(number, number + 1), row=large))
+        wait_for(stream, Confirms, lambda confirms: sum(len(some.ids) for some in confirms) >= 8)
+        chunks = chunks_from(stream, "first", 8)
+        if max(len(entries) for *_, entries in chunks) > stream.frame_max:
+            return
+    pytest.fail("no chunk had two rows")
+
+
+def test_rows_for_nobody(stream: StreamConnection) -> None:
+    stream.send(publish(range(1, 3), publisher_id=7))
+    errors = wait_for(stream, PublishErrors, bool)
+    assert [(error.publisher_id, error.ids.tolist(), error.codes.tolist()) for error in errors] == [
+        (7, [1, 2], [Code.PUBLISHER_DOES_NOT_EXIST] * 2)
+    ]
+
+
+def test_a_stream_that_is_deleted(stream: StreamConnection) -> None:
+    stream.subscribe(1, "s", "first", 1)
+    stream.delete_stream("s")
+    assert StreamChanged("s", Code.STREAM_NOT_AVAILABLE) in wait_for(stream, StreamChanged, bool)
+
+
+@pytest.mark.chx_broker(">=4.3")
+def test_a_frame_that_is_too_large(stream: StreamConnection) -> None:
+    with pytest.raises(ConnectionLostError, match=r"closes the connection \(code 14, frame too large\)"):  # noqa: PT012
+        stream.send(publish(range(1), row=bytes(stream.frame_max)))
+        stream.events(30)
+
+
+# -- faults
+
+
+def test_a_line_that_is_cut(url: str, proxy: Callable[..., Proxy]) -> None:
+    line = proxy()
+    with closing(through(url, line)) as opened:
+        line.cut()
+        for _ in range(2):
+            with pytest.raises(ConnectionLostError, match="the connection was lost"):
+                opened.metadata([])
+
+
+def test_heartbeats_go_on_while_the_caller_is_elsewhere(url: str, proxy: Callable[..., Proxy]) -> None:
+    with closing(through(url, proxy(), "heartbeat=1")) as opened:
+        heard = opened._last_received
+        time.sleep(4)  # the broker gives up after less
+        assert opened._last_received > heard
+        assert opened.metadata([]) == {}
+
+
+def test_a_broker_that_falls_silent(url: str, proxy: Callable[..., Proxy]) -> None:
+    line = proxy()
+    with closing(through(url, line, "heartbeat=1")) as opened:
+        line.freeze()
+        started = time.monotonic()
+        with pytest.raises(ConnectionLostError, match="not even a heartbeat"):
+            opened.events(60)
+        assert time.monotonic() - started < 30
+        line.cut()
+
+
+def test_a_broker_that_takes_nothing(
+    url: str, proxy: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = proxy()
+    with closing(through(url, line, "heartbeat=0")) as opened:
+        opened.create_stream("s")
+        opened.declare_publisher(0, "s", None)
+        line.freeze()
+        monkeypatch.setattr(connection, "_GOODBYE_S", 0.1)
+        rows = publish(range(1, 1_000), row=bytes(1_000))
+        with pytest.raises(BrokerTimeoutError, match=r"has taken no byte for 0.5 s: .* alarm"):  # noqa: PT012
+            for _ in range(1_000):
+                opened.send(rows, stall_s=0.5)
+        with pytest.raises(BrokerTimeoutError):
+            opened.events(0)
+
+
+# -- nodes
+
+
+def test_the_node_that_has_the_stream(stream: StreamConnection, url: str) -> None:
+    for leader in (True, False):
+        with closing(open_at(stream_settings(url), "s", leader=leader, timeout_s=30)) as opened:
+            assert opened.node == stream.node
+    with pytest.raises(NotFoundError, match="where stream 'no' is"):
+        open_at(stream_settings(url), "no", leader=True, timeout_s=30)
+
+
+@pytest.mark.docker
+def test_leader_and_replicas_of_a_cluster(chx_cluster: RunningCluster) -> None:
+    settings = [stream_settings(node.stream_url) for node in chx_cluster.nodes]
+    addresses, at = {}, {}
+    for its in settings:
+        with closing(StreamConnection(its)) as opened:
+            assert opened.node is not None
+            at[opened.node] = its.port
+            addresses[str(opened.node)] = f"127.0.0.1:{its.port}"
+    with closing(StreamConnection(settings[0])) as first:
+        first.create_stream("s", {"initial-cluster-size": "3"})
+        try:
+            deadline = time.monotonic() + 30
+            while len((places := first.metadata(["s"])["s"]).replicas) < 2:  # they start behind the leader
+                assert time.monotonic() < deadline, places
+                time.sleep(0.1)
+            assert places.leader is not None
+            assert {places.leader, *places.replicas} == set(at)
+            for its in settings:
+                with closing(open_at(its, "s", leader=True, addresses=addresses, timeout_s=60)) as leader:
+                    assert leader.node == places.leader
+                with closing(open_at(its, "s", leader=False, addresses=addresses, timeout_s=60)) as replica:
+                    assert replica.node in places.replicas
+        finally:
+            first.delete_stream("s")

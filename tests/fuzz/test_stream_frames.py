@@ -1,0 +1,129 @@
+"""What a broker of streams sends, mutated: it is read, or refused by a ValueError, and little is kept."""
+
+from __future__ import annotations
+
+import random
+
+from fuzzing import Mutator, bounded_memory, inputs, shares, told
+
+from rabbit_chx.streams import frames
+from rabbit_chx.streams.frames import Delivery, Fields, FrameCutter, Key, Reply, frame, parse_frame, tune
+
+NAME = b"\0\6orders"
+NODES = b"\0\0\0\1\0\0\0\4node\0\0\x15\xb0"
+REQUESTS = (
+    frames.peer_properties({}),
+    frames.sasl_handshake(),
+    frames.sasl_authenticate("PLAIN", b""),
+    frames.open_vhost("/"),
+    frames.exchange_command_versions(),
+    frames.metadata([]),
+    frames.partitions("x"),
+    frames.query_publisher_sequence("r", "s"),
+    frames.stream_stats("s"),
+    frames.resolve_offset_spec("s", "last", {}),
+)
+
+
+def reply(key: int, content: bytes) -> bytes:
+    return frame(0x8000 | key, b"\0\0\0\7" + content)
+
+
+FRAMES = (
+    frame(Key.DELIVER, b"\5" + b"\x50\0\0\1" + bytes(60)),
+    frame(Key.PUBLISH_CONFIRM, b"\0" + (3).to_bytes(4) + bytes(24)),
+    frame(Key.PUBLISH_ERROR, b"\0" + (2).to_bytes(4) + bytes(20)),
+    frame(Key.METADATA_UPDATE, b"\0\6" + NAME),
+    frame(Key.HEARTBEAT, b""),
+    frame(Key.CLOSE, b"\0\0\0\1\0\1\0\3bye"),
+    frame(0x8000 | Key.CREDIT, b"\0\4\5"),
+    tune(frames.Tune(1 << 20, 60)),
+    reply(Key.PEER_PROPERTIES, b"\0\1\0\0\0\1\0\7version\0\0054.3.6"),
+    reply(Key.SASL_HANDSHAKE, b"\0\1\0\0\0\2\0\5PLAIN\0\x08EXTERNAL"),
+    reply(Key.EXCHANGE_COMMAND_VERSIONS, b"\0\1\0\0\0\2\0\2\0\1\0\2\0\3\0\1\0\1"),
+    reply(Key.METADATA, NODES + b"\0\0\0\1" + NAME + b"\0\1\0\0\0\0\0\2\0\0\0\1"),
+    reply(Key.PARTITIONS, b"\0\1\0\0\0\1" + NAME),
+    reply(Key.STREAM_STATS, b"\0\1\0\0\0\1\0\x0efirst_chunk_id" + bytes(8)),
+    reply(Key.RESOLVE_OFFSET_SPEC, b"\0\1\0\4" + bytes(8)),
+    reply(Key.SUBSCRIBE, b"\0\x11"),
+)
+NUMBERS = [
+    number.to_bytes(size)
+    for size in (1, 2, 4, 8)
+    for number in (0, 1, 127, 128, 255, 1 << (8 * size - 1), (1 << 8 * size) - 1)
+    if number < 1 << 8 * size
+]
+
+
+def any_byte(chance: random.Random) -> bytes:
+    return chance.randbytes(1)
+
+
+BYTES = Mutator(FRAMES, [*NUMBERS, *FRAMES], any_byte)
+
+
+def dialogue(chance: random.Random) -> bytes:
+    """A few frames, mutated as a whole and each for itself."""
+    chosen = [
+        BYTES.mutated(chance, frame, 2) if chance.random() < 0.3 else frame
+        for frame in chance.choices(FRAMES, k=chance.randint(1, 8))
+    ]
+    return BYTES.mutated(chance, b"".join(chosen), 1)
+
+
+def heard(pieces: list[bytes]) -> tuple[list[str], str]:
+    """What is read of the pieces until there is a fault, and the fault."""
+    cutter = FrameCutter()
+    messages: list[str] = []
+    try:
+        for piece in pieces:
+            messages.extend(
+                repr(parse_frame(found)).partition("<memory at")[0] for found in cutter.cut(piece)
+            )
+    except ValueError as fault:
+        return messages, str(fault)
+    assert sum(map(len, cutter._pieces)) <= sum(map(len, pieces))
+    return messages, ""
+
+
+@shares(each=5)  # a dialogue has five frames or so
+def test_a_connection_reads_whatever_comes(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            data = dialogue(chance)
+            with told(data):
+                ends = sorted(chance.choices(range(len(data) + 1), k=chance.randint(0, 6)))
+                pieces = [data[start:end] for start, end in zip([0, *ends], [*ends, len(data)], strict=True)]
+                whole, in_pieces = heard([data]), heard(pieces)
+                assert bool(whole[1]) == bool(in_pieces[1])
+                if not whole[1]:
+                    assert whole == in_pieces
+
+
+@shares()
+def test_a_frame_is_read_or_refused(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            data = BYTES.mutated(chance)[4:]
+            with told(data):
+                try:
+                    message = parse_frame(memoryview(data))
+                except ValueError:
+                    continue
+                if isinstance(message, Delivery):
+                    assert message.chunk == data[5:]
+                if isinstance(message, Reply):
+                    assert bytes(message.content) == data[len(data) - len(message.content) :]
+
+
+@shares()
+def test_what_a_reply_holds_is_read_or_refused(share: range) -> None:
+    with bounded_memory():
+        for chance in inputs(share):
+            data, request = BYTES.mutated(chance)[14:], chance.choice(REQUESTS)
+            with told((request.key.name, data)):
+                try:
+                    found = request.read(Fields(memoryview(data)))
+                except ValueError:
+                    continue
+                assert len(repr(found)) <= 200 * (len(data) + 1)
