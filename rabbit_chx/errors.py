@@ -27,6 +27,7 @@
     ├── HandlerError                                  the handler of a group failed with a message at each attempt
     ├── PublishError                                  rows were not confirmed, or the ring changed; carries the report
     ├── DamagedChunkError                             a chunk of a stream whose checksum or lengths do not fit
+    ├── MissingRowsError                              a stream does not have the rows that were asked for, or others in their place
     ├── DeduplicationError                            the ids of handled messages cannot be read or stored
     └── MissingExtraError     (also ImportError)      an optional dependency that is not installed
 
@@ -219,6 +220,18 @@ class PublishError(RabbitChxError):
 
 class DamagedChunkError(RabbitChxError):
     """A chunk of a stream cannot be read: its checksum or its lengths do not fit. No row of it was given out."""
+
+
+class MissingRowsError(RabbitChxError):
+    """A stream does not have the rows that were asked for: retention, a stream that was made again, a log that was cut.
+
+    Attributes:
+        offsets: the offsets that are missing; None where the log is another one.
+    """
+
+    def __init__(self, message: str, *, offsets: range | None = None, **about: Any) -> None:  # noqa: ANN401
+        super().__init__(message, **about)
+        self.offsets = offsets
 
 
 class DeduplicationError(RabbitChxError):

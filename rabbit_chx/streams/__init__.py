@@ -1,3 +1,27 @@
 """The stream protocol: RabbitMQ's log, read and written as columns."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rabbit_chx.errors import MissingExtraError
+from rabbit_chx.lazy_names import lazy
+
+if TYPE_CHECKING:
+    from rabbit_chx.streams.reader import Fingerprint as Fingerprint
+    from rabbit_chx.streams.reader import StreamReader as StreamReader
+
+_NAMES = {"rabbit_chx.streams.reader": ["Fingerprint", "StreamReader"]}
+
+__all__ = [name for names in _NAMES.values() for name in names]
+
+_load, __dir__ = lazy(__name__, _NAMES)
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _load(name)
+    except ModuleNotFoundError as missing:
+        raise MissingExtraError(
+            f"{name} needs {missing.name}, which is not installed: pip install 'rabbit-chx[streams]'"
+        ) from None

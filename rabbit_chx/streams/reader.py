@@ -1,0 +1,504 @@
+"""Read rows of a stream as Arrow record batches, up to an end that is fixed when the reading begins.
+
+How it works. The constructor asks the stream's leader, since a replica may be behind, where start and end are as offsets.
+Each question is a subscription for one chunk (`_Look`). The broker answers in order, so a chunk that has not come before the
+answer to a later request is not in the stream yet. The end is that of the last chunk *of rows*: what publishers and consumers
+store with the broker is in chunks of its own, which take offsets too and may be the last ones. So "the last committed
+offset" says nothing of rows, and a reader that waits for a row there waits for ever.
+
+Then the reading subscribes at a replica with ``chunk_selector=all``, which delivers the broker's own chunks, too. So chunks
+follow each other without a gap, and an offset that is jumped over is lost (`_Progress`). After a lost connection the reading
+goes on at the last chunk that it had, which has to be the same one.
+
+rabbitmq-server v4.3.5 and v3.10, rabbit_stream_reader.erl (Subscribe, Credit, ``chunk_selector``); osiris 1.13.1, osiris_log.erl
+(``init_offset_reader0``: a start outside of the log is moved into it, silently).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import count, cycle
+from types import TracebackType
+from typing import Literal, NamedTuple, Self, TypeVar
+
+import pyarrow as pa
+
+from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    MissingRowsError,
+    RabbitChxError,
+    UnreachableError,
+)
+from rabbit_chx.streams.chunks import Chunk, read_chunk
+from rabbit_chx.streams.connection import StreamConnection, open_at, stream_settings
+from rabbit_chx.streams.frames import CreditRefused, Delivery, OffsetSpec, StreamChanged, milliseconds, offset_spec
+from rabbit_chx.streams.rows import columns_of, schema_of
+
+_T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
+
+_BATCH_BYTES = 16 << 20
+#: What the broker may send ahead, in bytes, and the bounds of that in chunks.
+_BYTES_AHEAD = 8 << 20
+_FEWEST_CHUNKS_AHEAD = 2
+_MOST_CHUNKS_AHEAD = 512
+_SUBSCRIPTION = 0
+_URL_S = 10.0  # for one of several URLs
+_PAUSE_S = 0.2
+
+
+class Fingerprint(NamedTuple):
+    """What tells a chunk from another one at the same place of a log that was rewritten.
+
+    Attributes:
+        offset: the offset of its first row.
+        epoch: the number of the term of the leader that wrote it.
+        crc: the CRC-32 of its entries.
+    """
+
+    offset: int
+    epoch: int
+    crc: int
+
+
+class StreamReader:
+    """An iterator over the rows of a stream, as `pyarrow.RecordBatch` with the columns offset, timestamp, key and value.
+
+    ``offset`` is int64. ``timestamp`` is the broker's time of the row's chunk (us, UTC). ``key`` and ``value`` are binary; the key is
+    the routing key, where the row has one.
+
+    The constructor connects and fixes the end; rows that come later are not read. The rows come in the order of the stream, each
+    once, also over lost connections and changes of the leader. At most some megabytes are read ahead of the loop. It may take
+    its time: heartbeats go on meanwhile. Two threads must not use one reader at the same time.
+
+    Args:
+        url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
+            the same host. Several are tried in turn.
+        stream: the stream's name.
+        start: ``"first"``, ``"last"`` (the last chunk), ``"next"`` (behind the last row), an offset, or an aware datetime: the first
+            chunk of that time or later. A chunk's time is that of the clock of the leader that wrote it, in milliseconds.
+        end: the offset before which the reading ends, or an aware datetime: the first chunk of that time or later is not read. None
+            for what is there when the reading begins.
+        include: further columns: ``"message_id"``, ``"properties"``, ``"headers"``.
+        batch_rows: rows of a batch, about: a batch ends with a chunk, and at 16 MiB.
+        addresses: where to connect to instead of an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
+        on_missing: ``"raise"`` a MissingRowsError where the stream does not have the offsets between start and end, or ``"count"``
+            them in `missing`.
+        expect: the `fingerprint` of the reading that ended where this one starts. If the log has been rewritten since, that is a
+            MissingRowsError. If retention has removed that chunk, nothing can be compared.
+        timeout_s: the longest time without a chunk, in seconds, with all attempts to connect again.
+        check_crc: whether the CRC of each chunk is checked.
+
+    Attributes:
+        stream: the stream's name.
+        start_offset: the first offset to read.
+        end_offset: the offset before which the reading ends.
+        next_offset: the offset behind the batches that were given so far; a later reading may start there.
+        end_fingerprint: the fingerprint of the last chunk of rows in the stream when the reading began; None where there is none.
+        fingerprint: the fingerprint of the last chunk of rows that was given; before there is one it is `expect`.
+
+    Raises:
+        InputError: an argument cannot be used.
+        MissingRowsError: the stream does not have what is asked for.
+        NotFoundError: there is no such stream.
+        BrokerRefusedError: the broker refuses user, vhost or stream.
+        UnreachableError: nobody answers, or not in time.
+
+    Example::
+
+        with StreamReader("rabbitmq-stream://localhost", "orders-0") as reader:
+            for batch in reader:
+                print(batch.num_rows, batch["key"][0])
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str],
+        stream: str,
+        *,
+        start: OffsetSpec = "first",
+        end: int | datetime | None = None,
+        include: Collection[str] = (),
+        batch_rows: int = 65_536,
+        addresses: Mapping[str, str] | None = None,
+        on_missing: Literal["raise", "count"] = "raise",
+        expect: Fingerprint | None = None,
+        timeout_s: float = 60.0,
+        check_crc: bool = True,
+    ) -> None:
+        _check_range(start, end, expect)
+        check_whole("batch_rows", batch_rows, 1)
+        check_seconds("timeout_s", timeout_s, zero=False)
+        if on_missing not in ("raise", "count"):
+            raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
+        self._include = tuple(include)
+        schema_of(self._include)  # raises for what is no column
+        self.stream = stream
+        self._settings = [stream_settings(text) for text in ([url] if isinstance(url, str) else url)]
+        self._batch_rows = batch_rows
+        self._addresses = addresses
+        self._timeout_s = timeout_s
+        self._check_crc = check_crc
+        self._connection: StreamConnection | None = None
+        self._credit = 0  # chunks that the broker may still send
+        self._arrived: deque[Chunk] = deque()
+        self._failure: BaseException | None = None
+        self._progress = _Progress(stream, count_missing=on_missing == "count")
+        until = time.monotonic() + timeout_s
+        self.end_fingerprint = self._patiently(until, lambda: self._find_range(start, end, expect, until))
+        self.fingerprint = self._progress.last = expect
+        self.start_offset = self.next_offset = self._progress.next
+        self.end_offset = self._progress.end
+
+    @property
+    def missing(self) -> int:
+        """How many offsets between start and end the stream turned out not to have, with ``on_missing="count"``."""
+        return self._progress.missing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        """Return the next rows.
+
+        Raises:
+            MissingRowsError: rows before the end are not in the stream any more, or the log has been rewritten.
+            UnreachableError: no chunk came within the timeout.
+            RabbitChxError: the reading cannot go on. Each later call raises it again.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            batch = self._next_batch()
+        except BaseException as cause:  # a later call would go on behind the chunks that were taken
+            self._failure = cause
+            self._disconnect()
+            raise
+        if batch is None:
+            self._disconnect()
+            raise StopIteration
+        return batch
+
+    def close(self) -> None:
+        """Close the connection; may be called again."""
+        self._disconnect()
+        self._failure = self._failure or InputError(
+            f"the reader of stream {self.stream!r} is closed: open a new one"
+        )
+
+    # -- where it begins and ends
+
+    def _find_range(
+        self, start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None, until: float
+    ) -> Fingerprint | None:
+        """Set the range of the progress, and return the fingerprint of the last chunk of rows."""
+        connection = self._connection = self._open(until, leader=True)
+        look = _Look(connection, self.stream, check_crc=self._check_crc)
+        first = look.chunk_at("first")
+        # One that is not with a majority yet comes as soon as it is.
+        last = look.chunk_at("last", self._timeout_s) if first else None
+        # Without rows the log begins with what the broker keeps there; rows that there were are before that.
+        lowest = first or look.chunk_at("first", chunk_selector="all")
+        log_end = last.end if last else lowest.offset if lowest else 0
+
+        def offset_of(place: OffsetSpec) -> int:
+            if isinstance(place, datetime):
+                return min(look.offset_at(place, log_end), log_end)
+            if isinstance(place, int):
+                return place
+            chunk = {"first": first, "last": last, "next": None}[place]
+            return chunk.offset if chunk else log_end
+
+        begin = offset_of(start)
+        stop = log_end if end is None else max(offset_of(end), begin)
+        before = look.chunk_at(expect.offset) if expect else None
+        self._disconnect()
+        self._progress.begin(begin, stop, log_end)
+        if expect is not None:
+            self._progress.compare(expect, before, log_end)
+        return _fingerprint(last) if last else None
+
+    # -- the reading
+
+    def _next_batch(self) -> pa.RecordBatch | None:
+        progress, held, rows, size = self._progress, list[Chunk](), 0, 0
+        while not progress.done and rows < self._batch_rows and size < _BATCH_BYTES:
+            if not self._arrived:
+                self._wait_for_chunks()
+            chunk = self._arrived.popleft()
+            if progress.take(chunk):
+                held.append(chunk)
+                rows += chunk.records
+                size += len(chunk.data)
+        batch = columns_of(held, self.start_offset, self.end_offset, self._include) if held else None
+        self.next_offset, self.fingerprint = min(progress.next, progress.end), progress.last
+        return batch
+
+    def _wait_for_chunks(self) -> None:
+        """Receive at least a chunk."""
+        until = time.monotonic() + self._timeout_s
+        self._patiently(until, lambda: self._receive_from(self._connection or self._subscribed(until), until))
+
+    def _patiently(self, until: float, attempt: Callable[[], _T]) -> _T:
+        """Do it with a new connection again, while the time is not over and another connection may do better."""
+        while True:
+            try:
+                return attempt()
+            except RabbitChxError as cause:
+                self._disconnect()
+                if time.monotonic() + _PAUSE_S >= until or not may_pass(cause):
+                    raise
+                _log.warning("%s; trying again", cause)
+                time.sleep(_PAUSE_S)
+
+    def _subscribed(self, until: float) -> StreamConnection:
+        """Connect to a replica and subscribe where the reading goes on."""
+        connection = self._connection = self._open(until, leader=False)
+        # The broker waits until there is more than half of the *first* credit. That is 1 here, so it never waits for more.
+        connection.subscribe(
+            _SUBSCRIPTION, self.stream, self._progress.resume_at, 1, {"chunk_selector": "all"}
+        )
+        self._credit = 1
+        return connection
+
+    def _receive_from(self, connection: StreamConnection, until: float) -> None:
+        """Wait for a chunk; a line that is silent for half of the time is given up."""
+        silent_at = min(until, time.monotonic() + self._timeout_s / 2)
+        while not self._arrived:
+            left_s = silent_at - time.monotonic()
+            if left_s <= 0:
+                raise BrokerTimeoutError(
+                    f"{connection.where}: stream {self.stream!r} gives nothing from offset {self._progress.next} on, and the reading "
+                    f"ends at {self._progress.end}: look at its replicas (rabbitmq-streams stream_status)",
+                    queue=self.stream,
+                )
+            self._receive(connection, left_s)
+
+    def _receive(self, connection: StreamConnection, wait_s: float) -> None:
+        """Take what comes within the wait, and let the broker send on."""
+        largest = 1
+        for event in connection.events(wait_s):
+            match event:
+                case Delivery():
+                    self._arrived.append(read_chunk(event.chunk, check_crc=self._check_crc))
+                    self._credit -= 1
+                    largest = max(largest, len(event.chunk))
+                case StreamChanged() | CreditRefused():
+                    raise ConnectionLostError(
+                        f"{connection.where}: the broker has ended the subscription of stream {self.stream!r}: the stream is "
+                        "deleted, or its replica or leader has changed",
+                        queue=self.stream,
+                    )
+                case _:
+                    pass
+        ahead = min(max(_FEWEST_CHUNKS_AHEAD, _BYTES_AHEAD // largest), _MOST_CHUNKS_AHEAD)
+        if self._arrived and self._credit <= ahead // 2:
+            connection.give_credit(_SUBSCRIPTION, ahead - self._credit)
+            self._credit = ahead
+
+    def _open(self, until: float, *, leader: bool) -> StreamConnection:
+        for settings in cycle(self._settings):
+            left_s = until - time.monotonic()
+            try:
+                return open_at(
+                    settings,
+                    self.stream,
+                    leader=leader,
+                    addresses=self._addresses,
+                    timeout_s=left_s if len(self._settings) == 1 else min(left_s, _URL_S),
+                )
+            except UnreachableError:
+                if time.monotonic() + _PAUSE_S >= until:
+                    raise
+        raise InputError("there is no URL: give at least one")
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class _Progress:
+    """How far a reading is: which chunks it wants, and what is missing. No I/O.
+
+    Attributes:
+        next: the first offset that it has not seen.
+        end: the offset before which it ends.
+        last: the last chunk of rows that it has seen, or that is expected to be before its start.
+        missing: how many offsets were jumped over.
+    """
+
+    def __init__(self, stream: str, *, count_missing: bool) -> None:
+        self.next = self.end = 0
+        self.last: Fingerprint | None = None
+        self.missing = 0
+        self._stream = stream
+        self._count_missing = count_missing
+
+    @property
+    def done(self) -> bool:
+        """Whether the end is reached."""
+        return self.next >= self.end
+
+    @property
+    def resume_at(self) -> int:
+        """Where to subscribe: at the last chunk of rows again, which shows whether the log is still the same."""
+        return self.next if self.last is None else self.last.offset
+
+    def begin(self, start: int, end: int, log_end: int) -> None:
+        """Learn the range, and where the log ends.
+
+        Raises:
+            MissingRowsError: the range begins or ends behind that.
+        """
+        if start > log_end and start == end:
+            raise MissingRowsError(
+                f"stream {self._stream!r} ends at offset {log_end}, before the start, {start}: it was deleted and made again, or its "
+                "log was cut; start at an offset that it has",
+                queue=self._stream,
+            )
+        self.next, self.end = start, end
+        if end > log_end:
+            self.end = max(start, log_end)
+            self._lose(self.end, end, f"it ends at {log_end}")
+
+    def take(self, chunk: Chunk) -> bool:
+        """Go on by a chunk, and return whether it has rows that are wanted.
+
+        Raises:
+            MissingRowsError: it is not the chunk that was there before, or offsets before it are missing.
+        """
+        if self.last and chunk.offset <= self.last.offset < chunk.end:
+            self._must_be(self.last, chunk)
+        if chunk.end <= self.next:  # known; or from a replica that is behind
+            return False
+        if chunk.offset > self.next:
+            self._lose(self.next, min(chunk.offset, self.end), f"it goes on at {chunk.offset}")
+            self.next = min(chunk.offset, self.end)
+            if self.done:
+                return False
+        self.next = chunk.end
+        if chunk.kind == "user":
+            self.last = _fingerprint(chunk)
+        return chunk.kind == "user"
+
+    def compare(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
+        """Compare the chunk that was there with the first one that is there at its offset or behind it.
+
+        Raises:
+            MissingRowsError: it is another one.
+        """
+        if found is None or log_end <= expected.offset:
+            raise self._rewritten(expected, f"it ends at {log_end}")
+        if found.offset <= expected.offset:
+            self._must_be(expected, found)
+
+    def _must_be(self, expected: Fingerprint, chunk: Chunk) -> None:
+        found = _fingerprint(chunk)
+        if found != expected:
+            raise self._rewritten(expected, f"{found} is there")
+
+    def _rewritten(self, expected: Fingerprint, what: str) -> MissingRowsError:
+        return MissingRowsError(
+            f"the log of stream {self._stream!r} has been rewritten: where {expected} was, {what}. The stream was deleted and made "
+            "again, or its log was cut, and its offsets now mean other rows: read it from the first one",
+            queue=self._stream,
+        )
+
+    def _lose(self, begin: int, end: int, what: str) -> None:
+        if not self._count_missing:
+            raise MissingRowsError(
+                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1} any more, {what}: retention has removed "
+                "them, or its log was cut; start behind them, or give on_missing='count'",
+                queue=self._stream,
+                offsets=range(begin, end),
+            )
+        self.missing += end - begin
+
+
+class _Look:
+    """Looks into a stream with subscriptions for a single chunk."""
+
+    def __init__(self, connection: StreamConnection, stream: str, *, check_crc: bool) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._check_crc = check_crc
+        self._subscriptions = count()  # no id twice, or what comes late would be taken for another's chunk
+
+    def chunk_at(self, start: OffsetSpec, wait_s: float = 0.0, **properties: str) -> Chunk | None:
+        """Return the first chunk that a subscription gives.
+
+        Args:
+            start: where it begins.
+            wait_s: how long it may take in seconds; 0 for what is there now, else None.
+            properties: of the subscription.
+
+        Raises:
+            BrokerTimeoutError: there is none within the wait.
+        """
+        connection, subscription = self._connection, next(self._subscriptions)
+        connection.subscribe(subscription, self._stream, start, 1, properties)
+        connection.metadata([self._stream])  # the answer comes behind a chunk that is there
+        until = time.monotonic() + wait_s
+        while True:
+            left_s = max(0.0, until - time.monotonic())
+            for event in connection.events(left_s):
+                if isinstance(event, Delivery) and event.subscription_id == subscription:
+                    connection.unsubscribe(subscription)
+                    return read_chunk(event.chunk, check_crc=self._check_crc)
+            if not wait_s:
+                connection.unsubscribe(subscription)
+                return None
+            if not left_s:
+                raise BrokerTimeoutError(
+                    f"{connection.where}: stream {self._stream!r} has rows, and does not give the last of them within {wait_s:g} s: "
+                    "is a majority of its replicas up?",
+                    queue=self._stream,
+                )
+
+    def offset_at(self, moment: datetime, log_end: int) -> int:
+        """Return the offset of the first chunk of rows of this time or later; `log_end` where there is none."""
+        moment += timedelta(microseconds=-moment.microsecond % 1000)
+        chunk = self.chunk_at(moment)
+        if chunk is None:
+            return log_end
+        return chunk.offset if chunk.timestamp_ms >= milliseconds(moment) else chunk.end
+
+
+def _fingerprint(chunk: Chunk) -> Fingerprint:
+    return Fingerprint(chunk.offset, chunk.epoch, chunk.crc)
+
+
+def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
+    offset_spec(start)  # raises for what is no place in a stream
+    if not (
+        end is None or is_whole(end, 0, (1 << 63) - 1) or (isinstance(end, datetime) and end.tzinfo is not None)
+    ):
+        raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, or None")
+    for kind in (int, datetime):
+        if isinstance(start, kind) and isinstance(end, kind) and end < start:  # type: ignore[operator]
+            raise InputError(f"end is {end}, before the start, {start}")
+    if expect is not None and not (isinstance(start, int) and expect.offset < start):
+        raise InputError(
+            f"expect is {expect}, and start is {shown(start)}: start at an offset behind that chunk"
+        )

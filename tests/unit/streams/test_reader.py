@@ -1,0 +1,163 @@
+"""How a reading goes on from chunk to chunk, and what a reader refuses before it connects."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from rabbit_chx.errors import InputError, MissingRowsError
+from rabbit_chx.streams import Fingerprint, StreamReader
+from rabbit_chx.streams.chunks import Chunk
+from rabbit_chx.streams.reader import _Progress
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def chunk(offset: int, records: int = 10, *, kind="user", epoch: int = 1, crc: int | None = None) -> Chunk:
+    crc = offset * 7 + 1 if crc is None else crc
+    return Chunk(offset, records, 0, epoch, crc, kind, memoryview(b""), memoryview(b""), records)
+
+
+def progress(start: int, end: int, log_end: int | None = None, *, count_missing: bool = False) -> _Progress:
+    made = _Progress("s", count_missing=count_missing)
+    made.begin(start, end, end if log_end is None else log_end)
+    return made
+
+
+def test_the_chunks_of_the_range_are_taken_and_those_of_the_broker_passed_over():
+    reading = progress(5, 35)
+    chunks = [chunk(0), chunk(10, 1, kind="delta"), chunk(11), chunk(21, 1, kind="snapshot"), chunk(22, 20)]
+    assert [reading.take(one) for one in chunks] == [True, False, True, False, True]
+    assert (reading.done, reading.next, reading.missing) == (True, 42, 0)
+    assert reading.last == Fingerprint(22, 1, 22 * 7 + 1)
+
+
+def test_a_chunk_of_the_broker_can_be_the_last_before_the_end():
+    reading = progress(0, 11)
+    assert reading.take(chunk(0))
+    assert not reading.done
+    assert not reading.take(chunk(10, 1, kind="delta"))
+    assert reading.done
+
+
+def test_an_empty_range_is_done():
+    assert progress(7, 7, 7).done
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "gone"),
+    [
+        ([], chunk(20), range(5, 20)),  # retention ran past the start
+        ([chunk(0)], chunk(30), range(10, 30)),  # a hole
+        ([chunk(0)], chunk(30, 1, kind="delta"), range(10, 30)),
+        ([chunk(0)], chunk(90), range(10, 50)),  # nothing up to the end
+    ],
+)
+def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
+    reading, counting = progress(5, 50), progress(5, 50, count_missing=True)
+    for one in before:
+        reading.take(one)
+        counting.take(one)
+    words = f"stream 's' does not have the offsets {gone[0]} to {gone[-1]} any more, it goes on at {after.offset}"
+    with pytest.raises(MissingRowsError, match=words) as error:
+        reading.take(after)
+    assert (error.value.offsets, error.value.queue) == (gone, "s")
+    assert counting.take(after) == (after.kind == "user" and after.offset < 50)
+    assert (counting.missing, counting.done) == (len(gone), after.end >= 50)
+
+
+def test_an_end_behind_the_log_is_missing():
+    with pytest.raises(MissingRowsError, match="the offsets 40 to 49 any more, it ends at 40"):
+        progress(5, 50, 40)
+    counting = progress(5, 50, 40, count_missing=True)
+    assert (counting.end, counting.missing) == (40, 10)
+    nothing = progress(45, 50, 40, count_missing=True)
+    assert (nothing.done, nothing.missing) == (True, 5)
+
+
+@pytest.mark.parametrize("count_missing", [False, True])
+def test_a_start_behind_the_log_is_an_error_in_any_case(count_missing):
+    with pytest.raises(MissingRowsError, match="'s' ends at offset 40, before the start, 41: it was deleted"):
+        progress(41, 41, 40, count_missing=count_missing)
+
+
+def test_a_reading_goes_on_at_its_last_chunk_which_is_not_given_twice():
+    reading = progress(0, 40)
+    assert reading.resume_at == 0
+    assert reading.take(chunk(0))
+    assert reading.take(chunk(10))
+    assert not reading.take(chunk(20, 1, kind="delta"))
+    assert reading.resume_at == 10
+    assert [reading.take(one) for one in (chunk(10), chunk(20, 1, kind="delta"), chunk(21))] == [
+        False,
+        False,
+        True,
+    ]
+
+
+def test_a_replica_that_is_behind_gives_older_chunks_first():
+    reading = progress(0, 40)
+    for one in (chunk(0), chunk(10)):
+        reading.take(one)
+    assert [reading.take(one) for one in (chunk(0), chunk(10), chunk(20))] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        chunk(10, epoch=2),
+        chunk(10, crc=5),
+        chunk(5, 10),
+        chunk(10, 1, kind="delta", crc=6),
+    ],
+)
+def test_another_chunk_where_the_last_one_was_is_another_log(other):
+    reading = progress(0, 40)
+    for one in (chunk(0), chunk(10)):
+        reading.take(one)
+    with pytest.raises(MissingRowsError, match=r"log of stream 's' has been rewritten: where .*offset=10, epoch=1"):
+        reading.take(other)
+
+
+def test_a_last_chunk_that_retention_removed_tells_nothing():
+    reading = progress(0, 40)
+    for one in (chunk(0), chunk(10)):
+        reading.take(one)
+    assert reading.take(chunk(20))
+
+
+def test_what_was_before_the_start_is_compared():
+    expected = Fingerprint(10, 1, 71)
+    reading = progress(20, 40)
+    reading.compare(expected, chunk(10), 40)
+    reading.compare(expected, chunk(20), 40)  # retention
+    for found, log_end in ((chunk(10, crc=1), 40), (chunk(0, 15), 40), (None, 20), (chunk(0), 10)):
+        with pytest.raises(MissingRowsError, match="has been rewritten"):
+            reading.compare(expected, found, log_end)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"start": "begin"}, "'begin'"),
+        ({"start": -1}, "-1"),
+        ({"start": True}, "True"),
+        ({"start": datetime(2026, 1, 31)}, "no time zone"),  # noqa: DTZ001
+        ({"end": datetime(2026, 1, 31)}, "end is datetime"),  # noqa: DTZ001
+        ({"end": "last"}, "end is 'last': give an offset from 0, an aware datetime, or None"),
+        ({"start": 5, "end": 4}, "end is 4, before the start, 5"),
+        ({"start": NOON, "end": NOON - timedelta(seconds=1)}, "before the start"),
+        ({"expect": Fingerprint(5, 1, 1)}, "start is 'first': start at an offset behind that chunk"),
+        ({"expect": Fingerprint(5, 1, 1), "start": 5}, "start is 5"),
+        ({"batch_rows": 0}, "batch_rows is 0"),
+        ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"on_missing": "ignore"}, "on_missing is 'ignore': give 'raise' or 'count'"),
+        ({"include": ["body"]}, "'body'"),
+        ({"url": []}, "no URL"),
+        ({"url": "http://localhost"}, "must begin with rabbitmq-stream://"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_before_anything_is_connected(arguments, words):
+    with pytest.raises(InputError, match=words):
+        StreamReader(**{"url": "rabbitmq-stream://no-such-host.invalid", "stream": "s"} | arguments)
