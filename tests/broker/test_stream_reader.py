@@ -1,0 +1,358 @@
+"""Streams are read as they are on a real broker: each row once, up to an end that is fixed, or an error that says what is missing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pika
+import pyarrow as pa
+import pytest
+from streamed import Streamed
+from tcp_proxy import Proxy
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    InputError,
+    MissingRowsError,
+    NotFoundError,
+)
+from rabbit_chx.streams import Fingerprint, StreamReader
+from rabbit_chx.testing import RunningBroker, skip_unless_ci
+
+pytestmark = pytest.mark.broker
+
+ROWS = 3_000
+#: More than a reader has ahead of its caller.
+MANY = 30_000
+LARGE_BODY = "x" * 1_000
+
+
+@pytest.fixture
+def stream(vhost: RunningBroker) -> Streamed:
+    """An empty stream."""
+    return Streamed(vhost, "s", {})
+
+
+@pytest.fixture
+def small_segments(vhost: RunningBroker) -> Streamed:
+    """A stream that keeps some 40 kB."""
+    return Streamed(vhost, "s", {"max-length-bytes": "40000", "stream-max-segment-size-bytes": "10000"})
+
+
+@pytest.fixture
+def line(vhost: RunningBroker) -> Iterator[Proxy]:
+    """A line to the stream port."""
+    proxy = Proxy(vhost.stream_url)
+    yield proxy
+    proxy.close()
+
+
+def reader(stream: Streamed, port: int | None = None, query: str = "", **arguments: Any) -> StreamReader:
+    url = stream.broker.stream_url
+    if port is not None:
+        url = url.replace(f":{stream.broker.stream_port}/", f":{port}/")
+    return StreamReader(url + query, stream.name, **arguments)
+
+
+def values(batches: Any) -> list[str]:
+    return [value.decode() for batch in batches for value in batch["value"].to_pylist()]
+
+
+def chunks_of(stream: Streamed) -> list[tuple[int, int]]:
+    """The first offset and the time of each chunk, in ms; each row is a chunk."""
+    with reader(stream) as reading:
+        rows = pa.Table.from_batches(list(reading))
+    return list(zip(rows["offset"].to_pylist(), rows["timestamp"].cast(pa.int64()).to_pylist(), strict=True))
+
+
+def time_of(chunk: tuple[int, int]) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=chunk[1])
+
+
+def test_all_rows_come_once_and_in_order_as_columns(stream: Streamed) -> None:
+    bodies = [f"row {number}" for number in range(ROWS)]
+    stream.publish(bodies, [f"key {number % 7}" for number in range(ROWS)])
+    before = datetime.now(UTC) - timedelta(minutes=1)
+    with reader(stream, batch_rows=500, include=["message_id", "headers"]) as reading:
+        assert (reading.start_offset, reading.end_offset, reading.next_offset) == (0, ROWS, 0)
+        assert reading.fingerprint is None
+        batches = list(reading)
+        assert (reading.next_offset, reading.missing) == (ROWS, 0)
+        assert reading.fingerprint == reading.end_fingerprint
+        with pytest.raises(StopIteration):
+            next(reading)
+    assert len(batches) > 1
+    rows = pa.Table.from_batches(batches)
+    assert rows.column_names == ["offset", "timestamp", "key", "value", "message_id", "headers"]
+    assert rows["offset"].to_pylist() == list(range(ROWS))
+    assert rows["key"].to_pylist() == [f"key {number % 7}".encode() for number in range(ROWS)]
+    assert values(batches) == bodies
+    assert before < min(rows["timestamp"].to_pylist()) <= max(rows["timestamp"].to_pylist())
+
+
+def test_a_reading_of_a_part_goes_on_where_it_ended(stream: Streamed) -> None:
+    stream.publish([str(number) for number in range(ROWS)])
+    found, at, seen = [], 0, None
+    for end in (700, 701, 701, 2_000, ROWS):
+        with reader(stream, start=at, end=end, expect=seen) as reading:
+            found += values(reading)
+            at, seen = reading.next_offset, reading.fingerprint
+            assert (at, reading.end_offset) == (end, end)
+            assert seen is not None
+            assert seen.offset < end
+    assert found == [str(number) for number in range(ROWS)]
+
+
+def test_where_it_begins_and_ends(stream: Streamed) -> None:
+    for number in range(6):
+        stream.publish_singly([str(number)])
+        time.sleep(0.01)
+    chunks = chunks_of(stream)
+    third, fifth = time_of(chunks[2]), time_of(chunks[4])
+    tick = timedelta(milliseconds=1)
+    ranges: list[tuple[Any, Any, str]] = [
+        ("first", None, "012345"),
+        ("last", None, "5"),
+        ("next", None, ""),
+        (2, None, "2345"),
+        (6, None, ""),
+        (2, 4, "23"),
+        (2, 2, ""),
+        ("first", 4, "0123"),
+        ("next", 6, ""),
+        (third, None, "2345"),
+        (third - tick / 2, None, "2345"),
+        (third + tick / 2, None, "345"),
+        (third, fifth, "23"),
+        (third, fifth + tick, "234"),
+        (third - timedelta(days=1), None, "012345"),
+        (third + timedelta(days=1), None, ""),
+        (1, fifth, "123"),
+        (5, third, ""),
+        ("first", third + timedelta(days=1), "012345"),
+        ("first", third - timedelta(days=1), ""),
+    ]
+    for start, end, expected in ranges:
+        with reader(stream, start=start, end=end) as reading:
+            assert "".join(values(reading)) == expected, (start, end)
+
+
+def test_what_comes_after_the_begin_is_not_read(stream: Streamed) -> None:
+    stream.publish(["a", "b"])
+    with reader(stream) as reading:
+        stream.publish(["c"])
+        assert values(reading) == ["a", "b"]
+        assert reading.next_offset == 2
+
+
+@pytest.mark.parametrize("start", ["first", "last", "next", 0, datetime(2020, 1, 1, tzinfo=UTC)])
+def test_a_stream_without_rows_ends_at_once(stream: Streamed, start: Any) -> None:
+    for _ in range(2):
+        with reader(stream, start=start) as reading:
+            assert list(reading) == []
+            assert reading.end_fingerprint is None
+        stream.store_offsets()
+
+
+def test_chunks_of_the_broker_are_passed_over(stream: Streamed) -> None:
+    stream.store_offsets()
+    stream.publish(["a", "b"])
+    stream.store_offsets()
+    with reader(stream) as reading:
+        found = pa.Table.from_batches(list(reading))
+        end, seen = reading.next_offset, reading.fingerprint
+    assert found["value"].to_pylist() == [b"a", b"b"]
+    assert found["offset"][0].as_py() > 0
+    with reader(stream, start=end, expect=seen) as reading:  # an end that is the last offset would wait for ever here
+        assert (reading.end_offset, list(reading)) == (end, [])
+    stream.publish(["c"])
+    with reader(stream, start=end, expect=seen) as reading:
+        assert (values(reading), reading.missing) == (["c"], 0)
+
+
+def test_what_retention_removed_is_an_error_or_a_count(small_segments: Streamed) -> None:
+    stream = small_segments
+    bodies = [f"{number:0100}" for number in range(2_000)]
+    for begin in range(0, 2_000, 100):
+        stream.publish(bodies[begin : begin + 100])
+    with reader(stream) as reading:
+        first = reading.start_offset
+        assert first > 0, "nothing was removed, so this shows nothing"
+        left = values(reading)
+    assert left[-1] == bodies[-1]
+    with reader(stream, start=0) as reading, pytest.raises(MissingRowsError, match="retention") as error:
+        list(reading)
+    assert error.value.offsets == range(first - 1)  # a segment begins with a chunk of the broker's own
+    with reader(stream, start=0, on_missing="count") as reading:
+        assert (values(reading), reading.missing) == (left, first - 1)
+    removed = Fingerprint(0, 1, 0)
+    with reader(stream, start=first, expect=removed) as reading:
+        assert values(reading) == left
+
+
+def test_a_start_and_an_end_behind_the_log(stream: Streamed) -> None:
+    stream.publish(["a", "b", "c"])
+    with pytest.raises(MissingRowsError, match="'s' ends at offset 3, before the start, 4"):
+        reader(stream, start=4)
+    with pytest.raises(MissingRowsError, match="the offsets 3 to 9 any more, it ends at 3"):
+        reader(stream, start=1, end=10)
+    with reader(stream, start=1, end=10, on_missing="count") as reading:
+        assert (values(reading), reading.missing, reading.end_offset) == (["b", "c"], 7, 3)
+    with reader(stream, start=5, end=10, on_missing="count") as reading:
+        assert (values(reading), reading.missing) == ([], 5)
+
+
+def test_a_stream_that_was_made_again_is_noticed(stream: Streamed) -> None:
+    stream.publish(["a", "b", "c"])
+    with reader(stream) as reading:
+        list(reading)
+        end, seen = reading.next_offset, reading.fingerprint
+    stream.make_again()
+    with pytest.raises(MissingRowsError, match="ends at offset 0, before the start, 3"):
+        reader(stream, start=end)
+    stream.publish(["A", "B", "C", "D"])
+    with reader(stream, start=end) as reading:  # what Kafka's users know, too: the offset means another row
+        assert values(reading) == ["D"]
+    with pytest.raises(MissingRowsError, match="'s' has been rewritten: where .*, its offsets now mean other rows") as error:
+        reader(stream, start=end, expect=seen)
+    assert error.value.queue == "s"
+
+
+def test_a_stream_that_is_made_again_while_it_is_read(stream: Streamed) -> None:
+    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
+    stream.publish(bodies)
+    with reader(stream, batch_rows=100) as reading:
+        next(reading)
+        stream.make_again()
+        stream.publish([f"other {body}" for body in bodies])
+        with pytest.raises(MissingRowsError, match="has been rewritten"):
+            list(reading)
+        with pytest.raises(MissingRowsError):  # and not rows that are behind
+            next(reading)
+
+
+def test_a_stream_that_is_deleted_while_it_is_read(stream: Streamed) -> None:
+    stream.publish([f"{number}{LARGE_BODY}" for number in range(MANY)])
+    with reader(stream, batch_rows=100) as reading:
+        next(reading)
+        with stream.connection(None) as connection:
+            connection.delete_stream("s")
+        with pytest.raises(NotFoundError, match="'s'"):
+            list(reading)
+
+
+def test_a_line_that_is_cut_loses_and_repeats_nothing(stream: Streamed, line: Proxy) -> None:
+    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
+    stream.publish(bodies)
+    breaks: list[Callable[[], None]] = [line.cut, line.finish, line.abandon, line.cut]
+    found = []
+    with reader(stream, line.port, batch_rows=500) as reading:
+        for batch in reading:
+            found += values([batch])
+            if breaks and len(found) > (5 - len(breaks)) * MANY // 6:
+                breaks.pop()()
+    assert breaks == []
+    assert found == bodies
+
+
+def test_a_line_that_is_silent_is_replaced(stream: Streamed, line: Proxy) -> None:
+    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
+    stream.publish(bodies)
+    with reader(stream, line.port, batch_rows=500, timeout_s=8) as reading:
+        found = values([next(reading)])
+        line.freeze()
+        timer = threading.Timer(1, line.leave_frozen)
+        timer.start()
+        found += values(reading)
+        timer.join()
+    assert found == bodies
+
+
+def test_a_broker_that_stays_away_ends_the_reading_in_time(stream: Streamed, line: Proxy) -> None:
+    stream.publish([f"{number}{LARGE_BODY}" for number in range(MANY)])
+    with reader(stream, line.port, batch_rows=500, timeout_s=2) as reading:
+        next(reading)
+        line.close()
+        with pytest.raises(ConnectionError, match=str(line.port)):
+            list(reading)
+
+
+def test_a_frozen_broker_ends_the_reading_in_time(stream: Streamed, line: Proxy) -> None:
+    stream.publish([f"{number}{LARGE_BODY}" for number in range(MANY)])
+    with reader(stream, line.port, batch_rows=500, timeout_s=2) as reading:
+        next(reading)
+        line.freeze()
+        with pytest.raises(BrokerTimeoutError):
+            list(reading)
+
+
+@pytest.mark.restarts
+def test_a_broker_that_restarts(broker: RunningBroker, stream: Streamed) -> None:
+    if not broker.owned:
+        skip_unless_ci("restarts the broker, so it needs one that the tests started")
+    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
+    stream.publish(bodies)
+    with reader(stream, batch_rows=500) as reading:
+        found = values([next(reading)])
+        broker.restart()
+        found += values(reading)
+    assert found == bodies
+
+
+def test_a_caller_that_takes_its_time_keeps_its_connection(
+    stream: Streamed, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies = [f"{number}{LARGE_BODY}" for number in range(MANY)]
+    stream.publish(bodies)
+    with reader(stream, query="?heartbeat=1", batch_rows=500) as reading:
+        found = values([next(reading)])
+        time.sleep(5)  # the broker ends a connection after two seconds without a byte
+        found += values(reading)
+    assert found == bodies
+    assert "trying again" not in caplog.text
+
+
+def test_a_chunk_of_several_megabytes(stream: Streamed) -> None:
+    body = b"x" * (5 << 20)
+    with pika.BlockingConnection(pika_parameters(stream.broker.url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("rows", "k", body)
+        channel.basic_publish("rows", "k", body[::-1])
+    with reader(stream) as reading:
+        assert [len(value) for batch in reading for value in batch["value"].to_pylist()] == [len(body)] * 2
+
+
+def test_chunks_of_one_row(stream: Streamed) -> None:
+    bodies = [str(number) for number in range(1_500)]
+    stream.publish_singly(bodies)
+    with reader(stream) as reading:
+        batches = list(reading)
+    assert (values(batches), len(batches)) == (bodies, 1)
+
+
+def test_no_such_stream(stream: Streamed) -> None:
+    with pytest.raises(NotFoundError, match="'other'"):
+        StreamReader(stream.broker.stream_url, "other", timeout_s=5)
+
+
+def test_the_second_url_is_tried(stream: Streamed, line: Proxy) -> None:
+    stream.publish(["a"])
+    url = stream.broker.stream_url
+    nobody = url.replace(f":{stream.broker.stream_port}/", ":1/")
+    with StreamReader([nobody, url], "s", timeout_s=30) as reading:
+        assert values(reading) == ["a"]
+
+
+def test_a_reader_that_is_closed(stream: Streamed) -> None:
+    stream.publish(["a"])
+    reading = reader(stream)
+    reading.close()
+    reading.close()
+    with pytest.raises(InputError, match="reader of stream 's' is closed: open a new one"):
+        next(reading)
