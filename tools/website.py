@@ -37,6 +37,7 @@ _ROOMS = (
     "analysis",
     "topology",
     "publishing",
+    "streams",
     "broker",
     "consuming",
     "testing",

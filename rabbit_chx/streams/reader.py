@@ -21,11 +21,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import count, cycle
+from itertools import count
 from types import TracebackType
-from typing import Literal, NamedTuple, Self, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
 
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
@@ -39,20 +37,30 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.connection import StreamConnection, open_at, stream_settings
-from rabbit_chx.streams.frames import CreditRefused, Delivery, OffsetSpec, StreamChanged, milliseconds, offset_spec
+from rabbit_chx.streams.frames import (
+    CreditRefused,
+    Delivery,
+    OffsetSpec,
+    StreamChanged,
+    milliseconds,
+    offset_spec,
+)
 from rabbit_chx.streams.rows import columns_of, schema_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
 _BATCH_BYTES = 16 << 20
-#: What the broker may send ahead, in bytes, and the bounds of that in chunks.
+#: What the broker may send ahead: so many bytes, by the largest of the latest chunks, within bounds of chunks.
 _BYTES_AHEAD = 8 << 20
 _FEWEST_CHUNKS_AHEAD = 2
-_MOST_CHUNKS_AHEAD = 512
+_MOST_CHUNKS_AHEAD = 128
 _SUBSCRIPTION = 0
-_URL_S = 10.0  # for one of several URLs
+_URL_S = 5.0  # for one of several URLs
 _PAUSE_S = 0.2
 
 
@@ -143,13 +151,16 @@ class StreamReader:
         self._include = tuple(include)
         schema_of(self._include)  # raises for what is no column
         self.stream = stream
-        self._settings = [stream_settings(text) for text in ([url] if isinstance(url, str) else url)]
+        self._settings = deque(stream_settings(text) for text in ([url] if isinstance(url, str) else url))
+        if not self._settings:
+            raise InputError("there is no URL: give at least one")
         self._batch_rows = batch_rows
         self._addresses = addresses
         self._timeout_s = timeout_s
         self._check_crc = check_crc
         self._connection: StreamConnection | None = None
         self._credit = 0  # chunks that the broker may still send
+        self._largest = 0  # bytes of the largest of the latest chunks
         self._arrived: deque[Chunk] = deque()
         self._failure: BaseException | None = None
         self._progress = _Progress(stream, count_missing=on_missing == "count")
@@ -230,7 +241,7 @@ class StreamReader:
             return chunk.offset if chunk else log_end
 
         begin = offset_of(start)
-        stop = log_end if end is None else max(offset_of(end), begin)
+        stop = max(log_end if end is None else offset_of(end), begin)
         before = look.chunk_at(expect.offset) if expect else None
         self._disconnect()
         self._progress.begin(begin, stop, log_end)
@@ -296,7 +307,7 @@ class StreamReader:
 
     def _receive(self, connection: StreamConnection, wait_s: float) -> None:
         """Take what comes within the wait, and let the broker send on."""
-        largest = 1
+        largest = self._largest // 2
         for event in connection.events(wait_s):
             match event:
                 case Delivery():
@@ -311,17 +322,18 @@ class StreamReader:
                     )
                 case _:
                     pass
-        ahead = min(max(_FEWEST_CHUNKS_AHEAD, _BYTES_AHEAD // largest), _MOST_CHUNKS_AHEAD)
+        self._largest = largest
+        ahead = min(max(_FEWEST_CHUNKS_AHEAD, _BYTES_AHEAD // max(largest, 1)), _MOST_CHUNKS_AHEAD)
         if self._arrived and self._credit <= ahead // 2:
             connection.give_credit(_SUBSCRIPTION, ahead - self._credit)
             self._credit = ahead
 
     def _open(self, until: float, *, leader: bool) -> StreamConnection:
-        for settings in cycle(self._settings):
+        while True:
             left_s = until - time.monotonic()
             try:
                 return open_at(
-                    settings,
+                    self._settings[0],
                     self.stream,
                     leader=leader,
                     addresses=self._addresses,
@@ -330,7 +342,7 @@ class StreamReader:
             except UnreachableError:
                 if time.monotonic() + _PAUSE_S >= until:
                     raise
-        raise InputError("there is no URL: give at least one")
+                self._settings.rotate(-1)
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -492,7 +504,9 @@ def _fingerprint(chunk: Chunk) -> Fingerprint:
 def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:
     offset_spec(start)  # raises for what is no place in a stream
     if not (
-        end is None or is_whole(end, 0, (1 << 63) - 1) or (isinstance(end, datetime) and end.tzinfo is not None)
+        end is None
+        or is_whole(end, 0, (1 << 63) - 1)
+        or (isinstance(end, datetime) and end.tzinfo is not None)
     ):
         raise InputError(f"end is {shown(end)}: give an offset from 0, an aware datetime, or None")
     for kind in (int, datetime):

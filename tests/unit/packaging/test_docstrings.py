@@ -19,6 +19,7 @@ PACKAGES = [
     "rabbit_chx.publishing",
     "rabbit_chx.rendering",
     "rabbit_chx.routing",
+    "rabbit_chx.streams",
     "rabbit_chx.testing",
     "rabbit_chx.topology",
     "spark_connector",

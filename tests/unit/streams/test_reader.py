@@ -59,7 +59,9 @@ def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
     for one in before:
         reading.take(one)
         counting.take(one)
-    words = f"stream 's' does not have the offsets {gone[0]} to {gone[-1]} any more, it goes on at {after.offset}"
+    words = (
+        f"stream 's' does not have the offsets {gone[0]} to {gone[-1]} any more, it goes on at {after.offset}"
+    )
     with pytest.raises(MissingRowsError, match=words) as error:
         reading.take(after)
     assert (error.value.offsets, error.value.queue) == (gone, "s")
@@ -116,7 +118,9 @@ def test_another_chunk_where_the_last_one_was_is_another_log(other):
     reading = progress(0, 40)
     for one in (chunk(0), chunk(10)):
         reading.take(one)
-    with pytest.raises(MissingRowsError, match=r"log of stream 's' has been rewritten: where .*offset=10, epoch=1"):
+    with pytest.raises(
+        MissingRowsError, match=r"log of stream 's' has been rewritten: where .*offset=10, epoch=1"
+    ):
         reading.take(other)
 
 
