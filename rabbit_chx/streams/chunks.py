@@ -59,6 +59,11 @@ class Chunk(NamedTuple):
     trailer: memoryview
     entries: int
 
+    @property
+    def end(self) -> int:
+        """The offset behind the last record."""
+        return self.offset + self.records
+
 
 class Piece(NamedTuple):
     """Records one behind the other, each with its length before it."""

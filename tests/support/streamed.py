@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pika
 
@@ -16,6 +17,7 @@ from rabbit_chx.streams.reader import _Look
 from rabbit_chx.testing import RunningBroker
 
 _STORE_OFFSET = 10
+_FANOUT: Any = "fanout"  # pika's stubs want an enumeration
 
 
 class Streamed:
@@ -39,7 +41,7 @@ class Streamed:
             connection.create_stream(self.name, self._arguments)
         with pika.BlockingConnection(pika_parameters(self.broker.url)) as connection:
             channel = connection.channel()
-            channel.exchange_declare("rows", "fanout", durable=True)
+            channel.exchange_declare("rows", _FANOUT, durable=True)
             channel.queue_bind(self.name, "rows")
 
     def make_again(self) -> None:

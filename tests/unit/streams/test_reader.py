@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -165,3 +167,13 @@ def test_what_was_before_the_start_is_compared():
 def test_what_cannot_be_read_is_refused_before_anything_is_connected(arguments, words):
     with pytest.raises(InputError, match=words):
         StreamReader(**{"url": "rabbitmq-stream://no-such-host.invalid", "stream": "s"} | arguments)
+
+
+def test_without_arrow_the_extra_is_named():
+    code = "import sys; sys.modules['pyarrow'] = None; from rabbit_chx import StreamReader"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr.endswith(
+        "MissingExtraError: StreamReader needs pyarrow, which is not installed: pip install 'rabbit-chx[streams]'\n"
+    )
