@@ -212,7 +212,7 @@ class StreamConnection:
     def resolve_offset(
         self, stream: str, start: OffsetSpec, properties: Mapping[str, str] = _NO_PROPERTIES
     ) -> int:
-        """Return the offset where a subscription with this start would begin.
+        """Return the offset where a subscription with this start would begin; a tracking chunk may have it.
 
         Args:
             stream: its name.
@@ -294,10 +294,10 @@ class StreamConnection:
         Args:
             subscription_id: 0 to 255, one that is free on this connection.
             stream: its name. The connection must be to a node that has a member of it.
-            start: "first", "last", "next", an offset, or an aware datetime. The first chunk is the one that holds it, so rows
-                before it come, too.
-            credit: how many chunks may come. The broker waits until more than half of it is free again, so hand chunks back
-                one by one as they come, or in halves.
+            start: "first", "last", "next", an offset, or an aware datetime. What comes is whole chunks: first the one that has the
+                offset, or the first that is not older than the time. What is not in the stream is moved to its nearest end.
+            credit: how many chunks may come. From 4.0 on, the broker sends no more until more than half of this number is free,
+                so give back as many as came, or at least more than half.
             properties: the broker's own, such as ``filter.0``, ``match-unfiltered`` or ``chunk_selector``.
 
         Raises:

@@ -70,6 +70,14 @@ def chunk_of(delivery: Delivery) -> tuple[int, int, int, bytes]:
     return first, rows, time_ms, bytes(entries)
 
 
+def begin_of(delivery: Delivery) -> int:
+    return int.from_bytes(delivery.chunk[24:32])
+
+
+def end_of(delivery: Delivery) -> int:
+    return begin_of(delivery) + int.from_bytes(delivery.chunk[4:8])
+
+
 def publish(ids: range, publisher_id: int = 0, row: bytes = ROW) -> bytes:
     rows = b"".join(number.to_bytes(8) + len(row).to_bytes(4) + row for number in ids)
     return frame(Key.PUBLISH, bytes([publisher_id]) + len(ids).to_bytes(4) + rows)
@@ -85,9 +93,13 @@ def wait_for(stream: StreamConnection, kind: type[Kind], enough: Callable[[list[
     return found
 
 
-def stored(stream: StreamConnection, ids: range, publisher_id: int = 0) -> None:
+def large_row(size: int) -> bytes:
+    return b"\0\x53\x75\xb0" + size.to_bytes(4) + bytes(size)
+
+
+def stored(stream: StreamConnection, ids: range, publisher_id: int = 0, row: bytes = ROW) -> None:
     """Publish rows, and wait until they are confirmed."""
-    stream.send(publish(ids, publisher_id))
+    stream.send(publish(ids, publisher_id, row))
     confirms = wait_for(
         stream, Confirms, lambda confirms: sum(len(some.ids) for some in confirms) >= len(ids)
     )
@@ -360,27 +372,46 @@ def test_rows_there_and_back(stream: StreamConnection) -> None:
     assert at_twelve[0][0] <= 12 < sum(at_twelve[0][:2])
 
 
-def test_a_time_never_begins_too_late(stream: StreamConnection) -> None:
-    """The first chunk is that of the time, or the one before it: 4.3 does so, 3.10 does not."""
+def test_a_time_begins_with_the_first_chunk_that_is_not_older(stream: StreamConnection) -> None:
     for begin in range(1, 40, 10):
         stored(stream, range(begin, begin + 10))
         time.sleep(0.02)
     chunks = chunks_from(stream, "first", 40)
     for _, _, time_ms, _ in chunks:
-        at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=time_ms)
-        found = chunks_from(stream, at, 40)
-        wanted = [chunk for chunk in chunks if chunk[2] >= time_ms]
-        assert found[-len(wanted) :] == wanted
-        assert all(chunk in chunks for chunk in found)
+        for at_ms in (time_ms - 1, time_ms):
+            at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at_ms)
+            assert chunks_from(stream, at, 40) == [chunk for chunk in chunks if chunk[2] >= at_ms]
+
+
+def test_all_kinds_of_chunks(stream: StreamConnection) -> None:
+    stream.create_stream("t", {"stream-max-segment-size-bytes": "3000"})
+    stream.declare_publisher(1, "t", "me")
+    for number in range(1, 41):
+        stored(stream, range(number, number + 1), 1, row=large_row(300))
+    trailer = b"\0\2me" + (40).to_bytes(8)
+    stream.subscribe(1, "t", "first", 100, {"chunk_selector": "all"})
+    deliveries = wait_for(
+        stream, Delivery, lambda found: bool(found) and bytes(found[-1].chunk).endswith(trailer)
+    )
+    assert {delivery.chunk[1] for delivery in deliveries} == {0, 2}, "a segment begins with a snapshot"
+    ends = [end_of(delivery) for delivery in deliveries]
+    assert [begin_of(delivery) for delivery in deliveries] == [0, *ends[:-1]], "there are no holes"
+    stream.subscribe(2, "t", "first", 100)
+    deliveries = wait_for(stream, Delivery, lambda found: len(found) >= 40)
+    assert {delivery.chunk[1] for delivery in deliveries} == {0}
+    assert not any(bytes(delivery.chunk).endswith(trailer) for delivery in deliveries)
 
 
 def test_from_here_on(stream: StreamConnection) -> None:
     stored(stream, range(1, 11))
     stream.subscribe(1, "s", "next", 10)
-    stored(stream, range(11, 12))
     stream.subscribe(2, "s", 10, 10)
-    (delivery,) = wait_for(stream, Delivery, bool)
-    assert chunk_of(delivery)[:2] == (10, 1)
+    stream.send(publish(range(11, 12)))
+    deliveries = wait_for(stream, Delivery, lambda found: len(found) >= 2)
+    assert {(delivery.subscription_id, *chunk_of(delivery)[:2]) for delivery in deliveries} == {
+        (1, 10, 1),
+        (2, 10, 1),
+    }
 
 
 def test_what_the_broker_has_is_not_stored_again(stream: StreamConnection) -> None:
@@ -405,7 +436,7 @@ def test_credit_is_what_may_come(stream: StreamConnection) -> None:
 
 
 def test_a_chunk_larger_than_a_frame(stream: StreamConnection) -> None:
-    large = b"\0\x53\x75\xb0" + (700_000).to_bytes(4) + bytes(700_000)
+    large = large_row(700_000)
     for _ in range(5):  # which rows share a chunk is for the broker to say
         for number in range(8):
             stream.send(publish(range(number, number + 1), row=large))
