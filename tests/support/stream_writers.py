@@ -1,0 +1,252 @@
+"""Rows as other clients write them into a stream, and the chunks that the broker makes of them.
+
+``python tests/support/stream_writers.py AMQP_URL STREAM_URL`` records tests/vectors/stream-rows.json anew: see the README there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+from uuid import UUID
+
+import aio_pika
+import pika
+import rstream
+from routes import amqp10
+from routes.scenario import Message
+
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.streams.chunks import read_chunk
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.frames import Delivery
+from rabbit_chx.streams.rows import columns_of
+
+CORPUS = Path(__file__).parents[1] / "vectors" / "stream-rows.json"
+EXCHANGE = "rows"
+INCLUDE = ("exchange", "message_id", "properties", "headers")
+_TIMEOUT_S = 30
+
+
+class Sent(NamedTuple):
+    """What a program sent as a row, and what is to be found of it."""
+
+    key: str | None
+    value: bytes
+    message_id: str | None = None
+    headers: dict[str, str] = {}
+
+
+def by_pika(url: str, _: str, stream: str) -> list[Sent]:
+    """Three rows through the hash exchange: a bare one, one with properties and headers, one with an empty body."""
+    sent: list[tuple[str, bytes, pika.BasicProperties]] = [
+        ("key-1", b"bare", pika.BasicProperties()),
+        (
+            "key-2",
+            b"\xff\0 binary",
+            pika.BasicProperties(
+                content_type="text/plain", delivery_mode=2, priority=3, correlation_id="c", reply_to="r", message_id="m-2",
+                timestamp=1_700_000_000, type="t", app_id="a", headers={"n": 5, "s": "text", "x-mine": True, "list": [1, 2]},
+            ),
+        ),
+        ("é" * 100, b"", pika.BasicProperties(message_id="m-3")),
+    ]  # fmt: skip
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_bind(stream, EXCHANGE, "1")
+        for key, body, properties in sent:
+            channel.basic_publish(EXCHANGE, key, body, properties, mandatory=True)
+        channel.queue_unbind(stream, EXCHANGE, "1")
+    return [
+        Sent("key-1", b"bare"),
+        Sent("key-2", b"\xff\0 binary", "m-2", {"n": "5", "s": "text", "x-mine": "true", "x-exchange": EXCHANGE}),
+        Sent("é" * 100, b"", "m-3", {"x-routing-key": "é" * 100}),
+    ]  # a header that is a list is not stored
+
+
+def by_aio_pika(url: str, _: str, stream: str) -> list[Sent]:
+    """Rows through the hash exchange, a long one among them."""
+
+    async def publish() -> None:
+        async with await aio_pika.connect(url) as connection:
+            channel = await connection.channel()
+            queue = await channel.get_queue(stream, ensure=False)
+            await queue.bind(EXCHANGE, "1")
+            exchange = await channel.get_exchange(EXCHANGE, ensure=False)
+            for number, size in enumerate((5, 300)):
+                message = aio_pika.Message(b"a" * size, message_id=f"a-{number}", headers={"n": number})
+                await exchange.publish(message, f"key-{number}")
+            await queue.unbind(EXCHANGE, "1")
+
+    asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
+    return [Sent("key-0", b"a" * 5, "a-0", {"n": "0"}), Sent("key-1", b"a" * 300, "a-1", {"n": "1"})]
+
+
+def by_amqp_10(url: str, _: str, stream: str) -> list[Sent]:
+    """Rows over AMQP 1.0 through the hash exchange, with ids of each type."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        channel = connection.channel()
+        channel.queue_bind(stream, EXCHANGE, "1")
+        ids = ["text", b"\xff", UUID(int=5), 7]
+        messages = [
+            (number, Message(f"key-{number}", {"n": number}, properties={"message_id": id_}, client="amqp-1.0"))
+            for number, id_ in enumerate(ids)
+        ]
+        assert amqp10.publish(url, EXCHANGE, messages) == 0
+        channel.queue_unbind(stream, EXCHANGE, "1")
+    texts = ["text", "ff", str(UUID(int=5)), "7"]
+    return [Sent(f"key-{n}", b"%d" % n, text, {"n": str(n)}) for n, text in enumerate(texts)]
+
+
+def by_rstream(_: str, stream_url: str, stream: str) -> list[Sent]:
+    """Rows over the stream protocol: AMQP and raw ones, and both in sub-entries."""
+
+    async def publish() -> None:
+        async with rstream.Producer(**_rstream_settings(stream_url)) as producer:
+            await producer.send_wait(stream, rstream.AMQPMessage(body=b"bare"))
+            await producer.send_wait(
+                stream,
+                rstream.AMQPMessage(
+                    body=b"text",
+                    properties=rstream.Properties(message_id=b"r-1", subject=b"s"),
+                    application_properties={"key": "k-1"},
+                ),
+            )
+            await producer.send_wait(stream, b"raw")
+            inside: list[Any] = [rstream.AMQPMessage(body=b"inside %d" % number) for number in range(3)]
+            for compression in (rstream.CompressionType.No, rstream.CompressionType.Gzip):
+                await producer.send_sub_entry(stream, inside, compression)
+            await producer.send_sub_entry(stream, [b"raw inside"], rstream.CompressionType.Gzip)
+
+    asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
+    return [
+        Sent(None, b"bare"),
+        Sent(None, b"text", "r-1", {"key": "k-1"}),
+        Sent(None, b"raw"),
+        *(Sent(None, b"inside %d" % number) for number in (0, 1, 2, 0, 1, 2)),
+        Sent(None, b"raw inside"),
+    ]
+
+
+def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> list[Sent]:
+    """Rows of a producer of a super stream, whose only partition is the stream: the key is where the program put it."""
+
+    async def key(message: Any) -> Any:
+        return message.application_properties["key"]
+
+    async def publish() -> None:
+        async with rstream.SuperStreamProducer(
+            **_rstream_settings(stream_url), routing_extractor=key, routing=rstream.RouteType.Hash, super_stream=f"super-{stream}"
+        ) as producer:  # fmt: skip
+            for number in range(2):
+                message = rstream.AMQPMessage(body=b"%d" % number, application_properties={"key": f"k-{number}"})
+                await producer.send(message)
+
+    with closing(StreamConnection(stream_settings(stream_url))) as connection:
+        connection.create_super_stream(f"super-{stream}", [stream], ["0"])
+    asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
+    return [Sent(None, b"%d" % n, None, {"key": f"k-{n}"}) for n in range(2)]
+
+
+#: What writes rows into a stream and returns what they are, by the name of the client.
+WRITERS: dict[str, Callable[[str, str, str], list[Sent]]] = {
+    "pika": by_pika,
+    "aio-pika": by_aio_pika,
+    "amqp-1.0": by_amqp_10,
+    "rstream": by_rstream,
+    "rstream-super-stream": by_rstream_super_stream,
+}
+
+
+def _rstream_settings(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    return {
+        "host": parts.hostname,
+        "port": parts.port,
+        "username": unquote(parts.username or "guest"),
+        "password": unquote(parts.password or "guest"),
+        "vhost": unquote(parts.path[1:]) or "/",
+        "load_balancer_mode": True,  # keeps it from following the name that the broker gives itself
+    }
+
+
+@contextmanager
+def written(
+    client: str, url: str, stream_url: str, stream: str
+) -> Iterator[tuple[list[Sent], list[bytes]]]:
+    """What a client sent into a new stream, and the chunks that the broker delivers of it."""
+    with pika.BlockingConnection(pika_parameters(url)) as connection:
+        connection.channel().exchange_declare(EXCHANGE, "x-consistent-hash", durable=True)
+    with closing(StreamConnection(stream_settings(stream_url))) as connection:
+        is_super = client == "rstream-super-stream"
+        if not is_super:
+            connection.create_stream(stream)
+        sent = WRITERS[client](url, stream_url, stream)
+        yield sent, delivered(connection, stream, len(sent))
+        if is_super:
+            connection.delete_super_stream(f"super-{stream}")
+        else:
+            connection.delete_stream(stream)
+
+
+def delivered(connection: StreamConnection, stream: str, count: int) -> list[bytes]:
+    """The chunks that hold the first rows of a stream, as the broker delivers them."""
+    connection.subscribe(1, stream, "first", credit=100)
+    chunks: list[bytes] = []
+    came, deadline = 0, time.monotonic() + _TIMEOUT_S
+    while came < count:
+        assert time.monotonic() < deadline, f"{came} of {count} rows came"
+        for event in connection.events(1):
+            if isinstance(event, Delivery):
+                chunks.append(bytes(event.chunk))
+                came += read_chunk(event.chunk).records
+                connection.give_credit(1, 1)
+    connection.unsubscribe(1)
+    return chunks
+
+
+def found(chunks: Sequence[bytes], sent: Sequence[Sent]) -> list[Sent]:
+    """The rows of chunks as if they had been sent; of their headers those that were looked for."""
+    rows = columns_of([read_chunk(memoryview(chunk)) for chunk in chunks], 0, 1 << 62, INCLUDE).to_pylist()
+    return [
+        Sent(
+            None if row["key"] is None else row["key"].decode(),
+            row["value"],
+            row["message_id"],
+            {name: value for name, value in row["headers"] or [] if name in one.headers},
+        )
+        for row, one in zip(rows, sent, strict=True)
+    ]
+
+
+def main(url: str, stream_url: str) -> None:
+    """Record what each client's rows are on a broker."""
+    with closing(StreamConnection(stream_settings(stream_url))) as connection:
+        origin = {"broker": connection.server_version}
+    for package in ("pika", "aio-pika", "python-qpid-proton", "rstream"):
+        origin[package] = version(package)
+    clients = {}
+    for client in WRITERS:
+        with written(client, url, stream_url, f"vectors-{client}") as (sent, chunks):
+            rows = [{**row._asdict(), "value": row.value.hex()} for row in sent]
+            clients[client] = {"sent": rows, "chunks": [chunk.hex() for chunk in chunks]}
+    CORPUS.write_text(json.dumps({"origin": origin, "clients": clients}, indent=1, ensure_ascii=False) + "\n")
+
+
+def recorded(client: str) -> tuple[list[Sent], list[bytes]]:
+    """What a client sent, and the chunks that a broker made of it, as they were recorded."""
+    of_client = json.loads(CORPUS.read_text())["clients"][client]
+    sent = [Sent(**{**row, "value": bytes.fromhex(row["value"])}) for row in of_client["sent"]]
+    return sent, list(map(bytes.fromhex, of_client["chunks"]))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
