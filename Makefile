@@ -151,6 +151,7 @@ bench: java broker ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/spark_memory.py
 	$(BIN)/python bench/spark_ids.py
 	$(BIN)/python bench/queue_for.py
+	$(BIN)/python bench/stream_rows.py
 
 build: $(STAMP) ## the wheel and the source distribution, in dist/
 	$(BIN)/python -m build

@@ -80,10 +80,23 @@ def read_message(row: bytes) -> StoredMessage:
         body,
         _bytes(key) if isinstance(key, (str, bytes)) else None,
         _text(exchange) if isinstance(exchange, (str, bytes)) else None,
-        properties.get("message_id"),
+        _message_id(row, places.get(PROPERTIES, len(row))),
         list(properties.items()) or None,
         list(headers.items()) or None,
     )
+
+
+def _message_id(row: bytes, at: int) -> str | None:
+    """Return the first property, whatever is behind it."""
+    try:
+        begin, end = _bounds(row, row[at], at + 1)
+        first = begin + (begin - at - 1)
+        if row[at] not in _LISTS or not any(row[begin:first]):
+            return None
+        value, behind = _read(row, first)
+    except _DAMAGE:
+        return None
+    return _text(value) if behind <= end else None
 
 
 def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:

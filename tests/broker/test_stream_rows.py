@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pika
@@ -14,7 +15,6 @@ from rabbit_chx.streams.chunks import read_chunk
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.rows import columns_of, encode_rows
 from rabbit_chx.testing import RunningBroker
-from rabbit_chx.testing.needs import release_is_in
 
 pytestmark = pytest.mark.broker
 
@@ -44,9 +44,9 @@ def test_our_rows_are_read_by_us_and_by_pika(vhost: RunningBroker, ids: list[str
     assert rows["message_id"].to_pylist() == (ids or 3 * [None])
 
     with pika.BlockingConnection(pika_parameters(vhost.url)) as amqp:
-        channel = amqp.channel()
+        channel: Any = amqp.channel()
         channel.basic_qos(prefetch_count=10)
-        consumed = []
+        consumed: list[Any] = []
         for method, properties, body in channel.consume(
             "ours", arguments={"x-stream-offset": "first"}, inactivity_timeout=30
         ):
@@ -56,6 +56,6 @@ def test_our_rows_are_read_by_us_and_by_pika(vhost: RunningBroker, ids: list[str
             if len(consumed) == 3:
                 break
         channel.cancel()
-    assert [body for *_, body in consumed] == BODIES
-    assert [id_ for *_, id_, _ in consumed] == (ids or 3 * [None])
-    print(consumed)
+    assert consumed == [
+        (EXCHANGE, key, id_, body) for key, id_, body in zip(KEYS, ids or 3 * [None], BODIES, strict=True)
+    ]

@@ -9,10 +9,11 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
@@ -31,6 +32,7 @@ from rabbit_chx.streams.rows import columns_of
 
 CORPUS = Path(__file__).parents[1] / "vectors" / "stream-rows.json"
 EXCHANGE = "rows"
+_HASH: Any = "x-consistent-hash"
 INCLUDE = ("exchange", "message_id", "properties", "headers")
 _TIMEOUT_S = 30
 
@@ -41,7 +43,7 @@ class Sent(NamedTuple):
     key: str | None
     value: bytes
     message_id: str | None = None
-    headers: dict[str, str] = {}
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
 def by_pika(url: str, _: str, stream: str) -> list[Sent]:
@@ -67,7 +69,12 @@ def by_pika(url: str, _: str, stream: str) -> list[Sent]:
         channel.queue_unbind(stream, EXCHANGE, "1")
     return [
         Sent("key-1", b"bare"),
-        Sent("key-2", b"\xff\0 binary", "m-2", {"n": "5", "s": "text", "x-mine": "true", "x-exchange": EXCHANGE}),
+        Sent(
+            "key-2",
+            b"\xff\0 binary",
+            "m-2",
+            {"n": "5", "s": "text", "x-mine": "true", "x-exchange": EXCHANGE},
+        ),
         Sent("é" * 100, b"", "m-3", {"x-routing-key": "é" * 100}),
     ]  # a header that is a list is not stored
 
@@ -97,7 +104,10 @@ def by_amqp_10(url: str, _: str, stream: str) -> list[Sent]:
         channel.queue_bind(stream, EXCHANGE, "1")
         ids = ["text", b"\xff", UUID(int=5), 7]
         messages = [
-            (number, Message(f"key-{number}", {"n": number}, properties={"message_id": id_}, client="amqp-1.0"))
+            (
+                number,
+                Message(f"key-{number}", {"n": number}, properties={"message_id": id_}, client="amqp-1.0"),
+            )
             for number, id_ in enumerate(ids)
         ]
         assert amqp10.publish(url, EXCHANGE, messages) == 0
@@ -147,7 +157,9 @@ def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> list[Sent]:
             **_rstream_settings(stream_url), routing_extractor=key, routing=rstream.RouteType.Hash, super_stream=f"super-{stream}"
         ) as producer:  # fmt: skip
             for number in range(2):
-                message = rstream.AMQPMessage(body=b"%d" % number, application_properties={"key": f"k-{number}"})
+                message = rstream.AMQPMessage(
+                    body=b"%d" % number, application_properties={"key": f"k-{number}"}
+                )
                 await producer.send(message)
 
     with closing(StreamConnection(stream_settings(stream_url))) as connection:
@@ -179,12 +191,10 @@ def _rstream_settings(url: str) -> dict[str, Any]:
 
 
 @contextmanager
-def written(
-    client: str, url: str, stream_url: str, stream: str
-) -> Iterator[tuple[list[Sent], list[bytes]]]:
+def written(client: str, url: str, stream_url: str, stream: str) -> Iterator[tuple[list[Sent], list[bytes]]]:
     """What a client sent into a new stream, and the chunks that the broker delivers of it."""
     with pika.BlockingConnection(pika_parameters(url)) as connection:
-        connection.channel().exchange_declare(EXCHANGE, "x-consistent-hash", durable=True)
+        connection.channel().exchange_declare(EXCHANGE, _HASH, durable=True)
     with closing(StreamConnection(stream_settings(stream_url))) as connection:
         is_super = client == "rstream-super-stream"
         if not is_super:
@@ -236,7 +246,7 @@ def main(url: str, stream_url: str) -> None:
     clients = {}
     for client in WRITERS:
         with written(client, url, stream_url, f"vectors-{client}") as (sent, chunks):
-            rows = [{**row._asdict(), "value": row.value.hex()} for row in sent]
+            rows = [{**row._asdict(), "value": row.value.hex(), "headers": dict(row.headers)} for row in sent]
             clients[client] = {"sent": rows, "chunks": [chunk.hex() for chunk in chunks]}
     CORPUS.write_text(json.dumps({"origin": origin, "clients": clients}, indent=1, ensure_ascii=False) + "\n")
 
