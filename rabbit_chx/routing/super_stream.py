@@ -11,13 +11,17 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.amqp.names import bytes_of, short_string
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing.bindings import listed, tuples_of
 from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _SEED = 104729  # the 10,000th prime
 
@@ -99,6 +103,22 @@ class SuperStream:
         else:
             raise InputError(f"there is no client {client!r} of super streams here: give 'java' or 'rstream'")
         return self.partitions[hash_ % len(self.partitions)]
+
+    def indices(self, keys: Iterable[Any]) -> NDArray[np.int32]:
+        """Return the partition of each key as an index into `partitions`, where `partition_for` has it for ``java``.
+
+        Args:
+            keys: a list of str or bytes; a NumPy array of them; a pyarrow Array or ChunkedArray of strings or binaries.
+
+        Raises:
+            RowError: a key is null or neither text nor bytes; the message has its position.
+            InputError: `keys` does not hold keys.
+        """
+        import numpy as np
+
+        from rabbit_chx.routing import arrays
+
+        return (arrays.murmur3_hashes(keys, _SEED) % np.uint32(len(self.partitions))).astype(np.int32)
 
     def partitions_bound_with(self, routing_key: str | bytes) -> tuple[str, ...]:
         """Return the partitions of a routing key where the client routes by binding key: those bound with it.

@@ -6,6 +6,7 @@ where the caller brings its arrays, and is no dependency.
 
 from rabbit_chx.routing.arrays.exchange_seeds import ExchangeSeeds
 from rabbit_chx.routing.arrays.keys import hashes
+from rabbit_chx.routing.arrays.murmur3 import murmur3_hashes
 from rabbit_chx.routing.arrays.seeds import (
     all_buckets,
     buckets_of_seeds,
@@ -28,6 +29,7 @@ __all__ = [
     "indices",
     "indices_of_all_seeds",
     "indices_of_seeds",
+    "murmur3_hashes",
     "share_moved",
     "shares",
 ]

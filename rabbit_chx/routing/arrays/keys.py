@@ -57,6 +57,36 @@ def hashed_parts(
         yield hashed
 
 
+def spans(keys: Any) -> Iterator[tuple[NDArray[np.uint8], NDArray[Any]]]:  # noqa: ANN401
+    """Return the keys, a chunk at a time, as one buffer of all and where each begins in it; nulls are refused.
+
+    Args:
+        keys: the keys, as :meth:`HashRing.indices` takes them.
+
+    Raises:
+        RowError: a key is null or neither text nor bytes; the message has its position.
+        InputError: `keys` does not hold keys.
+    """
+    if not is_arrow(keys):
+        for first, piece in pieces(keys):
+            null = next((place for place, key in enumerate(piece) if is_null(key)), None)
+            if null is not None:
+                raise null_error(first + null)
+            yield _spans_of_list(piece, set(map(type, piece)), first)
+        return
+    first = 0
+    for chunk in getattr(keys, "chunks", [keys]):
+        plain = chunk.dictionary_decode() if hasattr(chunk, "dictionary") else chunk
+        if not hasattr(plain, "buffers"):
+            raise InputError(
+                f"a pyarrow {type(plain).__name__} holds no keys: give an Array or a ChunkedArray"
+            )
+        refuse_nulls(plain, first)
+        for start in range(0, len(plain), CHUNK_KEYS):
+            yield _spans_of_arrow(plain.slice(start, CHUNK_KEYS))
+        first += len(plain)
+
+
 def pieces(values: Any) -> Iterator[tuple[int, list[Any]]]:  # noqa: ANN401
     """Return the values as lists of Python's own, a chunk at a time, each with the position of its first one.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmh3
 import pytest
 
+from rabbit_chx.routing.arrays import murmur3_hashes
 from rabbit_chx.routing.murmur3 import murmur3_x64_128, murmur3_x86_32
 
 
@@ -31,3 +32,11 @@ def test_128_bits_are_those_of_mmh3(size: int) -> None:
     for seed in (0, 1, 104729):
         expected = int.from_bytes(mmh3.hash_bytes(data[:size], seed), "little")
         assert murmur3_x64_128(data[:size], seed) == expected
+
+
+@pytest.mark.parametrize("seed", [0, 1, 104729, 0xFFFFFFFF])
+def test_many_at_once_are_hashed_as_one_by_one(seed: int) -> None:
+    data = bytes(range(256)) * 2
+    keys = [data[start : start + size] for size in [*range(40), 255, 256] for start in (0, 7, 200)]
+    assert murmur3_hashes(keys, seed).tolist() == [murmur3_x86_32(key, seed) for key in keys]
+    assert murmur3_hashes(keys, seed).tolist() == [mmh3.hash(key, seed, signed=False) for key in keys]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import mmh3
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, RowError
 from rabbit_chx.routing import SuperStream
 
 # As the tests of rabbitmq-stream-go-client have it (super_stream_producer_test.go); the .NET client has the same.
@@ -92,3 +94,34 @@ def test_rstream_sends_text() -> None:
         SuperStream(["s-0"]).partition_for(b"\xff", client="rstream")
     with pytest.raises(InputError, match="no client 'go'"):
         SuperStream(["s-0"]).partition_for("k", client="go")  # type: ignore[arg-type]
+
+
+def test_arrays_of_keys_go_where_each_key_goes() -> None:
+    keys = ["", "é", "日本語", "😀" * 100, *INVOICES, *(f"k{n}" * (n % 50) for n in range(2_000))]
+    stream = SuperStream([f"s-{n}" for n in range(7)])
+    wanted = [stream.partitions.index(stream.partition_for(key)) for key in keys]
+    texts = pa.array(keys)
+    for column in (
+        keys,
+        [key.encode() for key in keys],
+        np.array(keys, object),
+        texts,
+        texts.cast(pa.large_binary()),
+        texts.dictionary_encode(),
+        pa.chunked_array([texts.slice(0, 5), texts.slice(5)]),
+        pa.concat_arrays([pa.array(["other"]), texts]).slice(1),
+    ):
+        assert stream.indices(column).tolist() == wanted
+    assert stream.indices([]).tolist() == []
+
+
+@pytest.mark.parametrize("null", [["a", None], pa.array(["a", None]), pa.chunked_array([["a"], [None]])])
+def test_an_array_with_a_null_is_refused(null: Any) -> None:
+    with pytest.raises(RowError, match="position 1 is null"):
+        SuperStream(["s-0", "s-1"]).indices(null)
+
+
+def test_what_is_no_array_of_keys_is_refused() -> None:
+    for wrong in ("key", 5, pa.array([1, 2]), np.array([1, 2]), pa.array([["a"]])):
+        with pytest.raises(InputError):
+            SuperStream(["s-0"]).indices(cast("Any", wrong))
