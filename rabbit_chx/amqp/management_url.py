@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
+from rabbit_chx.amqp.secret import Secret
+from rabbit_chx.amqp.settings import ConnectionSettings, TlsSettings
 from rabbit_chx.amqp.uri import TLS_PARAMETERS, given_parameters, tls_settings
 from rabbit_chx.amqp.url_parts import UriProblem, UrlParts, fail, url_parts
 from rabbit_chx.errors import InputError

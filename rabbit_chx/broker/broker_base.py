@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.broker.management import Management
-from rabbit_chx.broker.management_url import ManagementUrl
 from rabbit_chx.broker.message_carrier import MessageCarrier
 from rabbit_chx.broker.pika_connection import PikaConnection
 from rabbit_chx.broker.ring_source import DiagnosticsRing, RingSource, rings_by

@@ -24,11 +24,11 @@ from rabbit_chx.rendering import CountProgress, sign_of_life
 
 if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.amqp.management_url import ManagementUrl
     from rabbit_chx.analysis.traffic import Observation
     from rabbit_chx.broker import Broker, RingSource
     from rabbit_chx.broker.firehose import TracedMessage
     from rabbit_chx.broker.management import Management
-    from rabbit_chx.broker.management_url import ManagementUrl
     from rabbit_chx.topology.reading import LiveExchange
 
 _SIGNALS = tuple(
@@ -151,7 +151,7 @@ class LiveBroker:
             )
 
     def _management_address(self, url: str) -> ManagementUrl:
-        from rabbit_chx.broker.management_url import ManagementUrl
+        from rabbit_chx.amqp.management_url import ManagementUrl
 
         return ManagementUrl.of(url).with_login_of(self.settings)
 

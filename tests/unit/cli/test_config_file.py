@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rabbit_chx.amqp import ConnectionSettings, TlsSettings
-from rabbit_chx.broker.management_url import ManagementUrl
+from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.cli.config_file import NodeSettings, read_node
 from rabbit_chx.errors import InputError
 
