@@ -1,0 +1,862 @@
+"""Publish rows into streams, in bulk. With a name and ids each row is stored once.
+
+How it works. The client places each row; each stream has a `StreamWriter`, with a connection of its own to the leader. The broker
+remembers the last id of each name (*reference*) in each stream. It confirms a row whose id is not higher, and does not store it.
+So a row that is sent again is stored once, under three rules:
+
+1. Ids rise. A row is sent only when all rows of its stream before it were sent on the same connection: after a lost connection, a
+   refused row or another leader all rows from the lowest unconfirmed one are sent again, in order, and nothing newer before them.
+   Else the newer id would make the broker drop the older row.
+2. What the broker claims to have is proved. When it starts a new segment, it writes the ids of a batch of rows into the log before
+   the rows. If it dies in between, it confirms and drops those rows when they are sent again (osiris v1.13.1, osiris_writer.erl,
+   ``handle_batch/2``; osiris_log.erl, ``evaluate_tracking_snapshot/2``). So rows with ids that it claims on a new connection are sent
+   alone. A confirm of such a row says that all the claimed is committed. Then the last row of ours is looked up in the stream. Rows
+   behind it that the broker claims are not there: they are published under the reference ``name~1``, by the same rules. (The ids
+   that the broker notes behind each chunk are no proof: the first chunk of a segment has none.)
+3. The proof needs the id in the row: the property message-id is ``name:id``.
+
+Without a name and ids a row may be stored more than once: delivery is at least once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.checks import check_seconds, check_whole
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    PublishError,
+    RabbitChxError,
+    RowError,
+)
+from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.streams.codes import Code, refusal
+from rabbit_chx.streams.connection import StreamConnection, open_at, stream_settings
+from rabbit_chx.streams.frames import Confirms, PublishErrors, StreamChanged
+from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.references import check_references
+from rabbit_chx.streams.rows import EncodedRows, encode_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rabbit_chx.amqp import ConnectionSettings
+
+#: A column of keys or bodies: a list, a NumPy array, or an Arrow array of str or bytes.
+Column = Iterable[str | bytes]
+
+_log = logging.getLogger(__name__)
+
+_MOST_ID = 2**63 - 1  # the wire has 64 bits, and clients on the JVM have no unsigned numbers
+_LONGEST_NAME = 230  # bytes, so that a message id has at most 255, which AMQP 0-9-1 can carry
+#: Rows and bytes that are encoded at a time, and all confirmed before the next.
+_PIECE_ROWS = 1 << 18
+_PIECE_BYTES = 64 << 20
+_BATCH_ROWS = 4_096
+_WAIT_S = 0.05
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
+#: Rows of the stream's end that are looked at first for a row of ours; then four times as many, and so on.
+_LOOKED_BACK = 50_000
+_MOST_REPAIRS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReport:
+    """Counts of the rows of one call.
+
+    Attributes:
+        rows: the rows that were given.
+        confirmed: the rows that the broker has confirmed.
+        streams: the rows that each stream has confirmed.
+        known: of these, those whose ids the broker had before this publisher sent them, from an earlier run: they were not stored
+            again.
+        resent: rows sent once more, because they were unconfirmed when their connection was lost. Without a name each may be a
+            duplicate.
+        repaired: rows that the broker had confirmed and not stored, stored by the second reference.
+        reconnects: connections opened in place of a lost one.
+        seconds: from the first row to the last confirm.
+    """
+
+    rows: int = 0
+    confirmed: int = 0
+    streams: Mapping[str, int] = field(default_factory=dict)
+    known: int = 0
+    resent: int = 0
+    repaired: int = 0
+    reconnects: int = 0
+    seconds: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every row is confirmed."""
+        return self.confirmed == self.rows
+
+    def __str__(self) -> str:
+        counts = (
+            (self.known, "known from an earlier run"),
+            (self.resent, "sent again after a reconnect"),
+            (self.repaired, "repaired"),
+        )
+        parts = [f"{self.confirmed:,} of {self.rows:,} rows confirmed"]
+        return ", ".join(parts + [f"{count:,} {what}" for count, what in counts if count])
+
+
+class StreamPublisher:
+    """Publishes rows into one stream, into those of a ring or slot table, or into the partitions of a super stream.
+
+    Any client can read the rows: the routing key is the message annotation ``x-routing-key``, where the broker writes it for AMQP
+    publishers, and the body is one data section.
+
+    With `name` and ids each row of a stream is stored once, through lost connections, killed brokers, other leaders, and runs of
+    the same rows with the same ids. That is no transaction: readers see rows as they come. It holds only if an id always means the
+    same row, and the same stream. **An id that the stream has already is confirmed and not stored**, so other rows under used ids
+    are lost; where the last stored row is one of the given rows and differs, that is an error. Without both, delivery is at least once.
+
+    A stream remembers 255 names, and each AMQP channel that publishes to it takes one too; beyond, the oldest are forgotten when
+    the broker starts a new segment, and their ids would be stored again. With a `management_url` they are counted before the first
+    row: there is a warning from 200 on, and an error above 250.
+
+    The constructor checks that the streams are there. Two threads must not use one publisher at the same time.
+
+    Args:
+        url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), or the AMQP URI of the host.
+        stream: the stream for all rows.
+        super_stream: the super stream whose partitions get the rows, by murmur3, as the Java, .NET and Go clients place them.
+        ring: the ring of a hash exchange as it was read from a broker, or its slot table; the destinations are streams.
+        name: what the streams remember the ids under, at most 230 bytes: one name for each writer of a stream that is alive, and the
+            same in each run.
+        exchange: what the rows say that they were published to (``x-exchange``): the name of the ring's exchange, which a ring needs.
+            By default the super stream, or nothing.
+        window: rows that are sent to a stream and not yet confirmed.
+        confirm_timeout_s: the longest time without a confirm, in seconds, after which the connection is replaced.
+        reconnect_timeout_s: how long to try to connect again, in seconds after the loss; each confirm starts it again.
+        addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
+        management_url: ``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default
+            that of `url`.
+
+    Attributes:
+        streams: the streams, in the order of the ring or super stream.
+
+    Raises:
+        InputError: an argument cannot be used, or a destination of the ring is no stream.
+        NotFoundError: there is no such stream or super stream.
+        BrokerRefusedError: the broker refuses user, vhost or stream. A named publisher needs read permission, too.
+        UnreachableError: nobody answers.
+
+    Example::
+
+        with StreamPublisher("rabbitmq-stream://localhost", stream="orders-0", name="loader") as publisher:
+            report = publisher.publish_many(keys, bodies, ids=range(1, len(keys) + 1))
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        stream: str | None = None,
+        super_stream: str | None = None,
+        ring: HashRing | SlotTable | None = None,
+        name: str | None = None,
+        exchange: str | None = None,
+        window: int = 20_000,
+        confirm_timeout_s: float = 60.0,
+        reconnect_timeout_s: float = 120.0,
+        addresses: Mapping[str, str] | None = None,
+        management_url: str | None = None,
+    ) -> None:
+        check_whole("window", window, 1)
+        check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
+        check_seconds("reconnect_timeout_s", reconnect_timeout_s)
+        if [stream, super_stream, ring].count(None) != 2:
+            raise InputError("give one of stream, super_stream and ring: it says where the rows go")
+        if name is not None and not (isinstance(name, str) and 0 < len(name.encode()) <= _LONGEST_NAME):
+            raise InputError(f"name is {name!r:.60}: give a text of 1 to {_LONGEST_NAME} bytes")
+        if ring is not None and exchange is None:
+            raise InputError("a ring does not know its exchange: give its name with exchange=")
+        settings = stream_settings(url)
+        self._name = name
+        self._exchange = (super_stream or "") if exchange is None else exchange
+        self._placing: HashRing | SlotTable | SuperStream | None = None if ring is None else _checked(ring)
+        with closing(StreamConnection(settings)) as connection:
+            if super_stream is not None:
+                self._placing = SuperStream(connection.partitions(super_stream))
+            self.streams = _streams_of(self._placing, stream)
+            try:
+                connection.metadata(self.streams)
+            except NotFoundError as cause:
+                raise (
+                    InputError(f"{cause}. Each destination of the ring must be a stream") if ring else cause
+                ) from None
+        if name is not None and management_url is not None:
+            for each in self.streams:
+                check_references(management_url, settings, each, name)
+        reading = {"addresses": addresses, "timeout_s": confirm_timeout_s}
+        self._writers = [
+            StreamWriter(each, settings, name, window, confirm_timeout_s, reconnect_timeout_s, url, reading)
+            for each in self.streams
+        ]
+        self._last_id = 0
+        self._owed: int | None = None  # the id from which on rows of a failed call may be unconfirmed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<StreamPublisher {self._name or 'without a name'}, {len(self.streams)} streams>"
+
+    def close(self) -> None:
+        """Close the connections; may be called again."""
+        for writer in self._writers:
+            writer.close()
+
+    def publish_many(self, keys: Column, bodies: Column, *, ids: Iterable[int] | None = None) -> StreamReport:
+        """Publish rows and wait until the broker has confirmed all of them.
+
+        After an error the next call gives the same rows with the same ids again, at least from the id on that the error names.
+
+        Args:
+            keys: routing keys: a list, a NumPy or an Arrow array of str (UTF-8) or bytes.
+            bodies: one body for each key, in the same forms.
+            ids: with a name, one id for each row: whole numbers from 1 to 2^63 - 1 that rise, also from call to call. They may have
+                gaps.
+
+        Returns:
+            The counts of these rows.
+
+        Raises:
+            InputError: the columns or ids cannot be used; nothing was sent.
+            PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
+        """
+        rows = self._rows(keys, bodies, ids)
+        began = time.monotonic()
+        for writer in self._writers:
+            writer.counts = Counts()
+        try:
+            for piece in _pieces(rows):
+                self._owed = int(piece.ids[0]) if self._name else None
+                self._publish(piece)
+        except BaseException as cause:
+            for writer in self._writers:
+                writer.drop()
+            if not isinstance(cause, RabbitChxError):
+                raise
+            report = self._report(rows, began)
+            again = f"; publish again from id {self._owed} on" if self._owed else ""
+            raise PublishError(
+                f"{cause}; {report}{again}", report, queue=cause.queue, reply_code=cause.reply_code
+            ) from cause
+        self._owed = None
+        if len(rows.ids):
+            self._last_id = int(rows.ids[-1])
+        return self._report(rows, began)
+
+    def _report(self, rows: Rows, began: float) -> StreamReport:
+        counts = [writer.counts for writer in self._writers]
+        return StreamReport(
+            rows=len(rows.keys),
+            confirmed=sum(each.confirmed for each in counts),
+            streams={writer.stream: writer.counts.confirmed for writer in self._writers},
+            known=sum(each.known for each in counts),
+            resent=sum(each.resent for each in counts),
+            repaired=sum(each.repaired for each in counts),
+            reconnects=sum(each.reconnects for each in counts),
+            seconds=time.monotonic() - began,
+        )
+
+    def _rows(self, keys: Column, bodies: Column, ids: Iterable[int] | None) -> Rows:
+        """Return the rows with the stream of each, all checked, so that what cannot be sent is known before anything is."""
+        if (self._name is None) != (ids is None):
+            raise InputError(
+                "a name and ids belong together: with both, each row is stored once; without both, at least once"
+            )
+        key_column, body_column = _column(keys, "keys"), _column(bodies, "bodies")
+        if len(key_column) != len(body_column):
+            raise InputError(
+                f"{len(key_column)} keys and {len(body_column)} bodies: give one body for each key"
+            )
+        numbers = np.empty(0, np.int64) if ids is None else _rising(ids, len(key_column))
+        if len(numbers):
+            if self._owed is not None and numbers[0] > self._owed:
+                raise InputError(
+                    f"the rows begin at id {numbers[0]}, and the call before has failed: rows from id {self._owed} on may be "
+                    "unconfirmed, and would be lost, so give them again first"
+                )
+            if self._owed is None and numbers[0] <= self._last_id:
+                raise InputError(
+                    f"the rows begin at id {numbers[0]}, and id {self._last_id} is published: the broker would drop them, so ids rise "
+                    "from call to call"
+                )
+        if self._placing is None:
+            return Rows(key_column, body_column, numbers, None)
+        streams = self._placing.indices(key_column)
+        if len(streams) and streams.min() < 0:
+            row = int(streams.argmin())
+            raise InputError(f"row {row}: the ring has no stream for the key {key_column[row].as_py()!r:.60}")
+        return Rows(key_column, body_column, numbers, streams)
+
+    def _publish(self, piece: Rows) -> None:
+        for number, part in piece.by_stream():
+            self._writers[number].take(part, self._exchange)
+        busy = [writer for writer in self._writers if not writer.done]
+        wait_s = 0.0
+        while busy:
+            moved = [writer.turn(wait_s) for writer in busy]
+            wait_s = 0.0 if any(moved) else _WAIT_S / len(busy)
+            busy = [writer for writer in busy if not writer.done]
+
+
+class Rows(NamedTuple):
+    """Rows as columns.
+
+    Attributes:
+        keys: the routing keys, binary.
+        bodies: the bodies, binary.
+        ids: their ids; empty where they have none.
+        streams: the number of the stream of each; None where there is one stream.
+    """
+
+    keys: pa.Array
+    bodies: pa.Array
+    ids: NDArray[np.int64]
+    streams: NDArray[np.int32] | None
+
+    def slice(self, start: int, rows: int) -> Rows:
+        """Return some rows in a row."""
+        some = slice(start, start + rows)
+        return Rows(
+            _one_array(self.keys.slice(start, rows)),
+            _one_array(self.bodies.slice(start, rows)),
+            self.ids[some],
+            None if self.streams is None else self.streams[some],
+        )
+
+    def by_stream(self) -> Iterator[tuple[int, Rows]]:
+        """Yield the rows of each stream that has any, in their order, with its number."""
+        if self.streams is None:
+            yield 0, self
+            return
+        order = np.argsort(self.streams, kind="stable")
+        ends = np.cumsum(np.bincount(self.streams))
+        for number, (start, end) in enumerate(zip(np.append(0, ends[:-1]), ends, strict=True)):
+            if start < end:
+                places = order[start:end]
+                ids = self.ids[places] if len(self.ids) else self.ids
+                yield number, Rows(self.keys.take(places), self.bodies.take(places), ids, None)
+
+
+def _pieces(rows: Rows) -> Iterator[Rows]:
+    count = len(rows.keys)
+    size = max(1, min(_PIECE_ROWS, _PIECE_BYTES * count // max(1, rows.bodies.nbytes + rows.keys.nbytes)))
+    for start in range(0, count, size):
+        yield rows.slice(start, size)
+
+
+class Window:
+    """Rows in the order of their ids, until each is confirmed. No I/O.
+
+    Args:
+        ids: the ids of the rows.
+        size: how many rows may be sent and not yet confirmed.
+        start: the first row.
+        stop: the row before which it ends.
+
+    Attributes:
+        lowest: the first row that is not confirmed.
+        next: the first row that is not sent on this connection.
+        stop: the row before which it ends.
+    """
+
+    def __init__(self, ids: NDArray[np.int64], size: int, start: int = 0, stop: int | None = None) -> None:
+        self.stop = len(ids) if stop is None else stop
+        self.lowest = self.next = start
+        self._ids = ids
+        self._size = size
+        self._open = np.ones(self.stop, bool)
+
+    @property
+    def done(self) -> bool:
+        """Whether all rows are confirmed."""
+        return self.lowest >= self.stop
+
+    @property
+    def room(self) -> int:
+        """How many rows may be sent now."""
+        unanswered = int(np.count_nonzero(self._open[self.lowest : self.next]))
+        return min(self._size - unanswered, self.stop - self.next)
+
+    def confirm(self, ids: NDArray[Any]) -> int:
+        """Note ids that the broker has confirmed, and return how many are new. Ids of rows that were not sent are passed over."""
+        wanted = ids.astype(np.int64)
+        places = np.searchsorted(self._ids[: self.next], wanted)
+        known = places < self.next
+        places = places[known][self._ids[places[known]] == wanted[known]]
+        return self._confirm(np.unique(places[self._open[places]]))
+
+    def confirm_before(self, stop: int) -> int:
+        """Note all rows before one as confirmed, and return how many of them are new."""
+        return self._confirm(self.lowest + np.flatnonzero(self._open[self.lowest : stop]))
+
+    def _confirm(self, places: NDArray[np.intp]) -> int:
+        self._open[places] = False
+        still_open = self._open[self.lowest :]
+        self.lowest = self.lowest + int(still_open.argmax()) if still_open.any() else self.stop
+        self.next = max(self.next, self.lowest)
+        return len(places)
+
+    def rewind(self) -> int:
+        """Send all from the lowest unconfirmed row again, and return how many rows that are."""
+        resent, self.next = self.next - self.lowest, self.lowest
+        return resent
+
+
+@dataclass
+class Counts:
+    """What became of the rows of a stream in one call; see `StreamReport`."""
+
+    confirmed: int = 0
+    known: int = 0
+    resent: int = 0
+    repaired: int = 0
+    reconnects: int = 0
+
+
+class StreamWriter:
+    """Writes to one stream, over a connection to its leader that is replaced when it is lost.
+
+    Args:
+        stream: the stream.
+        settings: any node of the cluster.
+        name: the reference; None for none.
+        window: how many rows may be sent and not yet confirmed.
+        confirm_timeout_s: the longest time without a confirm.
+        reconnect_timeout_s: how long to try to connect again.
+        url: the URL that the settings are from, for the reader of the stream's end.
+        reading: further arguments of that reader.
+
+    Attributes:
+        stream: the stream.
+        counts: what became of the rows of this call.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        settings: ConnectionSettings,
+        name: str | None,
+        window: int,
+        confirm_timeout_s: float,
+        reconnect_timeout_s: float,
+        url: str,
+        reading: dict[str, Any],
+    ) -> None:
+        self.stream = stream
+        self.counts = Counts()
+        self._settings = settings
+        self._name = name
+        self._window_rows = window
+        self._confirm_timeout_s = confirm_timeout_s
+        self._reconnect_timeout_s = reconnect_timeout_s
+        self._url = url
+        self._reading = reading
+        self._connection: StreamConnection | None = None
+        self._opened = 0  # connections, so far
+        self._claimed = 0  # the last id that the broker claims to have, until it is proved
+        self._known = 0  # the last id that it claimed to have before we sent anything
+        self._numbered = 0  # of rows without ids: how many were numbered
+        self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
+        self._encoded: EncodedRows | None = None
+        self._window = Window(self._rows.ids, window)
+        self._moved_at = 0.0
+        self._outage_began: float | None = None
+        self._attempts = 0
+        self._next_attempt = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether all rows are confirmed."""
+        return self._window.done
+
+    def take(self, rows: Rows, exchange: str) -> None:
+        """Take the next rows; those before them are all confirmed."""
+        message_ids = None
+        if self._name is None:
+            numbers = np.arange(self._numbered + 1, self._numbered + len(rows.keys) + 1)
+            self._numbered += len(numbers)
+            rows = rows._replace(ids=numbers)
+        else:
+            texts = pa.array(rows.ids).cast(pa.string())
+            message_ids = pc.binary_join_element_wise(self._name, texts, ":")
+        self._encoded = encode_rows(rows.keys, rows.bodies, exchange=exchange, message_ids=message_ids)
+        self._rows = rows
+        self._window = Window(rows.ids, self._window_rows)
+        self._moved_at = time.monotonic()
+
+    def turn(self, wait_s: float) -> bool:
+        """Send what the window allows, take what has come, and connect where there is no connection.
+
+        Args:
+            wait_s: seconds to wait at most where nothing comes.
+
+        Returns:
+            Whether something has moved.
+
+        Raises:
+            RabbitChxError: the connection cannot be replaced, or not in time.
+        """
+        try:
+            if self._connection is None:
+                if time.monotonic() < self._next_attempt:
+                    time.sleep(wait_s)
+                    return False
+                self._connect()
+            self._prove_claims()
+            sent = self._send(0, self._window)
+            confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
+        except RabbitChxError as cause:
+            self._lose(cause)
+            return False
+        return bool(sent or confirmed)
+
+    def close(self) -> None:
+        """Close the connection; may be called again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def drop(self) -> None:
+        """Forget rows that are not confirmed, with the connection that they may be on."""
+        if not self.done:
+            self.close()
+            self._window = Window(np.empty(0, np.int64), self._window_rows)
+        self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
+
+    # -- the connection
+
+    def _connect(self) -> None:
+        connection = open_at(
+            self._settings,
+            self.stream,
+            leader=True,
+            addresses=self._reading["addresses"],
+            timeout_s=self._settings.connection_timeout_s,
+        )
+        self._connection = connection
+        connection.declare_publisher(0, self.stream, self._name)
+        if self._name is not None:
+            self._claimed = connection.publisher_sequence(self._name, self.stream)
+            if not self._opened:
+                self._known = self._claimed
+        self.counts.reconnects += self._opened > 0
+        self.counts.resent += self._window.rewind()
+        self._opened += 1
+        self._moved_at = time.monotonic()
+
+    def _lose(self, cause: RabbitChxError) -> None:
+        """Give the connection up, and say when to try again.
+
+        Raises:
+            RabbitChxError: another attempt would not do better, or the time is over.
+        """
+        with suppress(RabbitChxError):  # what came before the loss need not be sent again
+            self._collect(0, self._window, 0.0)
+        self.close()
+        now = time.monotonic()
+        if self._outage_began is None:
+            self._outage_began = now
+        if not may_pass(cause):
+            raise cause
+        if now - self._outage_began >= self._reconnect_timeout_s:
+            raise ConnectionLostError(
+                f"{cause}; gave up after {self._attempts} attempts to connect in {now - self._outage_began:.0f} s",
+                queue=self.stream,
+            ) from cause
+        _log.info("stream %s: connecting again: %s", self.stream, cause)
+        backoff_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._attempts, 10))
+        self._next_attempt = now + backoff_s * random.uniform(0.5, 1.0)  # noqa: S311  # so that many do not come at one moment
+        self._attempts += 1
+
+    def _send(self, publisher_id: int, window: Window) -> int:
+        """Send what the window allows, and return how many rows that are."""
+        rows = min(window.room, _BATCH_ROWS)
+        worth_it = min(_BATCH_ROWS, self._window_rows // 4, window.stop - window.next)
+        if rows < max(1, worth_it):
+            return 0
+        assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `turn` connects
+        ids = self._rows.ids.view(np.uint64)
+        start, window.next = window.next, window.next + rows
+        for frames in self._encoded.frames(publisher_id, ids, start, window.next, self._connection.frame_max):
+            self._connection.send(frames, stall_s=self._confirm_timeout_s)
+        return rows
+
+    def _collect(self, publisher_id: int, window: Window, wait_s: float) -> int:
+        """Take what has come, and return how many rows are confirmed by it.
+
+        Raises:
+            RabbitChxError: the rows from the lowest unconfirmed one on must be sent again, over another connection.
+        """
+        if self._connection is None:
+            return 0
+        confirmed = 0
+        for event in self._connection.events(wait_s):
+            if isinstance(event, Confirms) and event.publisher_id == publisher_id:
+                new = window.confirm(event.ids)
+                confirmed += new
+                self.counts.confirmed += new if window is self._window else 0
+            elif isinstance(event, PublishErrors):
+                raise self._refused(int(event.codes[0]))
+            elif isinstance(event, StreamChanged) and event.stream == self.stream:
+                raise ConnectionLostError(
+                    f"{self._connection.where}: stream {self.stream!r} is deleted or has another leader",
+                    queue=self.stream,
+                )
+        now = time.monotonic()
+        if confirmed:
+            self._outage_began, self._attempts = None, 0
+        if confirmed or not (window.next - window.lowest):
+            self._moved_at = now
+        elif now - self._moved_at > self._confirm_timeout_s:
+            raise BrokerTimeoutError(
+                f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {now - self._moved_at:.0f} s, and "
+                f"{window.next - window.lowest} rows are unconfirmed: look at the broker's alarms and log",
+                queue=self.stream,
+            )
+        return confirmed
+
+    def _refused(self, code: int) -> RabbitChxError:
+        """Return the error for a refused row. It is sent again over a new connection, but where the user may not write."""
+        assert self._connection is not None  # noqa: S101  # it refused the row
+        error = refusal(self._connection.where, f"take rows into stream {self.stream!r}", code, self.stream)
+        if code == Code.ACCESS_REFUSED or isinstance(error, AccessRefusedError):
+            return error
+        return ConnectionLostError(str(error), queue=self.stream)
+
+    # -- what the broker claims to have
+
+    def _prove_claims(self) -> None:
+        """Send the rows that the broker claims to have alone, and store those that it does not have."""
+        start, stop = self._window.lowest, self._place_behind(self._claimed)
+        if self._name is None or start >= stop:
+            return
+        if self._stored_all(0, start, stop, self._claimed):
+            self._claimed = 0
+        self.counts.known += max(0, self._place_behind(self._known) - start)
+        self.counts.confirmed += self._window.confirm_before(stop)
+
+    def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
+        """Store rows under the name (0) or its nth further reference, and return whether the broker's claim was true.
+
+        It claims to have those up to an id. They are sent first, and proved; of them those that it does not have are stored under the
+        next reference. Then come those that it does not claim.
+        """
+        claimed = min(stop, max(start, self._place_behind(claimed_id)))
+        is_true = True
+        if start < claimed:
+            self._send_and_wait(nth, start, claimed)
+            lost = max(start, self._place_behind(self._last_stored(claimed_id)))
+            is_true = lost >= claimed
+            if not is_true:
+                self._repair(nth + 1, lost, claimed)
+        if claimed < stop:
+            self._send_and_wait(nth, claimed, stop)
+        return is_true
+
+    def _repair(self, nth: int, start: int, stop: int) -> None:
+        assert self._connection is not None  # noqa: S101  # rows were sent over it
+        reference = f"{self._name}~{nth}"
+        if nth > _MOST_REPAIRS:
+            raise MismatchError(
+                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._rows.ids[start]} on under {nth} references and "
+                "has not stored them: is the stream cut short all the time? Look at the broker's log",
+                queue=self.stream,
+            )
+        _log.warning(
+            "stream %s: the broker confirmed %d rows from id %d on that it has not stored; storing them as %s",
+            self.stream, stop - start, self._rows.ids[start], reference,
+        )  # fmt: skip
+        self._connection.declare_publisher(nth, self.stream, reference)
+        claimed_id = self._connection.publisher_sequence(reference, self.stream)
+        self._stored_all(nth, start, stop, claimed_id)
+        self._connection.delete_publisher(nth)
+        self.counts.repaired += stop - start if nth == 1 else 0
+
+    def _send_and_wait(self, publisher_id: int, start: int, stop: int) -> None:
+        """Send rows, and wait until they are confirmed. They count as confirmed only when that is proved."""
+        window = Window(self._rows.ids, self._window_rows, start, stop)
+        while not window.done:
+            sent = self._send(publisher_id, window)
+            self._collect(publisher_id, window, 0.0 if sent else _WAIT_S)
+
+    def _place_behind(self, row_id: int) -> int:
+        """Return the place behind the last row that has an id up to this one."""
+        return int(np.searchsorted(self._rows.ids, row_id, side="right"))
+
+    def _last_stored(self, claimed_id: int) -> int:
+        """Return the id of the last row of ours in the stream.
+
+        Where there is none because retention has removed the begin of the stream, this is the id that the broker claims.
+
+        Raises:
+            MismatchError: the row is one of those to publish, with another key or body.
+        """
+        start: Any = "last"
+        end: int | None = None
+        back = _LOOKED_BACK
+        while True:
+            last, first, is_all = self._last_between(start, end)
+            if last is not None:
+                self._compare(last)
+                return last.id
+            if is_all:
+                return min(self._known, claimed_id) if first else 0
+            start, end, back = max(0, first - back), first, back * 4
+
+    def _last_between(self, start: Any, end: int | None) -> tuple[StoredRow | None, int, bool]:  # noqa: ANN401
+        """Return the last row of ours of some rows, where they begin, and whether the stream has none before them."""
+        last = None
+        with StreamReader(
+            self._url,
+            self.stream,
+            start=start,
+            end=end,
+            include=("message_id",),
+            on_missing="count",
+            **self._reading,
+        ) as reader:
+            for batch in reader:
+                last = _last_of(batch, self._name or "") or last
+            return last, reader.start_offset, start == 0 or reader.missing > 0
+
+    def _compare(self, stored: StoredRow) -> None:
+        place = self._place_behind(stored.id) - 1
+        if place < 0 or self._rows.ids[place] != stored.id:
+            return
+        for what, column, value in (
+            ("key", self._rows.keys, stored.key),
+            ("body", self._rows.bodies, stored.value),
+        ):
+            if column[place].as_py() != value:
+                raise MismatchError(
+                    f"stream {self.stream!r} has id {stored.id} of {self._name!r} with the {what} {value!r:.60}, and the {what} given now "
+                    f"is {column[place].as_py()!r:.60}: the rows are not those of the earlier run, and the broker would drop "
+                    "them; give the same rows, or a new name",
+                    queue=self.stream,
+                )
+
+
+class StoredRow(NamedTuple):
+    """A row of ours, as the stream has it."""
+
+    id: int
+    key: bytes | None
+    value: bytes
+
+
+def _last_of(batch: pa.RecordBatch, name: str) -> StoredRow | None:
+    """Return the row with the highest id of a name."""
+    is_ours = pc.match_substring_regex(batch["message_id"], f"^{re.escape(name)}:[0-9]{{1,19}}$")
+    ours = batch.filter(is_ours)
+    if not len(ours):
+        return None
+    texts = pc.utf8_slice_codeunits(ours["message_id"], len(name) + 1)
+    ids = texts.cast(pa.uint64()).to_numpy()
+    place = int(ids.argmax())
+    return StoredRow(int(ids[place]), ours["key"][place].as_py(), ours["value"][place].as_py())
+
+
+# -- what the caller gave
+
+
+def _checked(ring: object) -> HashRing | SlotTable:
+    """Return a ring by which rows can be placed.
+
+    Raises:
+        InputError: they cannot.
+    """
+    if not isinstance(ring, HashRing | SlotTable):
+        raise InputError(
+            f"{ring!r:.60} is no ring: give a HashRing or a SlotTable that was read from the broker"
+        )
+    if ring.provenance != "read":
+        raise InputError(
+            f"the ring must be read from the broker, and this one is {ring.provenance}: give Broker a ring_source, which reads it"
+        )
+    if not ring.destinations:
+        raise InputError("the ring has no destinations: bind streams first")
+    for place in ring.destinations:
+        if not isinstance(place, str):
+            raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
+    return ring
+
+
+def _streams_of(placing: HashRing | SlotTable | SuperStream | None, stream: str | None) -> tuple[str, ...]:
+    if isinstance(placing, SuperStream):
+        return placing.partitions
+    return (str(stream),) if placing is None else tuple(map(str, placing.destinations))
+
+
+def _column(values: Any, what: str) -> Any:  # noqa: ANN401
+    """Return a column as an Arrow array of binaries without nulls."""
+    if isinstance(values, (str, bytes, bytearray, Mapping)) or not hasattr(values, "__iter__"):
+        raise InputError(f"{what} is a single {type(values).__name__}: give a list of them")
+    try:
+        if isinstance(values, (pa.Array, pa.ChunkedArray)):
+            column = values.cast(pa.large_binary())
+        else:
+            column = pa.array(values if hasattr(values, "dtype") else list(values), pa.large_binary())
+    except (pa.ArrowException, UnicodeEncodeError) as cause:
+        raise RowError(f"{what} cannot be read as str or bytes: {cause}") from None
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise RowError(f"row {row} of {what} is null: drop such rows, or give them a value")
+    return column
+
+
+def _rising(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
+    """Return ids as an array."""
+    ids = np.asarray(values if hasattr(values, "__array__") else list(values))
+    if not len(ids) and not rows:
+        return np.empty(0, np.int64)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise InputError(f"the ids are of type {ids.dtype}: give whole numbers from 1 to 2^63 - 1")
+    if len(ids) != rows:
+        raise InputError(f"{rows} keys and {len(ids)} ids: give one id for each key")
+    if ids.min() < 1 or ids.max() > _MOST_ID:
+        raise InputError(
+            f"the ids are from {ids.min()} to {ids.max()}: give whole numbers from 1 to 2^63 - 1"
+        )
+    if (ids[1:] <= ids[:-1]).any():
+        row = int(np.argmax(ids[1:] <= ids[:-1])) + 1
+        raise InputError(
+            f"row {row} has id {ids[row]}, and the row before it {ids[row - 1]}: ids rise, or rows would be dropped"
+        )
+    return ids.astype(np.int64)
+
+
+def _one_array(column: Any) -> pa.Array:  # noqa: ANN401
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

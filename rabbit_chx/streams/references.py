@@ -1,0 +1,95 @@
+"""The names that a stream remembers publishers by, counted over the management API before rows are written.
+
+A stream keeps the last ids of 255 names. Beyond, the oldest are forgotten when it starts a new segment, and rows under their ids
+would be stored again. osiris v1.13.1, osiris_tracking.erl, ``trim_sequences/2``, ``MAX_SEQUENCES``.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import logging
+from urllib.parse import quote
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.connection.tls import tls_context
+from rabbit_chx.errors import AccessRefusedError, BrokerRefusedError, InputError, UnreachableError
+
+_log = logging.getLogger(__name__)
+
+MOST_REFERENCES = 255
+_MANY, _TOO_MANY = 200, 250
+_TIMEOUT_S = 10.0
+_LARGEST = 16 << 20  # bytes of the answer
+
+
+def check_references(management_url: str, settings: ConnectionSettings, stream: str, name: str) -> None:
+    """Warn where a stream remembers many names, and refuse a further one where it remembers too many.
+
+    Args:
+        management_url: the URL of the management API.
+        settings: whose vhost it is, and the login where the URL has none.
+        stream: the stream.
+        name: the name to publish under.
+
+    Raises:
+        InputError: the stream would remember more than 250 names.
+        UnreachableError: nothing answers at the URL.
+        BrokerRefusedError: the broker does not tell.
+    """
+    writers = writers_of(management_url, settings, stream)
+    count = len(writers.keys() | {name})
+    told = f"stream {stream!r} remembers {count} publishers with {name!r}, of at most {MOST_REFERENCES}"
+    if count > _TOO_MANY:
+        raise InputError(
+            f"{told}. Beyond them it forgets the oldest, whose rows would then be stored again. A name is never given back: use fewer "
+            "names, publish over fewer AMQP channels (each takes one), or begin a new stream",
+            queue=stream,
+        )
+    if count >= _MANY:
+        _log.warning("%s; above %d publishing is refused", told, _TOO_MANY)
+
+
+def writers_of(management_url: str, settings: ConnectionSettings, stream: str) -> dict[str, int]:
+    """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management.
+
+    Args:
+        management_url: the URL of the management API.
+        settings: whose vhost it is, and the login where the URL has none.
+        stream: the stream.
+
+    Raises:
+        UnreachableError: nothing answers at the URL.
+        BrokerRefusedError: the broker does not tell.
+    """
+    url = ManagementUrl.of(management_url).with_login_of(settings)
+    password = url.password.reveal() if url.password else "guest"
+    login = base64.b64encode(f"{url.username or 'guest'}:{password}".encode()).decode()
+    if url.tls is None:
+        connection = http.client.HTTPConnection(url.host, url.port, timeout=_TIMEOUT_S)
+    else:
+        context = tls_context(url.tls)
+        connection = http.client.HTTPSConnection(url.host, url.port, timeout=_TIMEOUT_S, context=context)
+    path = f"{url.prefix}/api/stream/{quote(settings.vhost, safe='')}/{quote(stream, safe='')}/tracking?type=writer"
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
+        with connection.getresponse() as answer:
+            status, content = answer.status, answer.read(_LARGEST)
+        if status == http.client.OK:
+            return dict(json.loads(content)["writers"])
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as cause:
+        raise UnreachableError(
+            f"{url.masked}: the management API does not tell who writes to stream {stream!r} ({cause}): check the URL",
+            queue=stream,
+        ) from None
+    finally:
+        connection.close()
+    kind = AccessRefusedError if status in (401, 403) else BrokerRefusedError
+    raise kind(
+        f"{url.masked}: {path} was answered {status}: it needs RabbitMQ 3.13 or newer with the plugin rabbitmq_stream_management, and "
+        "a user with the tag management and read permission; or leave management_url out",
+        queue=stream,
+        reply_code=status,
+    )
