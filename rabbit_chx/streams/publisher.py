@@ -71,6 +71,7 @@ _LONGEST_NAME = 230  # bytes, so that a message id has at most 255, which AMQP 0
 _PIECE_ROWS = 1 << 18
 _PIECE_BYTES = 64 << 20
 _BATCH_ROWS = 4_096
+_FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
 _WAIT_S = 0.05
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
 #: Rows of the stream's end that are looked at first for a row of ours; then four times as many, and so on.
@@ -208,9 +209,17 @@ class StreamPublisher:
         if name is not None and management_url is not None:
             for each in self.streams:
                 check_references(management_url, settings, each, name)
-        reading = {"addresses": addresses, "timeout_s": confirm_timeout_s}
+        reading = {"url": url, "addresses": addresses, "timeout_s": confirm_timeout_s}
         self._writers = [
-            StreamWriter(each, settings, name, window, confirm_timeout_s, reconnect_timeout_s, url, reading)
+            StreamWriter(
+                each,
+                settings,
+                name,
+                window=window,
+                confirm_timeout_s=confirm_timeout_s,
+                reconnect_timeout_s=reconnect_timeout_s,
+                reading=reading,
+            )
             for each in self.streams
         ]
         self._last_id = 0
@@ -456,8 +465,7 @@ class StreamWriter:
         window: how many rows may be sent and not yet confirmed.
         confirm_timeout_s: the longest time without a confirm.
         reconnect_timeout_s: how long to try to connect again.
-        url: the URL that the settings are from, for the reader of the stream's end.
-        reading: further arguments of that reader.
+        reading: the arguments of the reader that looks for our rows at the stream's end: url, addresses, timeout_s.
 
     Attributes:
         stream: the stream.
@@ -469,10 +477,10 @@ class StreamWriter:
         stream: str,
         settings: ConnectionSettings,
         name: str | None,
+        *,
         window: int,
         confirm_timeout_s: float,
         reconnect_timeout_s: float,
-        url: str,
         reading: dict[str, Any],
     ) -> None:
         self.stream = stream
@@ -482,7 +490,6 @@ class StreamWriter:
         self._window_rows = window
         self._confirm_timeout_s = confirm_timeout_s
         self._reconnect_timeout_s = reconnect_timeout_s
-        self._url = url
         self._reading = reading
         self._connection: StreamConnection | None = None
         self._opened = 0  # connections, so far
@@ -610,7 +617,9 @@ class StreamWriter:
         assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `turn` connects
         ids = self._rows.ids.view(np.uint64)
         start, window.next = window.next, window.next + rows
-        for frames in self._encoded.frames(publisher_id, ids, start, window.next, self._connection.frame_max):
+        for frames in self._encoded.frames(
+            publisher_id, ids, start, window.next, self._connection.frame_max or _FRAME_MAX
+        ):
             self._connection.send(frames, stall_s=self._confirm_timeout_s)
         return rows
 
@@ -740,8 +749,7 @@ class StreamWriter:
         """Return the last row of ours of some rows, where they begin, and whether the stream has none before them."""
         last = None
         with StreamReader(
-            self._url,
-            self.stream,
+            stream=self.stream,
             start=start,
             end=end,
             include=("message_id",),
