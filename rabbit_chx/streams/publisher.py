@@ -330,14 +330,18 @@ class StreamPublisher:
         return Rows(key_column, body_column, numbers, streams)
 
     def _publish(self, piece: Rows) -> None:
+        taking = []
         for number, part in piece.by_stream():
             self._writers[number].take(part, self._exchange)
-        busy = [writer for writer in self._writers if not writer.done]
+            taking.append(self._writers[number])
+        busy = list(taking)
         wait_s = 0.0
         while busy:
             moved = [writer.turn(wait_s) for writer in busy]
             wait_s = 0.0 if any(moved) else _WAIT_S / len(busy)
             busy = [writer for writer in busy if not writer.done]
+        for writer in taking:
+            writer.counts.known += writer.known
 
 
 class Rows(NamedTuple):
@@ -509,6 +513,11 @@ class StreamWriter:
         """Whether all rows are confirmed."""
         return self._window.done
 
+    @property
+    def known(self) -> int:
+        """How many of the rows that were taken last the broker had before anything was sent."""
+        return self._place_behind(self._known)
+
     def take(self, rows: Rows, exchange: str) -> None:
         """Take the next rows; those before them are all confirmed."""
         message_ids = None
@@ -674,7 +683,6 @@ class StreamWriter:
             return
         if self._stored_all(0, start, stop, self._claimed):
             self._claimed = 0
-        self.counts.known += max(0, self._place_behind(self._known) - start)
         self.counts.confirmed += self._window.confirm_before(stop)
 
     def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
@@ -835,8 +843,12 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
     try:
         if isinstance(values, (pa.Array, pa.ChunkedArray)):
             column = values.cast(pa.large_binary())
+        elif hasattr(
+            values, "dtype"
+        ):  # of a NumPy array of str, given the type, pyarrow takes the first character alone
+            column = pa.array(values).cast(pa.large_binary())
         else:
-            column = pa.array(values if hasattr(values, "dtype") else list(values), pa.large_binary())
+            column = pa.array(list(values), pa.large_binary())
     except (pa.ArrowException, UnicodeEncodeError) as cause:
         raise RowError(f"{what} cannot be read as str or bytes: {cause}") from None
     if column.null_count:

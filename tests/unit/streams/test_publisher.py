@@ -1,0 +1,673 @@
+"""StreamPublisher beside a broker that is scripted: faults at every place, and what is then in the stream."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rabbit_chx.errors import (
+    BrokerTimeoutError,
+    ConnectionLostError,
+    EmptyRingError,
+    InputError,
+    MismatchError,
+    NotFoundError,
+    PublishError,
+    RowError,
+)
+from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
+from rabbit_chx.streams import publisher as module
+from rabbit_chx.streams.chunks import Chunk
+from rabbit_chx.streams.frames import Confirms, PublishErrors, StreamChanged
+from rabbit_chx.streams.publisher import StreamPublisher, Window
+from rabbit_chx.streams.rows import columns_of
+
+URL = "rabbitmq-stream://user:secret@broker"
+ROWS = 200
+
+
+class ScriptedStream:
+    """A stream of a scripted broker: no broker, no socket. It knows the rules of de-duplication, and the flaw of the roll-over.
+
+    Attributes:
+        log: (reference, id, message) of each row.
+        claims: the last id of each reference, as the broker believes.
+        snapshot: what it had written of them before the rows when it died: it believes that for ever.
+        committed: how many rows of the log are committed.
+        begins_at: the offset of the first row, where retention has removed those before it.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[tuple[str | None, int, bytes]] = []
+        self.claims: dict[str, int] = {}
+        self.snapshot: dict[str, int] = {}
+        self.committed = 0
+        self.begins_at = 0
+
+    def crash(self, cut: int, *, flaw: bool) -> None:
+        """Lose rows that are not committed; with the flaw the broker still believes that it has them."""
+        self.log = self.log[: max(cut, self.committed)]
+        self.committed = len(self.log)
+        if flaw:
+            self.snapshot = dict(self.claims)
+        self.claims = dict(self.snapshot)
+        for reference, row_id, _ in self.log:
+            if reference is not None:
+                self.claims[reference] = max(row_id, self.claims.get(reference, 0))
+
+    @property
+    def ids(self) -> list[int]:
+        """The id that each row tells in its property message-id."""
+        texts = self.batch(0, len(self.log))["message_id"].to_pylist()
+        return [int(text.rpartition(":")[2]) for text in texts]
+
+    def batch(self, start: int, end: int) -> pa.RecordBatch:
+        data = b"".join(struct.pack(">I", len(message)) + message for _, _, message in self.log)
+        count = len(self.log)
+        chunk = Chunk(0, count, 0, 1, 0, "user", memoryview(data), memoryview(b""), count)
+        return columns_of([chunk], start, end, ("message_id", "exchange"))
+
+
+class ScriptedBroker:
+    """Streams, and what happens to connections to them. `fault` is called whenever a connection looks for events."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, ScriptedStream] = {}
+        self.super_streams: dict[str, tuple[str, ...]] = {}
+        self.connections: list[ScriptedConnection] = []
+        self.fault: Callable[[ScriptedConnection], object] = lambda _connection: None
+
+    def open_at(self, _settings: Any, stream: str, **_how: Any) -> ScriptedConnection:
+        return ScriptedConnection(self, stream)
+
+    def reader(self, *, url: str, stream: str, start: Any, end: int | None, **_how: Any) -> ScriptedReader:
+        assert url == URL
+        return ScriptedReader(self.streams[stream], start, end)
+
+
+class ScriptedReader:
+    """Stands for StreamReader: a range of the committed rows."""
+
+    def __init__(self, stream: ScriptedStream, start: Any, end: int | None) -> None:
+        self._stream = stream
+        self._end = stream.committed if end is None else end
+        wanted = max(0, self._end - 1) if start == "last" else start
+        self.start_offset = max(wanted, stream.begins_at)
+        self.missing = self.start_offset - wanted
+
+    def __enter__(self) -> ScriptedReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __iter__(self) -> Any:
+        if self.start_offset < self._end:
+            yield self._stream.batch(self.start_offset, self._end)
+
+
+class ScriptedConnection:
+    """Stands for StreamConnection: it takes Publish frames and confirms what is committed."""
+
+    frame_max = 4_096
+    where = "a scripted broker"
+
+    def __init__(self, broker: ScriptedBroker, stream: str = "") -> None:
+        self.sent: list[tuple[str | None, int]] = []
+        self.failure: Exception | None = None
+        self.unconfirmed: list[tuple[int, int, int]] = []  # publisher, id, rows that must be committed first
+        self.news: list[Any] = []
+        self.stream = broker.streams.get(stream, ScriptedStream())
+        self._broker = broker
+        self._references: dict[int, str | None] = {}
+        broker.connections.append(self)
+
+    def metadata(self, streams: Any) -> dict[str, None]:
+        for stream in streams:
+            if stream not in self._broker.streams:
+                raise NotFoundError(f"no stream {stream!r}", queue=stream)
+        return dict.fromkeys(streams)
+
+    def partitions(self, super_stream: str) -> tuple[str, ...]:
+        return self._broker.super_streams[super_stream]
+
+    def declare_publisher(self, publisher_id: int, _stream: str, reference: str | None) -> None:
+        assert publisher_id not in self._references
+        self._references[publisher_id] = reference
+
+    def delete_publisher(self, publisher_id: int) -> None:
+        del self._references[publisher_id]
+
+    def publisher_sequence(self, reference: str, _stream: str) -> int:
+        return self.stream.claims.get(reference, 0)
+
+    def send(self, frames: memoryview, *, stall_s: float) -> None:
+        assert stall_s
+        data = bytes(frames)
+        assert len(data) <= self.frame_max
+        size, key, version, publisher_id, rows = struct.unpack_from(">IHHBI", data)
+        assert (size, key, version) == (len(data) - 4, 2, 1)
+        place = 13
+        for _ in range(rows):
+            row_id, length = struct.unpack_from(">QI", data, place)
+            self._take(publisher_id, row_id, data[place + 12 : place + 12 + length])
+            place += 12 + length
+        assert place == len(data)
+
+    def _take(self, publisher_id: int, row_id: int, message: bytes) -> None:
+        if self.failure is not None:
+            raise self.failure
+        stream, reference = self.stream, self._references[publisher_id]
+        self.sent.append((reference, row_id))
+        if reference is None or row_id > stream.claims.get(reference, 0):
+            stream.log.append((reference, row_id, message))
+            if reference is not None:
+                stream.claims[reference] = row_id
+        ours = [place for place, row in enumerate(stream.log, 1) if row[0] == reference]
+        self.unconfirmed.append((publisher_id, row_id, max(ours, default=0)))
+
+    def events(self, wait_s: float) -> list[Any]:
+        assert wait_s <= 1
+        if self.failure is None:
+            self._broker.fault(self)
+        if self.news:
+            news, self.news = self.news, []
+            return news
+        if self.failure is not None:
+            raise self.failure
+        self.commit(len(self.stream.log))
+        return self.confirms()
+
+    def commit(self, rows: int) -> None:
+        self.stream.committed = max(self.stream.committed, rows)
+
+    def confirms(self) -> list[Any]:
+        ready = [each for each in self.unconfirmed if each[2] <= self.stream.committed]
+        self.unconfirmed = [each for each in self.unconfirmed if each[2] > self.stream.committed]
+        return [
+            Confirms(publisher_id, np.array([row_id for _, row_id, _ in each], np.uint64))
+            for publisher_id, each in itertools.groupby(ready, key=lambda entry: entry[0])
+        ]
+
+    def lose(self) -> None:
+        self.failure = ConnectionLostError("the line is cut")
+
+    def close(self) -> None:
+        self.failure = self.failure or ConnectionLostError("it is closed")
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
+    scripted = ScriptedBroker()
+    scripted.streams["s"] = ScriptedStream()
+    monkeypatch.setattr(module, "StreamConnection", lambda _settings: ScriptedConnection(scripted))
+    monkeypatch.setattr(module, "open_at", scripted.open_at)
+    monkeypatch.setattr(module, "StreamReader", scripted.reader)
+    monkeypatch.setattr(module, "_FIRST_BACKOFF_S", 0.0)
+    monkeypatch.setattr(module, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(module, "_WAIT_S", 0.0)
+    monkeypatch.setattr(module, "_LOOKED_BACK", 16)
+    return scripted
+
+
+def publisher(**how: Any) -> StreamPublisher:
+    places = {"stream", "super_stream", "ring"} & set(how)
+    return StreamPublisher(URL, **({} if places else {"stream": "s"}), **{"window": 20, **how})
+
+
+def publish(made: StreamPublisher, first: int = 1, rows: int = ROWS) -> Any:
+    ids = range(first, first + rows)
+    return made.publish_many([f"k{n}" for n in ids], [f"body {n}" for n in ids], ids=ids)
+
+
+def once(fault: Callable[[ScriptedConnection], object], after: int) -> Callable[[ScriptedConnection], object]:
+    """Return what lets a fault happen once, when so many rows are sent."""
+    done: list[bool] = []
+
+    def happen(connection: ScriptedConnection) -> None:
+        if not done and len(connection.sent) >= after:
+            done.append(True)
+            fault(connection)
+
+    return happen
+
+
+def test_rows_are_stored_with_key_body_exchange_and_id(broker: ScriptedBroker) -> None:
+    with publisher(name="load", exchange="orders") as made:
+        report = publish(made)
+    stored = broker.streams["s"].batch(0, ROWS)
+    assert stored["key"].to_pylist() == [b"k%d" % n for n in range(1, ROWS + 1)]
+    assert stored["value"].to_pylist() == [b"body %d" % n for n in range(1, ROWS + 1)]
+    assert stored["message_id"].to_pylist() == [f"load:{n}" for n in range(1, ROWS + 1)]
+    assert set(stored["exchange"].to_pylist()) == {"orders"}
+    assert (report.rows, report.confirmed, report.streams) == (ROWS, ROWS, {"s": ROWS})
+    assert (report.known, report.resent, report.repaired, report.reconnects) == (0, 0, 0, 0)
+    assert report.complete
+    assert str(report) == "200 of 200 rows confirmed"
+
+
+def refuse(connection: ScriptedConnection) -> None:
+    """Refuse the rows that are under way, which the broker then forgets."""
+    connection.stream.crash(0, flaw=False)
+    ids = np.array([row_id for _, row_id, _ in connection.unconfirmed], np.uint64)
+    connection.news = [PublishErrors(0, ids, np.full(len(ids), 18, np.uint16))]
+
+
+def change(connection: ScriptedConnection) -> None:
+    connection.stream.crash(0, flaw=False)
+    connection.news = [StreamChanged("s", 6)]
+
+
+def lose(connection: ScriptedConnection) -> None:
+    connection.stream.crash(0, flaw=False)
+    connection.lose()
+
+
+@pytest.mark.parametrize("fault", [refuse, change, lose])
+def test_after_a_fault_all_is_sent_again_from_the_lowest_unconfirmed_row(
+    broker: ScriptedBroker, fault: Callable[[ScriptedConnection], object]
+) -> None:
+    broker.fault = once(fault, 60)
+    with publisher(name="load") as made:
+        report = publish(made)
+    _, before, after = broker.connections
+    lowest = before.unconfirmed[0][1]
+    assert [row_id for _, row_id in after.sent] == list(range(lowest, ROWS + 1))
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert report.resent == len(before.sent) - lowest + 1 > 0
+    assert (report.confirmed, report.reconnects) == (ROWS, 1)
+    assert "sent again after a reconnect" in str(report)
+
+
+def test_confirms_that_came_before_the_loss_count(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def confirm_and_lose(connection: ScriptedConnection) -> None:
+        def send(_frames: memoryview, **_how: float) -> None:
+            connection.commit(len(connection.stream.log))
+            connection.news = connection.confirms()
+            connection.lose()
+            raise ConnectionLostError("the line is cut")
+
+        monkeypatch.setattr(connection, "send", send)
+
+    broker.fault = once(confirm_and_lose, 60)
+    with publisher(name="load") as made:
+        report = publish(made)
+    _, before, after = broker.connections
+    assert after.sent[0] == ("load", before.sent[-1][1] + 1)
+    assert report.resent == 8  # those that were being sent
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+
+
+def flaw(connection: ScriptedConnection) -> None:
+    """Die in the roll-over: the ids of the last rows are in the log, and the rows are not."""
+    connection.stream.crash(0, flaw=True)
+    connection.lose()
+
+
+def test_rows_that_the_broker_claims_and_does_not_have_are_stored_by_another_reference(
+    broker: ScriptedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.fault = once(flaw, 60)
+    with publisher(name="load") as made:
+        report = publish(made)
+    lost = [row_id for _, row_id, _ in broker.connections[1].unconfirmed]
+    log = broker.streams["s"].log
+    assert [row_id for reference, row_id, _ in log if reference == "load~1"] == lost
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert (report.repaired, report.confirmed, report.resent) == (len(lost), ROWS, len(lost))
+    assert f"confirmed {len(lost)} rows from id {lost[0]} on that it has not stored" in caplog.text
+
+
+def test_a_repair_that_is_lost_in_the_same_way_is_repaired(broker: ScriptedBroker) -> None:
+    def flaw_of_repair(connection: ScriptedConnection) -> None:
+        if any(reference == "load~1" for reference, _ in connection.sent):
+            broker.fault = lambda _connection: None
+            flaw(connection)
+
+    def first(connection: ScriptedConnection) -> None:
+        broker.fault = flaw_of_repair
+        flaw(connection)
+
+    broker.fault = once(first, 60)
+    with publisher(name="load") as made:
+        report = publish(made)
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert {reference for reference, _, _ in broker.streams["s"].log} == {"load", "load~2"}
+    assert report.confirmed == ROWS
+
+
+def test_a_stream_that_loses_each_repair_is_an_error(broker: ScriptedBroker) -> None:
+    broker.streams["s"].claims = {"load": 50, **{f"load~{n}": 50 for n in range(1, 20)}}
+    with publisher(name="load") as made, pytest.raises(PublishError, match="under 10 references") as raised:
+        publish(made)
+    assert raised.value.report.confirmed == 0
+
+
+def test_what_an_earlier_attempt_lost_with_the_broker_is_stored(broker: ScriptedBroker) -> None:
+    with publisher(name="load") as made:
+        publish(made, rows=150)
+    stream = broker.streams["s"]
+    stream.log, stream.committed = stream.log[:120], 120
+    with publisher(name="load") as made:
+        report = publish(made, first=101, rows=100)
+    assert stream.ids == list(range(1, ROWS + 1))
+    assert (report.known, report.repaired) == (50, 30)
+
+
+def test_a_hole_that_is_longer_than_a_call_is_closed_by_the_next_call(broker: ScriptedBroker) -> None:
+    broker.streams["s"].claims = {"load": 150}
+    with publisher(name="load") as made:
+        publish(made, rows=100)
+        publish(made, first=101, rows=100)
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+
+
+def test_the_same_rows_again_are_stored_once(broker: ScriptedBroker) -> None:
+    for known in (0, ROWS):
+        with publisher(name="load") as made:
+            report = publish(made)
+        assert (report.confirmed, report.known, report.repaired) == (ROWS, known, 0)
+    assert "200 known from an earlier run" in str(report)
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+
+
+def test_rows_of_others_behind_ours_are_looked_through(broker: ScriptedBroker) -> None:
+    with publisher(name="load") as made:
+        publish(made, rows=50)
+    with publisher(name="load:2") as made:
+        publish(made, rows=130)
+    with publisher(name="load") as made:
+        report = publish(made, rows=50)
+    assert (report.known, report.repaired) == (50, 0)
+    assert len(broker.streams["s"].log) == 180
+
+
+def test_rows_that_retention_removed_are_not_stored_again(broker: ScriptedBroker) -> None:
+    with publisher(name="load") as made:
+        publish(made, rows=50)
+    with publisher(name="other") as made:
+        publish(made, rows=50)
+    broker.streams["s"].begins_at = 60
+    with publisher(name="load") as made:
+        report = publish(made, rows=60)
+    assert (report.known, report.repaired) == (50, 0)
+    assert broker.streams["s"].ids[100:] == list(range(51, 61))
+
+
+@pytest.mark.parametrize(("key", "body", "what"), [("k", "b", "key"), ("k30", "b", "body")])
+def test_other_rows_under_used_ids_are_an_error(
+    broker: ScriptedBroker, key: str, body: str, what: str
+) -> None:
+    with publisher(name="load") as made:
+        publish(made, rows=30)
+    with publisher(name="load") as made, pytest.raises(PublishError, match=f"with the {what}") as raised:
+        made.publish_many([key] * 60, [body] * 60, ids=range(1, 61))
+    assert isinstance(raised.value.__cause__, MismatchError)
+    assert len(broker.streams["s"].log) == 30
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_each_row_is_stored_once_and_in_order(broker: ScriptedBroker, seed: int) -> None:
+    chance = random.Random(seed)
+    stream = broker.streams["s"]
+
+    def anything(connection: ScriptedConnection) -> None:
+        connection.commit(chance.randint(stream.committed, len(stream.log)))
+        connection.news = connection.confirms() if chance.random() < 0.7 else []
+        if faults and chance.random() < 0.15:
+            faults.pop()
+            stream.crash(chance.randint(0, len(stream.log)), flaw=chance.random() < 0.7)
+            connection.lose()
+
+    broker.fault = anything
+    faults = [True] * 12  # so that it ends
+    ids = sorted(chance.sample(range(1, 1_000), 150))
+    for _ in range(2):  # the second is another attempt, which finds what the first has left
+        with publisher(name="load", window=chance.choice([1, 7, 20, 500])) as made:
+            made.publish_many(list(map(str, ids)), list(map(str, ids)), ids=ids)
+    assert stream.ids == ids
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_attempt_that_dies_anywhere_is_finished_by_another(broker: ScriptedBroker, seed: int) -> None:
+    chance = random.Random(seed)
+    stream = broker.streams["s"]
+    ids = list(range(1, 151))
+
+    def die(connection: ScriptedConnection) -> None:
+        connection.commit(chance.randint(stream.committed, len(stream.log)))
+        connection.news = connection.confirms()
+        if chance.random() < 0.1:
+            stream.crash(chance.randint(0, len(stream.log)), flaw=chance.random() < 0.7)
+            connection.lose()
+            raise KeyboardInterrupt
+
+    broker.fault = die
+    for _ in range(100):
+        try:
+            with publisher(name="load") as made:
+                made.publish_many(list(map(str, ids)), list(map(str, ids)), ids=ids)
+            break
+        except KeyboardInterrupt:
+            continue
+    assert stream.ids == ids
+
+
+def test_without_a_name_rows_are_stored_at_least_once(broker: ScriptedBroker) -> None:
+    broker.fault = once(ScriptedConnection.lose, 60)
+    with publisher() as made:
+        report = made.publish_many(pa.array(["k"] * ROWS), np.array([f"b{n}" for n in range(ROWS)]))
+        made.publish_many(["k"], ["end"])
+    bodies = broker.streams["s"].batch(0, 1_000)["value"].to_pylist()
+    assert set(bodies) == {*(b"b%d" % n for n in range(ROWS)), b"end"}
+    assert len(bodies) == ROWS + 1 + report.resent > ROWS + 1
+    assert broker.streams["s"].batch(0, 1_000)["message_id"].null_count == len(bodies)
+    assert (report.confirmed, report.known) == (ROWS, 0)
+
+
+# -- placing
+
+
+RING = HashRing.from_buckets(["a", "b", "c", "b"])
+SLOTS = SlotTable(
+    HashRing.from_buckets([ExchangeRef("x.0"), ExchangeRef("x.1"), ExchangeRef("x.2")]),
+    {ExchangeRef("x.0"): "a", ExchangeRef("x.1"): "b", ExchangeRef("x.2"): "a"},
+)
+PARTITIONS = SuperStream(["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("how", "stream_of"),
+    [
+        ({"ring": RING, "exchange": "x"}, RING.destination_for),
+        ({"ring": SLOTS, "exchange": "x"}, SLOTS.destination_for),
+        ({"super_stream": "x"}, PARTITIONS.partition_for),
+    ],
+)
+@pytest.mark.parametrize("make", [list, pa.array, np.array])
+def test_rows_go_where_their_keys_belong(
+    broker: ScriptedBroker, how: dict[str, Any], stream_of: Any, make: Any
+) -> None:
+    broker.streams |= {name: ScriptedStream() for name in "abc"}
+    broker.super_streams["x"] = PARTITIONS.partitions
+    keys = [f"key {n}" for n in range(500)]
+    with publisher(name="load", **how) as made:
+        report = made.publish_many(make(keys), make(keys), ids=np.arange(1, 501))
+    for name in made.streams:
+        wanted = [n for n, key in enumerate(keys, 1) if stream_of(key) == name]
+        assert broker.streams[name].ids == wanted
+        assert report.streams[name] == len(wanted) > 0
+        assert set(broker.streams[name].batch(0, 500)["exchange"].to_pylist()) == {"x"}
+    assert report.confirmed == 500
+
+
+def test_a_fault_of_one_stream_is_none_of_another(broker: ScriptedBroker) -> None:
+    broker.streams |= {name: ScriptedStream() for name in "abc"}
+    broker.super_streams["x"] = PARTITIONS.partitions
+    broker.fault = once(flaw, 50)
+    keys = [f"key {n}" for n in range(500)]
+    with publisher(name="load", super_stream="x") as made:
+        report = made.publish_many(keys, keys, ids=range(1, 501))
+    assert sorted(itertools.chain(*(broker.streams[name].ids for name in "abc"))) == list(range(1, 501))
+    assert all(broker.streams[name].ids == sorted(broker.streams[name].ids) for name in "abc")
+    assert report.reconnects == 1
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"stream": "s", "super_stream": "x"}, "give one of stream, super_stream and ring"),
+        ({"stream": "s", "name": ""}, "name is ''"),
+        ({"stream": "s", "name": "n" * 231}, "1 to 230 bytes"),
+        ({"stream": "s", "window": 0}, "window is 0"),
+        ({"stream": "s", "confirm_timeout_s": 0}, "confirm_timeout_s is 0"),
+        ({"ring": RING}, "a ring does not know its exchange"),
+        ({"ring": "orders", "exchange": "x"}, "is no ring"),
+        ({"ring": HashRing.from_bindings([("s", 1)]), "exchange": "x"}, "this one is replayed"),
+        ({"ring": HashRing.from_buckets([]), "exchange": "x"}, "no destinations"),
+        ({"ring": HashRing.from_buckets(["s", ExchangeRef("e")]), "exchange": "x"}, "is no stream"),
+        ({"ring": HashRing.from_buckets(["s", "queue"]), "exchange": "x"}, "must be a stream"),
+    ],
+)
+def test_what_cannot_be_published_to_is_refused(
+    broker: ScriptedBroker, how: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        publisher(**how)
+    assert not broker.streams["s"].log
+
+
+@pytest.mark.usefixtures("broker")
+def test_a_stream_that_is_not_there_is_refused() -> None:
+    with pytest.raises(NotFoundError, match="no stream 't'"):
+        publisher(stream="t")
+
+
+@pytest.mark.parametrize(
+    ("keys", "bodies", "ids", "words"),
+    [
+        (["k"], ["b"], None, "a name and ids belong together"),
+        (["k", "k"], ["b"], [1, 2], "2 keys and 1 bodies"),
+        (["k", "k"], ["b", "b"], [1], "2 keys and 1 ids"),
+        (["k", "k"], ["b", "b"], [2, 2], "row 1 has id 2, and the row before it 2"),
+        (["k", "k"], ["b", "b"], [0, 1], "the ids are from 0 to 1"),
+        (["k", "k"], ["b", "b"], np.array([1, 2**63], np.uint64), "the ids are from 1"),
+        (["k", "k"], ["b", "b"], [1.0, 2.0], "of type float64"),
+        (["k", "k"], ["b", "b"], pa.array([1, None]), "of type"),
+        (["k", None], ["b", "b"], [1, 2], "row 1 of keys is null"),
+        (["k", "k"], pa.array([None, "b"]), [1, 2], "row 0 of bodies is null"),
+        (["k", 5], ["b", "b"], [1, 2], "keys cannot be read"),
+        ("key", ["b"], [1], "keys is a single str"),
+        (["\ud800"], ["b"], [1], "keys cannot be read"),
+    ],
+)
+def test_rows_that_cannot_be_published_are_refused_before_any_is_sent(
+    broker: ScriptedBroker, keys: Any, bodies: Any, ids: Any, words: str
+) -> None:
+    with publisher(name="load") as made, pytest.raises(InputError, match=words):
+        made.publish_many(keys, bodies, ids=ids)
+    assert not broker.streams["s"].log
+
+
+def test_ids_without_a_name_are_refused(broker: ScriptedBroker) -> None:
+    with publisher() as made, pytest.raises(InputError, match="a name and ids belong together"):
+        made.publish_many(["k"], ["b"], ids=[1])
+    assert not broker.streams["s"].log
+
+
+def test_a_key_without_a_stream_is_refused(broker: ScriptedBroker) -> None:
+    ring = HashRing.from_buckets(["s", None, "s", "s"])
+    keys = [f"k{n}" for n in range(100)]
+    with (
+        publisher(ring=ring, exchange="x") as made,
+        pytest.raises(InputError, match="has no stream for the key"),
+    ):
+        made.publish_many(keys, keys)
+    assert not broker.streams["s"].log
+
+
+def test_ids_rise_from_call_to_call(broker: ScriptedBroker) -> None:
+    with publisher(name="load") as made:
+        publish(made, rows=10)
+        assert publish(made, first=11, rows=0).rows == 0
+        with pytest.raises(InputError, match="id 10 is published"):
+            publish(made, first=10, rows=10)
+        publish(made, first=20, rows=10)
+    assert broker.streams["s"].ids == [*range(1, 11), *range(20, 30)]
+
+
+def test_after_a_failed_call_its_rows_come_first(broker: ScriptedBroker) -> None:
+    broker.fault = once(lose, 60)
+    with publisher(name="load", reconnect_timeout_s=0) as made:
+        publish(made, rows=10)
+        with pytest.raises(PublishError, match="publish again from id 11 on") as raised:
+            publish(made, first=11, rows=100)
+        assert 0 < raised.value.report.confirmed < 100
+        with pytest.raises(InputError, match="give them again first"):
+            publish(made, first=111, rows=10)
+        publish(made, first=11, rows=190)
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+
+
+def test_a_broker_that_confirms_nothing_is_given_up(broker: ScriptedBroker) -> None:
+    def say_nothing(connection: ScriptedConnection) -> None:
+        connection.unconfirmed = []
+
+    broker.fault = say_nothing
+    with (
+        publisher(name="load", confirm_timeout_s=1e-9, reconnect_timeout_s=1e-9) as made,
+        pytest.raises(PublishError, match="has confirmed nothing") as raised,
+    ):
+        publish(made)
+    assert raised.value.report.confirmed == 0
+    assert raised.value.__cause__ is not None
+    assert isinstance(raised.value.__cause__.__cause__, BrokerTimeoutError)
+
+
+def test_a_row_that_no_frame_can_carry_is_an_error(broker: ScriptedBroker) -> None:
+    with publisher() as made, pytest.raises(PublishError) as raised:
+        made.publish_many(["k"], [b"x" * ScriptedConnection.frame_max])
+    assert isinstance(raised.value.__cause__, RowError)
+    assert not broker.streams["s"].log
+
+
+def test_no_password_is_shown(broker: ScriptedBroker) -> None:
+    broker.fault = lose
+    with publisher(name="load", reconnect_timeout_s=0) as made:
+        with pytest.raises(PublishError) as raised:
+            publish(made)
+        assert "secret" not in f"{made!r} {raised.value} {vars(made)!r}"
+
+
+# -- the window
+
+
+def test_the_window_bounds_what_is_unconfirmed() -> None:
+    window = Window(np.arange(10, 110, 10), 4)
+    assert window.room == 4
+    window.next = 4
+    assert window.room == 0
+    assert window.confirm(np.array([20, 30], np.uint64)) == 2
+    assert (window.lowest, window.room) == (0, 2)
+    assert window.confirm(np.array([10, 30, 35, 90], np.uint64)) == 1  # 90 is not sent
+    assert (window.lowest, window.room) == (3, 3)
+    window.next = 6
+    assert window.rewind() == 3
+    assert (window.next, window.room) == (3, 4)
+    assert not window.done
+
+
+def test_a_window_of_no_rows_is_done() -> None:
+    assert Window(np.empty(0, np.int64), 4).done
