@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
+    from rabbit_chx.streams.publisher import StreamReport
     from rabbit_chx.topology.problems import Problem
 
 
@@ -210,12 +211,13 @@ class PublishError(RabbitChxError):
     """Some rows were not confirmed, or the ring that the client routes by has changed. `report` has the counts.
 
     Attributes:
-        report: the :class:`~rabbit_chx.publishing.publish_report.PublishReport` up to the error.
+        report: the counts up to the error: a :class:`~rabbit_chx.publishing.publish_report.PublishReport`, of a
+            `StreamPublisher` a :class:`~rabbit_chx.streams.publisher.StreamReport`.
     """
 
-    def __init__(self, message: str, report: PublishReport, **about: Any) -> None:  # noqa: ANN401
+    def __init__(self, message: str, report: PublishReport | StreamReport, **about: Any) -> None:  # noqa: ANN401
         super().__init__(message, **about)
-        self.report = report
+        self.report: Any = report
 
 
 class DamagedChunkError(RabbitChxError):

@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from rabbit_chx.amqp import ConnectionSettings
 
 #: A column of keys or bodies: a list, a NumPy array, or an Arrow array of str or bytes.
-Column = Iterable[str | bytes]
+Column: TypeAlias = Iterable[Any]
 
 _log = logging.getLogger(__name__)
 
@@ -354,8 +354,8 @@ class Rows(NamedTuple):
         streams: the number of the stream of each; None where there is one stream.
     """
 
-    keys: pa.Array
-    bodies: pa.Array
+    keys: pa.Array[Any]
+    bodies: pa.Array[Any]
     ids: NDArray[np.int64]
     streams: NDArray[np.int32] | None
 
@@ -527,7 +527,7 @@ class StreamWriter:
             rows = rows._replace(ids=numbers)
         else:
             texts = pa.array(rows.ids).cast(pa.string())
-            message_ids = pc.binary_join_element_wise(self._name, texts, ":")
+            message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
         self._encoded = encode_rows(rows.keys, rows.bodies, exchange=exchange, message_ids=message_ids)
         self._rows = rows
         self._window = Window(rows.ids, self._window_rows)
@@ -878,5 +878,5 @@ def _rising(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
     return ids.astype(np.int64)
 
 
-def _one_array(column: Any) -> pa.Array:  # noqa: ANN401
+def _one_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

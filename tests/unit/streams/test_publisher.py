@@ -6,7 +6,7 @@ import itertools
 import random
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,6 @@ import pytest
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
-    EmptyRingError,
     InputError,
     MismatchError,
     NotFoundError,
@@ -66,7 +65,7 @@ class ScriptedStream:
     def ids(self) -> list[int]:
         """The id that each row tells in its property message-id."""
         texts = self.batch(0, len(self.log))["message_id"].to_pylist()
-        return [int(text.rpartition(":")[2]) for text in texts]
+        return [int(str(text).rpartition(":")[2]) for text in texts]
 
     def batch(self, start: int, end: int) -> pa.RecordBatch:
         data = b"".join(struct.pack(">I", len(message)) + message for _, _, message in self.log)
@@ -102,7 +101,7 @@ class ScriptedReader:
         self.start_offset = max(wanted, stream.begins_at)
         self.missing = self.start_offset - wanted
 
-    def __enter__(self) -> ScriptedReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -218,8 +217,9 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
 
 
 def publisher(**how: Any) -> StreamPublisher:
-    places = {"stream", "super_stream", "ring"} & set(how)
-    return StreamPublisher(URL, **({} if places else {"stream": "s"}), **{"window": 20, **how})
+    if not {"stream", "super_stream", "ring"} & set(how):
+        how["stream"] = "s"
+    return StreamPublisher(URL, **{"window": 20, **how})
 
 
 def publish(made: StreamPublisher, first: int = 1, rows: int = ROWS) -> Any:
@@ -415,9 +415,9 @@ def test_other_rows_under_used_ids_are_an_error(
     assert len(broker.streams["s"].log) == 30
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_whatever_happens_each_row_is_stored_once_and_in_order(broker: ScriptedBroker, seed: int) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  # it scripts faults
     stream = broker.streams["s"]
 
     def anything(connection: ScriptedConnection) -> None:
@@ -439,7 +439,7 @@ def test_whatever_happens_each_row_is_stored_once_and_in_order(broker: ScriptedB
 
 @pytest.mark.parametrize("seed", range(20))
 def test_an_attempt_that_dies_anywhere_is_finished_by_another(broker: ScriptedBroker, seed: int) -> None:
-    chance = random.Random(seed)
+    chance = random.Random(seed)  # noqa: S311  # it scripts faults
     stream = broker.streams["s"]
     ids = list(range(1, 151))
 
