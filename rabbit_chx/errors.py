@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rabbit_chx.publishing.publish_report import PublishReport
-    from rabbit_chx.streams.publisher import StreamReport
+    from rabbit_chx.streams.stream_report import StreamReport
     from rabbit_chx.topology.problems import Problem
 
 
@@ -212,7 +212,7 @@ class PublishError(RabbitChxError):
 
     Attributes:
         report: the counts up to the error: a :class:`~rabbit_chx.publishing.publish_report.PublishReport`, of a
-            `StreamPublisher` a :class:`~rabbit_chx.streams.publisher.StreamReport`.
+            `StreamPublisher` a :class:`~rabbit_chx.streams.StreamReport`.
     """
 
     def __init__(self, message: str, report: PublishReport | StreamReport, **about: Any) -> None:  # noqa: ANN401

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import struct
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream
 
 from rabbit_chx.errors import (
     BrokerTimeoutError,
@@ -22,197 +22,28 @@ from rabbit_chx.errors import (
     RowError,
 )
 from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
-from rabbit_chx.streams import publisher as module
-from rabbit_chx.streams.chunks import Chunk
-from rabbit_chx.streams.frames import Confirms, PublishErrors, StreamChanged
-from rabbit_chx.streams.publisher import StreamPublisher, Window
-from rabbit_chx.streams.rows import columns_of
+from rabbit_chx.streams import publisher as publisher_module
+from rabbit_chx.streams import writer
+from rabbit_chx.streams.frames import PublishErrors, StreamChanged
+from rabbit_chx.streams.publisher import StreamPublisher
+from rabbit_chx.streams.writer import Window
 
 URL = "rabbitmq-stream://user:secret@broker"
 ROWS = 200
-
-
-class ScriptedStream:
-    """A stream of a scripted broker: no broker, no socket. It knows the rules of de-duplication, and the flaw of the roll-over.
-
-    Attributes:
-        log: (reference, id, message) of each row.
-        claims: the last id of each reference, as the broker believes.
-        snapshot: what it had written of them before the rows when it died: it believes that for ever.
-        committed: how many rows of the log are committed.
-        begins_at: the offset of the first row, where retention has removed those before it.
-    """
-
-    def __init__(self) -> None:
-        self.log: list[tuple[str | None, int, bytes]] = []
-        self.claims: dict[str, int] = {}
-        self.snapshot: dict[str, int] = {}
-        self.committed = 0
-        self.begins_at = 0
-
-    def crash(self, cut: int, *, flaw: bool) -> None:
-        """Lose rows that are not committed; with the flaw the broker still believes that it has them."""
-        self.log = self.log[: max(cut, self.committed)]
-        self.committed = len(self.log)
-        if flaw:
-            self.snapshot = dict(self.claims)
-        self.claims = dict(self.snapshot)
-        for reference, row_id, _ in self.log:
-            if reference is not None:
-                self.claims[reference] = max(row_id, self.claims.get(reference, 0))
-
-    @property
-    def ids(self) -> list[int]:
-        """The id that each row tells in its property message-id."""
-        texts = self.batch(0, len(self.log))["message_id"].to_pylist()
-        return [int(str(text).rpartition(":")[2]) for text in texts]
-
-    def batch(self, start: int, end: int) -> pa.RecordBatch:
-        data = b"".join(struct.pack(">I", len(message)) + message for _, _, message in self.log)
-        count = len(self.log)
-        chunk = Chunk(0, count, 0, 1, 0, "user", memoryview(data), memoryview(b""), count)
-        return columns_of([chunk], start, end, ("message_id", "exchange"))
-
-
-class ScriptedBroker:
-    """Streams, and what happens to connections to them. `fault` is called whenever a connection looks for events."""
-
-    def __init__(self) -> None:
-        self.streams: dict[str, ScriptedStream] = {}
-        self.super_streams: dict[str, tuple[str, ...]] = {}
-        self.connections: list[ScriptedConnection] = []
-        self.fault: Callable[[ScriptedConnection], object] = lambda _connection: None
-
-    def open_at(self, _settings: Any, stream: str, **_how: Any) -> ScriptedConnection:
-        return ScriptedConnection(self, stream)
-
-    def reader(self, *, url: str, stream: str, start: Any, end: int | None, **_how: Any) -> ScriptedReader:
-        assert url == URL
-        return ScriptedReader(self.streams[stream], start, end)
-
-
-class ScriptedReader:
-    """Stands for StreamReader: a range of the committed rows."""
-
-    def __init__(self, stream: ScriptedStream, start: Any, end: int | None) -> None:
-        self._stream = stream
-        self._end = stream.committed if end is None else end
-        wanted = max(0, self._end - 1) if start == "last" else start
-        self.start_offset = max(wanted, stream.begins_at)
-        self.missing = self.start_offset - wanted
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def __iter__(self) -> Any:
-        if self.start_offset < self._end:
-            yield self._stream.batch(self.start_offset, self._end)
-
-
-class ScriptedConnection:
-    """Stands for StreamConnection: it takes Publish frames and confirms what is committed."""
-
-    frame_max = 4_096
-    where = "a scripted broker"
-
-    def __init__(self, broker: ScriptedBroker, stream: str = "") -> None:
-        self.sent: list[tuple[str | None, int]] = []
-        self.failure: Exception | None = None
-        self.unconfirmed: list[tuple[int, int, int]] = []  # publisher, id, rows that must be committed first
-        self.news: list[Any] = []
-        self.stream = broker.streams.get(stream, ScriptedStream())
-        self._broker = broker
-        self._references: dict[int, str | None] = {}
-        broker.connections.append(self)
-
-    def metadata(self, streams: Any) -> dict[str, None]:
-        for stream in streams:
-            if stream not in self._broker.streams:
-                raise NotFoundError(f"no stream {stream!r}", queue=stream)
-        return dict.fromkeys(streams)
-
-    def partitions(self, super_stream: str) -> tuple[str, ...]:
-        return self._broker.super_streams[super_stream]
-
-    def declare_publisher(self, publisher_id: int, _stream: str, reference: str | None) -> None:
-        assert publisher_id not in self._references
-        self._references[publisher_id] = reference
-
-    def delete_publisher(self, publisher_id: int) -> None:
-        del self._references[publisher_id]
-
-    def publisher_sequence(self, reference: str, _stream: str) -> int:
-        return self.stream.claims.get(reference, 0)
-
-    def send(self, frames: memoryview, *, stall_s: float) -> None:
-        assert stall_s
-        data = bytes(frames)
-        assert len(data) <= self.frame_max
-        size, key, version, publisher_id, rows = struct.unpack_from(">IHHBI", data)
-        assert (size, key, version) == (len(data) - 4, 2, 1)
-        place = 13
-        for _ in range(rows):
-            row_id, length = struct.unpack_from(">QI", data, place)
-            self._take(publisher_id, row_id, data[place + 12 : place + 12 + length])
-            place += 12 + length
-        assert place == len(data)
-
-    def _take(self, publisher_id: int, row_id: int, message: bytes) -> None:
-        if self.failure is not None:
-            raise self.failure
-        stream, reference = self.stream, self._references[publisher_id]
-        self.sent.append((reference, row_id))
-        if reference is None or row_id > stream.claims.get(reference, 0):
-            stream.log.append((reference, row_id, message))
-            if reference is not None:
-                stream.claims[reference] = row_id
-        ours = [place for place, row in enumerate(stream.log, 1) if row[0] == reference]
-        self.unconfirmed.append((publisher_id, row_id, max(ours, default=0)))
-
-    def events(self, wait_s: float) -> list[Any]:
-        assert wait_s <= 1
-        if self.failure is None:
-            self._broker.fault(self)
-        if self.news:
-            news, self.news = self.news, []
-            return news
-        if self.failure is not None:
-            raise self.failure
-        self.commit(len(self.stream.log))
-        return self.confirms()
-
-    def commit(self, rows: int) -> None:
-        self.stream.committed = max(self.stream.committed, rows)
-
-    def confirms(self) -> list[Any]:
-        ready = [each for each in self.unconfirmed if each[2] <= self.stream.committed]
-        self.unconfirmed = [each for each in self.unconfirmed if each[2] > self.stream.committed]
-        return [
-            Confirms(publisher_id, np.array([row_id for _, row_id, _ in each], np.uint64))
-            for publisher_id, each in itertools.groupby(ready, key=lambda entry: entry[0])
-        ]
-
-    def lose(self) -> None:
-        self.failure = ConnectionLostError("the line is cut")
-
-    def close(self) -> None:
-        self.failure = self.failure or ConnectionLostError("it is closed")
 
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
     scripted = ScriptedBroker()
     scripted.streams["s"] = ScriptedStream()
-    monkeypatch.setattr(module, "StreamConnection", lambda _settings: ScriptedConnection(scripted))
-    monkeypatch.setattr(module, "open_at", scripted.open_at)
-    monkeypatch.setattr(module, "StreamReader", scripted.reader)
-    monkeypatch.setattr(module, "_FIRST_BACKOFF_S", 0.0)
-    monkeypatch.setattr(module, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(module, "_WAIT_S", 0.0)
-    monkeypatch.setattr(module, "_LOOKED_BACK", 16)
+    monkeypatch.setattr(publisher_module, "StreamConnection", lambda _settings: ScriptedConnection(scripted))
+    monkeypatch.setattr(writer, "open_at", scripted.open_at)
+    monkeypatch.setattr(writer, "StreamReader", scripted.reader)
+    monkeypatch.setattr(writer, "_FIRST_BACKOFF_S", 0.0)
+    monkeypatch.setattr(writer, "_BATCH_ROWS", 8)
+    monkeypatch.setattr(publisher_module, "_WAIT_S", 0.0)
+    monkeypatch.setattr(writer, "_WAIT_S", 0.0)
+    monkeypatch.setattr(writer, "_LOOKED_BACK", 16)
     return scripted
 
 

@@ -1,0 +1,520 @@
+"""Write rows to one stream, each once, over a connection to its leader that is replaced when it is lost.
+
+How it works. The broker remembers the last id of each name (*reference*) in each stream. It confirms a row whose id is not higher,
+and does not store it. So a row that is sent again is stored once, under three rules:
+
+1. Ids rise. A row is sent only when all rows of its stream before it were sent on the same connection: after a lost connection, a
+   refused row or another leader all rows from the lowest unconfirmed one are sent again, in order, and nothing newer before them.
+   Else the newer id would make the broker drop the older row.
+2. What the broker claims to have is proved. When it starts a new segment, it writes the ids of a batch of rows into the log before
+   the rows. If it dies in between, it confirms and drops those rows when they are sent again (osiris v1.13.1, osiris_writer.erl,
+   ``handle_batch/2``; osiris_log.erl, ``evaluate_tracking_snapshot/2``). So rows with ids that it claims on a new connection are sent
+   alone. A confirm of such a row says that all the claimed is committed. Then the last row of ours is looked up in the stream. Rows
+   behind it that the broker claims are not there: they are published under the reference ``name~1``, by the same rules. (The ids
+   that the broker notes behind each chunk are no proof: the first chunk of a segment has none.)
+3. The proof needs the id in the row: the property message-id is ``name:id``.
+
+Without a name a row may be stored more than once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.errors import (
+    AccessRefusedError,
+    BrokerTimeoutError,
+    ConnectionLostError,
+    MismatchError,
+    RabbitChxError,
+)
+from rabbit_chx.streams.codes import Code, refusal
+from rabbit_chx.streams.connection import StreamConnection, open_at
+from rabbit_chx.streams.frames import Confirms, PublishErrors, StreamChanged
+from rabbit_chx.streams.reader import StreamReader
+from rabbit_chx.streams.rows import EncodedRows, encode_rows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rabbit_chx.amqp import ConnectionSettings
+
+_log = logging.getLogger(__name__)
+
+_BATCH_ROWS = 4_096
+_FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
+_WAIT_S = 0.05
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
+#: Rows of the stream's end that are looked at first for a row of ours; then four times as many, and so on.
+_LOOKED_BACK = 50_000
+_MOST_REPAIRS = 9
+
+
+class Rows(NamedTuple):
+    """Rows as columns.
+
+    Attributes:
+        keys: the routing keys, binary.
+        bodies: the bodies, binary.
+        ids: their ids; empty where they have none.
+        streams: the number of the stream of each; None where there is one stream.
+    """
+
+    keys: pa.Array[Any]
+    bodies: pa.Array[Any]
+    ids: NDArray[np.int64]
+    streams: NDArray[np.int32] | None
+
+    def slice(self, start: int, rows: int) -> Rows:
+        """Return some rows in a row."""
+        some = slice(start, start + rows)
+        return Rows(
+            _one_array(self.keys.slice(start, rows)),
+            _one_array(self.bodies.slice(start, rows)),
+            self.ids[some],
+            None if self.streams is None else self.streams[some],
+        )
+
+    def by_stream(self) -> Iterator[tuple[int, Rows]]:
+        """Yield the rows of each stream that has any, in their order, with its number."""
+        if self.streams is None:
+            yield 0, self
+            return
+        order = np.argsort(self.streams, kind="stable")
+        ends = np.cumsum(np.bincount(self.streams))
+        for number, (start, end) in enumerate(zip(np.append(0, ends[:-1]), ends, strict=True)):
+            if start < end:
+                places = order[start:end]
+                ids = self.ids[places] if len(self.ids) else self.ids
+                yield number, Rows(self.keys.take(places), self.bodies.take(places), ids, None)
+
+
+class Window:
+    """Rows in the order of their ids, until each is confirmed. No I/O.
+
+    Args:
+        ids: the ids of the rows.
+        size: how many rows may be sent and not yet confirmed.
+        start: the first row.
+        stop: the row before which it ends.
+
+    Attributes:
+        lowest: the first row that is not confirmed.
+        next: the first row that is not sent on this connection.
+        stop: the row before which it ends.
+    """
+
+    def __init__(self, ids: NDArray[np.int64], size: int, start: int = 0, stop: int | None = None) -> None:
+        self.stop = len(ids) if stop is None else stop
+        self.lowest = self.next = start
+        self._ids = ids
+        self._size = size
+        self._open = np.ones(self.stop, bool)
+
+    @property
+    def done(self) -> bool:
+        """Whether all rows are confirmed."""
+        return self.lowest >= self.stop
+
+    @property
+    def room(self) -> int:
+        """How many rows may be sent now."""
+        unanswered = int(np.count_nonzero(self._open[self.lowest : self.next]))
+        return min(self._size - unanswered, self.stop - self.next)
+
+    def confirm(self, ids: NDArray[Any]) -> int:
+        """Note ids that the broker has confirmed, and return how many are new. Ids of rows that were not sent are passed over."""
+        wanted = ids.astype(np.int64)
+        places = np.searchsorted(self._ids[: self.next], wanted)
+        known = places < self.next
+        places = places[known][self._ids[places[known]] == wanted[known]]
+        return self._confirm(np.unique(places[self._open[places]]))
+
+    def confirm_before(self, stop: int) -> int:
+        """Note all rows before one as confirmed, and return how many of them are new."""
+        return self._confirm(self.lowest + np.flatnonzero(self._open[self.lowest : stop]))
+
+    def _confirm(self, places: NDArray[np.intp]) -> int:
+        self._open[places] = False
+        still_open = self._open[self.lowest :]
+        self.lowest = self.lowest + int(still_open.argmax()) if still_open.any() else self.stop
+        self.next = max(self.next, self.lowest)
+        return len(places)
+
+    def rewind(self) -> int:
+        """Send all from the lowest unconfirmed row again, and return how many rows that are."""
+        resent, self.next = self.next - self.lowest, self.lowest
+        return resent
+
+
+@dataclass
+class Counts:
+    """What became of the rows of a stream in one call; see `StreamReport`."""
+
+    confirmed: int = 0
+    known: int = 0
+    resent: int = 0
+    repaired: int = 0
+    reconnects: int = 0
+
+
+class StreamWriter:
+    """Writes to one stream, over a connection to its leader that is replaced when it is lost.
+
+    Args:
+        stream: the stream.
+        settings: any node of the cluster.
+        name: the reference; None for none.
+        window: how many rows may be sent and not yet confirmed.
+        confirm_timeout_s: the longest time without a confirm.
+        reconnect_timeout_s: how long to try to connect again.
+        reading: the arguments of the reader that looks for our rows at the stream's end: url, addresses, timeout_s.
+
+    Attributes:
+        stream: the stream.
+        counts: what became of the rows of this call.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        settings: ConnectionSettings,
+        name: str | None,
+        *,
+        window: int,
+        confirm_timeout_s: float,
+        reconnect_timeout_s: float,
+        reading: dict[str, Any],
+    ) -> None:
+        self.stream = stream
+        self.counts = Counts()
+        self._settings = settings
+        self._name = name
+        self._window_rows = window
+        self._confirm_timeout_s = confirm_timeout_s
+        self._reconnect_timeout_s = reconnect_timeout_s
+        self._reading = reading
+        self._connection: StreamConnection | None = None
+        self._opened = 0  # connections, so far
+        self._claimed = 0  # the last id that the broker claims to have, until it is proved
+        self._known = 0  # the last id that it claimed to have before we sent anything
+        self._numbered = 0  # of rows without ids: how many were numbered
+        self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
+        self._encoded: EncodedRows | None = None
+        self._window = Window(self._rows.ids, window)
+        self._moved_at = 0.0
+        self._outage_began: float | None = None
+        self._attempts = 0
+        self._next_attempt = 0.0
+
+    @property
+    def done(self) -> bool:
+        """Whether all rows are confirmed."""
+        return self._window.done
+
+    @property
+    def known(self) -> int:
+        """How many of the rows that were taken last the broker had before anything was sent."""
+        return self._place_behind(self._known)
+
+    def take(self, rows: Rows, exchange: str) -> None:
+        """Take the next rows; those before them are all confirmed."""
+        message_ids = None
+        if self._name is None:
+            numbers = np.arange(self._numbered + 1, self._numbered + len(rows.keys) + 1)
+            self._numbered += len(numbers)
+            rows = rows._replace(ids=numbers)
+        else:
+            texts = pa.array(rows.ids).cast(pa.string())
+            message_ids = pc.binary_join_element_wise(pa.scalar(self._name), texts, ":")  # type: ignore[call-overload]
+        self._encoded = encode_rows(rows.keys, rows.bodies, exchange=exchange, message_ids=message_ids)
+        self._rows = rows
+        self._window = Window(rows.ids, self._window_rows)
+        self._moved_at = time.monotonic()
+
+    def turn(self, wait_s: float) -> bool:
+        """Send what the window allows, take what has come, and connect where there is no connection.
+
+        Args:
+            wait_s: seconds to wait at most where nothing comes.
+
+        Returns:
+            Whether something has moved.
+
+        Raises:
+            RabbitChxError: the connection cannot be replaced, or not in time.
+        """
+        try:
+            if self._connection is None:
+                if time.monotonic() < self._next_attempt:
+                    time.sleep(wait_s)
+                    return False
+                self._connect()
+            self._prove_claims()
+            sent = self._send(0, self._window)
+            confirmed = self._collect(0, self._window, 0.0 if sent else wait_s)
+        except RabbitChxError as cause:
+            self._lose(cause)
+            return False
+        return bool(sent or confirmed)
+
+    def close(self) -> None:
+        """Close the connection; may be called again."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def drop(self) -> None:
+        """Forget rows that are not confirmed, with the connection that they may be on."""
+        if not self.done:
+            self.close()
+            self._window = Window(np.empty(0, np.int64), self._window_rows)
+        self._outage_began, self._attempts, self._next_attempt = None, 0, 0.0
+
+    # -- the connection
+
+    def _connect(self) -> None:
+        connection = open_at(
+            self._settings,
+            self.stream,
+            leader=True,
+            addresses=self._reading["addresses"],
+            timeout_s=self._settings.connection_timeout_s,
+        )
+        self._connection = connection
+        connection.declare_publisher(0, self.stream, self._name)
+        if self._name is not None:
+            self._claimed = connection.publisher_sequence(self._name, self.stream)
+            if not self._opened:
+                self._known = self._claimed
+        self.counts.reconnects += self._opened > 0
+        self.counts.resent += self._window.rewind()
+        self._opened += 1
+        self._moved_at = time.monotonic()
+
+    def _lose(self, cause: RabbitChxError) -> None:
+        """Give the connection up, and say when to try again.
+
+        Raises:
+            RabbitChxError: another attempt would not do better, or the time is over.
+        """
+        with suppress(RabbitChxError):  # what came before the loss need not be sent again
+            self._collect(0, self._window, 0.0)
+        self.close()
+        now = time.monotonic()
+        if self._outage_began is None:
+            self._outage_began = now
+        if not may_pass(cause):
+            raise cause
+        if now - self._outage_began >= self._reconnect_timeout_s:
+            raise ConnectionLostError(
+                f"{cause}; gave up after {self._attempts} attempts to connect in {now - self._outage_began:.0f} s",
+                queue=self.stream,
+            ) from cause
+        _log.info("stream %s: connecting again: %s", self.stream, cause)
+        backoff_s = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(self._attempts, 10))
+        self._next_attempt = now + backoff_s * random.uniform(0.5, 1.0)  # noqa: S311  # so that many do not come at one moment
+        self._attempts += 1
+
+    def _send(self, publisher_id: int, window: Window) -> int:
+        """Send what the window allows, and return how many rows that are."""
+        rows = min(window.room, _BATCH_ROWS)
+        worth_it = min(_BATCH_ROWS, self._window_rows // 4, window.stop - window.next)
+        if rows < max(1, worth_it):
+            return 0
+        assert self._connection is not None and self._encoded is not None  # noqa: S101, PT018  # `turn` connects
+        ids = self._rows.ids.view(np.uint64)
+        start, window.next = window.next, window.next + rows
+        for frames in self._encoded.frames(
+            publisher_id, ids, start, window.next, self._connection.frame_max or _FRAME_MAX
+        ):
+            self._connection.send(frames, stall_s=self._confirm_timeout_s)
+        return rows
+
+    def _collect(self, publisher_id: int, window: Window, wait_s: float) -> int:
+        """Take what has come, and return how many rows are confirmed by it.
+
+        Raises:
+            RabbitChxError: the rows from the lowest unconfirmed one on must be sent again, over another connection.
+        """
+        if self._connection is None:
+            return 0
+        confirmed = 0
+        for event in self._connection.events(wait_s):
+            if isinstance(event, Confirms) and event.publisher_id == publisher_id:
+                new = window.confirm(event.ids)
+                confirmed += new
+                self.counts.confirmed += new if window is self._window else 0
+            elif isinstance(event, PublishErrors):
+                raise self._refused(int(event.codes[0]))
+            elif isinstance(event, StreamChanged) and event.stream == self.stream:
+                raise ConnectionLostError(
+                    f"{self._connection.where}: stream {self.stream!r} is deleted or has another leader",
+                    queue=self.stream,
+                )
+        now = time.monotonic()
+        if confirmed:
+            self._outage_began, self._attempts = None, 0
+        if confirmed or not (window.next - window.lowest):
+            self._moved_at = now
+        elif now - self._moved_at > self._confirm_timeout_s:
+            raise BrokerTimeoutError(
+                f"{self._connection.where}: stream {self.stream!r} has confirmed nothing for {now - self._moved_at:.0f} s, and "
+                f"{window.next - window.lowest} rows are unconfirmed: look at the broker's alarms and log",
+                queue=self.stream,
+            )
+        return confirmed
+
+    def _refused(self, code: int) -> RabbitChxError:
+        """Return the error for a refused row. It is sent again over a new connection, but where the user may not write."""
+        assert self._connection is not None  # noqa: S101  # it refused the row
+        error = refusal(self._connection.where, f"take rows into stream {self.stream!r}", code, self.stream)
+        if code == Code.ACCESS_REFUSED or isinstance(error, AccessRefusedError):
+            return error
+        return ConnectionLostError(str(error), queue=self.stream)
+
+    # -- what the broker claims to have
+
+    def _prove_claims(self) -> None:
+        """Send the rows that the broker claims to have alone, and store those that it does not have."""
+        start, stop = self._window.lowest, self._place_behind(self._claimed)
+        if self._name is None or start >= stop:
+            return
+        if self._stored_all(0, start, stop, self._claimed):
+            self._claimed = 0
+        self.counts.confirmed += self._window.confirm_before(stop)
+
+    def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
+        """Store rows under the name (0) or its nth further reference, and return whether the broker's claim was true.
+
+        It claims to have those up to an id. They are sent first, and proved; of them those that it does not have are stored under the
+        next reference. Then come those that it does not claim.
+        """
+        claimed = min(stop, max(start, self._place_behind(claimed_id)))
+        is_true = True
+        if start < claimed:
+            self._send_and_wait(nth, start, claimed)
+            lost = max(start, self._place_behind(self._last_stored(claimed_id)))
+            is_true = lost >= claimed
+            if not is_true:
+                self._repair(nth + 1, lost, claimed)
+        if claimed < stop:
+            self._send_and_wait(nth, claimed, stop)
+        return is_true
+
+    def _repair(self, nth: int, start: int, stop: int) -> None:
+        assert self._connection is not None  # noqa: S101  # rows were sent over it
+        reference = f"{self._name}~{nth}"
+        if nth > _MOST_REPAIRS:
+            raise MismatchError(
+                f"stream {self.stream!r} has confirmed {stop - start} rows from id {self._rows.ids[start]} on under {nth} references and "
+                "has not stored them: is the stream cut short all the time? Look at the broker's log",
+                queue=self.stream,
+            )
+        _log.warning(
+            "stream %s: the broker confirmed %d rows from id %d on that it has not stored; storing them as %s",
+            self.stream, stop - start, self._rows.ids[start], reference,
+        )  # fmt: skip
+        self._connection.declare_publisher(nth, self.stream, reference)
+        claimed_id = self._connection.publisher_sequence(reference, self.stream)
+        self._stored_all(nth, start, stop, claimed_id)
+        self._connection.delete_publisher(nth)
+        self.counts.repaired += stop - start if nth == 1 else 0
+
+    def _send_and_wait(self, publisher_id: int, start: int, stop: int) -> None:
+        """Send rows, and wait until they are confirmed. They count as confirmed only when that is proved."""
+        window = Window(self._rows.ids, self._window_rows, start, stop)
+        while not window.done:
+            sent = self._send(publisher_id, window)
+            self._collect(publisher_id, window, 0.0 if sent else _WAIT_S)
+
+    def _place_behind(self, row_id: int) -> int:
+        """Return the place behind the last row that has an id up to this one."""
+        return int(np.searchsorted(self._rows.ids, row_id, side="right"))
+
+    def _last_stored(self, claimed_id: int) -> int:
+        """Return the id of the last row of ours in the stream.
+
+        Where there is none because retention has removed the begin of the stream, this is the id that the broker claims.
+
+        Raises:
+            MismatchError: the row is one of those to publish, with another key or body.
+        """
+        start: Any = "last"
+        end: int | None = None
+        back = _LOOKED_BACK
+        while True:
+            last, first, is_all = self._last_between(start, end)
+            if last is not None:
+                self._compare(last)
+                return last.id
+            if is_all:
+                return min(self._known, claimed_id) if first else 0
+            start, end, back = max(0, first - back), first, back * 4
+
+    def _last_between(self, start: Any, end: int | None) -> tuple[StoredRow | None, int, bool]:  # noqa: ANN401
+        """Return the last row of ours of some rows, where they begin, and whether the stream has none before them."""
+        last = None
+        with StreamReader(
+            stream=self.stream,
+            start=start,
+            end=end,
+            include=("message_id",),
+            on_missing="count",
+            **self._reading,
+        ) as reader:
+            for batch in reader:
+                last = _last_of(batch, self._name or "") or last
+            return last, reader.start_offset, start == 0 or reader.missing > 0
+
+    def _compare(self, stored: StoredRow) -> None:
+        place = self._place_behind(stored.id) - 1
+        if place < 0 or self._rows.ids[place] != stored.id:
+            return
+        for what, column, value in (
+            ("key", self._rows.keys, stored.key),
+            ("body", self._rows.bodies, stored.value),
+        ):
+            if column[place].as_py() != value:
+                raise MismatchError(
+                    f"stream {self.stream!r} has id {stored.id} of {self._name!r} with the {what} {value!r:.60}, and the {what} given now "
+                    f"is {column[place].as_py()!r:.60}: the rows are not those of the earlier run, and the broker would drop "
+                    "them; give the same rows, or a new name",
+                    queue=self.stream,
+                )
+
+
+class StoredRow(NamedTuple):
+    """A row of ours, as the stream has it."""
+
+    id: int
+    key: bytes | None
+    value: bytes
+
+
+def _last_of(batch: pa.RecordBatch, name: str) -> StoredRow | None:
+    """Return the row with the highest id of a name."""
+    is_ours = pc.match_substring_regex(batch["message_id"], f"^{re.escape(name)}:[0-9]{{1,19}}$")
+    ours = batch.filter(is_ours)
+    if not len(ours):
+        return None
+    texts = pc.utf8_slice_codeunits(ours["message_id"], len(name) + 1)
+    ids = texts.cast(pa.uint64()).to_numpy()
+    place = int(ids.argmax())
+    return StoredRow(int(ids[place]), ours["key"][place].as_py(), ours["value"][place].as_py())
+
+
+def _one_array(column: Any) -> pa.Array[Any]:  # noqa: ANN401
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
