@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
 
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
+from rabbit_chx.connection.failures import interruption
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
@@ -96,7 +97,7 @@ class StreamReader:
             chunk of that time or later. A chunk's time is that of the clock of the leader that wrote it, in milliseconds.
         end: the offset before which the reading ends, or an aware datetime: the first chunk of that time or later is not read. None
             for what is there when the reading begins.
-        include: further columns: ``"message_id"``, ``"properties"``, ``"headers"``.
+        include: further columns: ``"exchange"``, ``"message_id"``, ``"properties"``, ``"headers"``; see `rabbit_chx.streams.rows`.
         batch_rows: rows of a batch, about: a batch ends with a chunk, and at 16 MiB.
         addresses: where to connect to instead of an address that a node advertises: ``{"rabbit-0:5552": "127.0.0.1:15552"}``.
         on_missing: ``"raise"`` a MissingRowsError where the stream does not have the offsets between start and end, or ``"count"``
@@ -162,7 +163,7 @@ class StreamReader:
         self._credit = 0  # chunks that the broker may still send
         self._largest = 0  # bytes of the largest of the latest chunks
         self._arrived: deque[Chunk] = deque()
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self._progress = _Progress(stream, count_missing=on_missing == "count")
         until = time.monotonic() + timeout_s
         self.end_fingerprint = self._patiently(until, lambda: self._find_range(start, end, expect, until))
@@ -202,7 +203,8 @@ class StreamReader:
         try:
             batch = self._next_batch()
         except BaseException as cause:  # a later call would go on behind the chunks that were taken
-            self._failure = cause
+            where = f"the reader of stream {self.stream!r}"
+            self._failure = cause if isinstance(cause, Exception) else interruption(where, cause)
             self._disconnect()
             raise
         if batch is None:
