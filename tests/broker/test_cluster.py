@@ -13,8 +13,9 @@ from typing import Any
 import pika
 import pytest
 from sharded import LOOK_EVERY_S, Handled, in_a_loop, published, running, sharded, until
+from streamed import Streamed
 
-from rabbit_chx import AsyncBroker, Topology
+from rabbit_chx import AsyncBroker, StreamReader, Topology
 from rabbit_chx.broker import queue_addresses
 from rabbit_chx.broker.management import Management
 from rabbit_chx.consuming import ShardConsumer
@@ -272,3 +273,25 @@ def test_nothing_remains_of_a_cluster_whose_owner_was_killed() -> None:
     while left := remains(names):
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
+
+
+def test_a_stream_is_read_on_when_the_node_that_gives_it_dies(cluster: RunningCluster) -> None:
+    stream = Streamed(cluster.nodes[0], "read", {})
+    bodies = [f"{number}{'x' * 1000}".encode() for number in range(30_000)]
+    stream.publish(bodies)
+    hosts = {name.partition("@")[2]: node for name, node in zip(cluster.names, cluster.nodes, strict=True)}
+    addresses = {f"{host}:5552": f"127.0.0.1:{node.stream_port}" for host, node in hosts.items()}
+    urls = [node.stream_url for node in cluster.nodes]
+    found = []
+    with StreamReader(urls, "read", addresses=addresses, batch_rows=500) as reader:
+        for killed in range(3):
+            found += next(reader)["value"].to_pylist()
+            connection: Any = reader._connection
+            node = hosts[connection.node.host]
+            node.kill()
+            while len(found) < (killed + 1) * 8_000:  # more than is ahead of the caller
+                found += next(reader)["value"].to_pylist()
+            node.start()
+            cluster.wait_until_together()
+        found += [value for batch in reader for value in batch["value"].to_pylist()]
+    assert found == bodies
