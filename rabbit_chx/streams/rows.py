@@ -376,7 +376,7 @@ class _Messages:
         if name in SECTIONS_OF:
             return pa.array(self._texts(SECTIONS_OF[name]), type_)
         values = self._values(name)
-        if name == "message_id" and not set(np.unique(self._id_types).tolist()) <= {0, 0xA1, 0xB1}:
+        if name == "message_id" and not np.isin(self._id_types, (0, 0xA1, 0xB1)).all():
             ids = zip(self._id_types.tolist(), values.to_pylist(), strict=True)
             return pa.array([id_text(constructor, value) for constructor, value in ids], type_)
         return _as_text(values) if type_ == pa.string() else values
@@ -485,7 +485,8 @@ def encode_rows(
 ) -> EncodedRows:
     """Return rows as messages: annotations as the broker writes them for AMQP publishers, the id, the data.
 
-    The annotations are ``x-exchange`` and ``x-routing-key``, as `protocol_state_message_annotations` of ``mc_amqp.erl`` has them.
+    The annotations are ``x-exchange`` and ``x-routing-key``, as `protocol_state_message_annotations` of ``mc_amqp.erl``
+    adds them.
 
     Args:
         keys: the routing key of each row: a list, or an Arrow, NumPy or pandas column, of str or bytes. None for rows
