@@ -19,12 +19,14 @@ from rabbit_chx.testing.needs import release_is_in
 
 pytestmark = pytest.mark.broker
 
-FIRST_RELEASES = {"amqp-1.0": ">=4.0", "rstream-super-stream": ">=3.13"}
+FIRST_RELEASES = {"rstream-super-stream": ">=3.13"}
+#: The client for AMQP 1.0 comes with `make parity`, which has that case.
+CLIENTS = [client for client in WRITERS if client != "amqp-1.0"]
 BODIES = [b"", b"short", b"long" * 100]
 KEYS = ["", "key", "é" * 120]
 
 
-@pytest.mark.parametrize("client", WRITERS)
+@pytest.mark.parametrize("client", CLIENTS)
 def test_the_rows_of_a_client(vhost: RunningBroker, client: str) -> None:
     if not release_is_in(vhost.version, FIRST_RELEASES.get(client, "")):
         pytest.skip(f"RabbitMQ {vhost.version} does not take what {client} does")
