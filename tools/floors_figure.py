@@ -17,7 +17,7 @@ _SUBTITLES = {
     "rendering": "console, JSON, pages",
     "broker": "all else that talks to a live broker",
     "consuming": "what handles the messages",
-    "publishing": "rows, sent until each is answered",
+    "publishing": "rows, each answered",
     "streams": "the log, as columns",
     "topology": "what should be on a broker",
     "analysis": "shares, movement, statistics",
