@@ -393,7 +393,7 @@ class StreamWriter:
         if self._name is None or start >= stop:
             return
         if self._stored_all(0, start, stop, self._claimed):
-            self._claimed = 0
+            self._claimed = 0  # else it is not proved for the rows that come later
         self.counts.confirmed += self._window.confirm_before(stop)
 
     def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
@@ -406,9 +406,10 @@ class StreamWriter:
         is_true = True
         if start < claimed:
             self._send_and_wait(nth, start, claimed)
-            lost = max(start, self._place_behind(self._last_stored(claimed_id)))
-            is_true = lost >= claimed
-            if not is_true:
+            last_id = self._last_stored(claimed_id)
+            is_true = last_id >= claimed_id
+            lost = max(start, self._place_behind(last_id))
+            if lost < claimed:
                 self._repair(nth + 1, lost, claimed)
         if claimed < stop:
             self._send_and_wait(nth, claimed, stop)

@@ -80,6 +80,16 @@ def check_once(vhost: RunningBroker, rows: int, stream: str = "s") -> None:
     assert found["value"] == list(map(str.encode, bodies))
 
 
+def claim(connection: StreamConnection, row_id: int) -> None:
+    """Let the broker believe that it has the rows up to an id, by a row without a message id."""
+    connection.declare_publisher(0, "s", "load")
+    row = b"\0Su\xa0\2hi"
+    connection.send(frame(Key.PUBLISH, struct.pack(">BIQI", 0, 1, row_id, len(row)) + row))
+    until = time.monotonic() + 30
+    while not any(isinstance(event, Confirms) for event in connection.events(1)):
+        assert time.monotonic() < until
+
+
 @pytest.mark.usefixtures("connection")
 def test_rows_are_stored_once_by_two_runs(vhost: RunningBroker) -> None:
     for known in (0, ROWS):
@@ -309,14 +319,27 @@ def test_rows_of_another_client_under_the_name_stay_as_they_are(
     vhost: RunningBroker, connection: StreamConnection
 ) -> None:
     """They have no message id, so they prove nothing: the broker's word is not believed, and the rows are stored."""
-    connection.declare_publisher(0, "s", "load")
-    row = b"\0Su\xa0\2hi"
-    connection.send(frame(Key.PUBLISH, struct.pack(">BIQI", 0, 1, 3, len(row)) + row))
-    until = time.monotonic() + 30
-    while not any(isinstance(event, Confirms) for event in connection.events(1)):
-        assert time.monotonic() < until
+    claim(connection, 3)
     with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
         keys, bodies, ids = texts(rows=5)
         report = publisher.publish_many(keys, bodies, ids=ids)
     assert report.repaired == 3
     assert stored(vhost)["message_id"] == [None, *(f"load:{n}" for n in range(1, 6))]
+
+
+@pytest.mark.parametrize("calls", [1, 2, 4])
+def test_rows_that_the_broker_claims_falsely_over_several_calls_are_stored(
+    vhost: RunningBroker, connection: StreamConnection, calls: int
+) -> None:
+    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
+        keys, bodies, ids = texts(rows=1_000)
+        publisher.publish_many(keys, bodies, ids=ids)
+    claim(connection, 2_000)
+    repaired, rows = 0, 4_000 // calls
+    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
+        for call in range(calls):
+            keys, bodies, ids = texts(1 + call * rows, rows)
+            repaired += publisher.publish_many(keys, bodies, ids=ids).repaired
+    found = stored(vhost)["message_id"]
+    assert [each for each in found if each] == [f"load:{n}" for n in range(1, 4_001)]
+    assert repaired == 1_000

@@ -202,6 +202,37 @@ def test_a_hole_that_is_longer_than_a_call_is_closed_by_the_next_call(broker: Sc
     assert broker.streams["s"].ids == list(range(1, ROWS + 1))
 
 
+@pytest.mark.parametrize(
+    "cuts", [(200,), (30, 200), (60, 200), (61, 200), (60, 150, 200), (150, 200), (40, 50, 70, 200)]
+)
+@pytest.mark.parametrize("piece_rows", [7, 20, 60, 1_000])
+def test_a_hole_that_begins_behind_a_call_or_piece_is_closed(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...], piece_rows: int
+) -> None:
+    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", piece_rows)
+    with publisher(name="load") as made:
+        publish(made, rows=60)
+    broker.streams["s"].claims = {"load": 150}
+    with publisher(name="load") as made:
+        repaired = [
+            publish(made, first=first + 1, rows=stop - first).repaired
+            for first, stop in itertools.pairwise((0, *cuts))
+        ]
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+    assert sum(repaired) == 90
+
+
+def test_a_claim_that_is_true_is_proved_once(broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with publisher(name="load") as made:
+        publish(made)
+    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", 20)
+    looks: list[Any] = []
+    monkeypatch.setattr(writer, "StreamReader", lambda **how: (looks.append(how), broker.reader(**how))[1])
+    with publisher(name="load") as made:
+        publish(made)
+    assert len(looks) == 1
+
+
 def test_the_same_rows_again_are_stored_once(broker: ScriptedBroker) -> None:
     for known in (0, ROWS):
         with publisher(name="load") as made:
@@ -247,8 +278,11 @@ def test_other_rows_under_used_ids_are_an_error(
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_happens_each_row_is_stored_once_and_in_order(broker: ScriptedBroker, seed: int) -> None:
+def test_whatever_happens_each_row_is_stored_once_and_in_order(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     chance = random.Random(seed)  # noqa: S311  # it scripts faults
+    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", chance.choice([10, 40, 1_000]))
     stream = broker.streams["s"]
 
     def anything(connection: ScriptedConnection) -> None:
@@ -269,8 +303,11 @@ def test_whatever_happens_each_row_is_stored_once_and_in_order(broker: ScriptedB
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_attempt_that_dies_anywhere_is_finished_by_another(broker: ScriptedBroker, seed: int) -> None:
+def test_an_attempt_that_dies_anywhere_is_finished_by_another(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     chance = random.Random(seed)  # noqa: S311  # it scripts faults
+    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", chance.choice([25, 60, 1_000]))
     stream = broker.streams["s"]
     ids = list(range(1, 151))
 
@@ -283,13 +320,15 @@ def test_an_attempt_that_dies_anywhere_is_finished_by_another(broker: ScriptedBr
             raise KeyboardInterrupt
 
     broker.fault = die
-    for _ in range(100):
+    for _ in range(2_000):
         try:
             with publisher(name="load") as made:
                 made.publish_many(list(map(str, ids)), list(map(str, ids)), ids=ids)
             break
         except KeyboardInterrupt:
             continue
+    else:
+        pytest.fail("no attempt came to its end")
     assert stream.ids == ids
 
 
