@@ -16,6 +16,7 @@ import random
 import re
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,6 +43,8 @@ Answer = TypeVar("Answer")
 
 _log = logging.getLogger(__name__)
 
+#: How often the thread of a connection takes what has come. The broker would wait, and list no connections meanwhile.
+_DRAIN_EVERY_S = 1.0
 _GOODBYE_S = 5.0
 _REPLY_S = 60.0
 #: How long the broker may take no byte. It takes none during a memory or disk alarm, or with 50,000 rows unconfirmed.
@@ -112,11 +115,14 @@ class StreamConnection:
         except BaseException:
             self._transport.close()
             raise
+        every_s = min(self.heartbeat_s / 4 or _DRAIN_EVERY_S, _DRAIN_EVERY_S)
         self._keeper = threading.Thread(
-            target=self._keep_alive, name="rabbit_chx stream heartbeat", daemon=True
+            target=_keep_alive,
+            args=(weakref.ref(self), self._closed, every_s),
+            name="rabbit_chx stream heartbeat",
+            daemon=True,
         )
-        if self.heartbeat_s:
-            self._keeper.start()
+        self._keeper.start()
 
     def _shake_hands(self, deadline: float) -> None:
         settings = self._settings
@@ -534,18 +540,31 @@ class StreamConnection:
         if self.heartbeat_s and not self._out and time.monotonic() - self._last_sent > self.heartbeat_s / 2:
             self._out.append(memoryview(_HEARTBEAT))
 
-    def _keep_alive(self) -> None:
-        while not self._closed.wait(self.heartbeat_s / 4):
-            if not self._lock.acquire(blocking=False):
-                continue  # the caller is at it, and its loop does the same
-            try:
-                if not self._closed.is_set():
-                    self._turn(0)
-            except Exception as cause:  # noqa: BLE001  # it is kept as the failure, which the caller meets next
-                _log.debug("%s: no more heartbeats: %s", self.where, cause)
-                return
-            finally:
-                self._lock.release()
+    def _keep_up(self) -> None:
+        """Do what is due while the caller is elsewhere: heartbeats, and all that has come, for which the broker would wait."""
+        if not self._lock.acquire(blocking=False):
+            return  # the caller is at it, and its loop does the same
+        try:
+            received_at = math.nan
+            while received_at != self._last_received and not self._closed.is_set():
+                received_at = self._last_received
+                self._turn(0)
+        finally:
+            self._lock.release()
+
+
+def _keep_alive(connection: weakref.ref[StreamConnection], closed: threading.Event, every_s: float) -> None:
+    """Keep a connection up until it is closed, or nobody has it any more."""
+    while not closed.wait(every_s):
+        kept = connection()
+        if kept is None:
+            return
+        try:
+            kept._keep_up()  # noqa: SLF001  # a method as the target would hold the connection for ever
+        except Exception as cause:  # noqa: BLE001  # it is kept as the failure, which the caller meets next
+            _log.debug("%s: no more heartbeats: %s", kept.where, cause)
+            return
+        del kept
 
 
 def _left(deadline: float, late: Callable[[], RabbitChxError]) -> float:

@@ -20,6 +20,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from itertools import count
 from types import TracebackType
@@ -151,8 +152,13 @@ class StreamReader:
             raise InputError(f"on_missing is {shown(on_missing)}: give 'raise' or 'count'")
         self._include = tuple(include)
         schema_of(self._include)  # raises for what is no column
+        if not isinstance(stream, str):
+            raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
-        self._settings = deque(stream_settings(text) for text in ([url] if isinstance(url, str) else url))
+        urls = [url] if isinstance(url, str) else url
+        if not (isinstance(urls, Sequence) and all(isinstance(text, str) for text in urls)):
+            raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
+        self._settings = deque(map(stream_settings, urls))
         if not self._settings:
             raise InputError("there is no URL: give at least one")
         self._batch_rows = batch_rows
@@ -245,8 +251,10 @@ class StreamReader:
         begin = offset_of(start)
         stop = max(log_end if end is None else offset_of(end), begin)
         before = look.chunk_at(expect.offset) if expect else None
+        at_begin = first if first and begin <= first.offset else look.chunk_at(min(begin, log_end))
         self._disconnect()
         self._progress.begin(begin, stop, log_end)
+        self._progress.landmarks = [_fingerprint(chunk) for chunk in (at_begin, last) if chunk]
         if expect is not None:
             self._progress.compare(expect, before, log_end)
         return _fingerprint(last) if last else None
@@ -255,11 +263,15 @@ class StreamReader:
 
     def _next_batch(self) -> pa.RecordBatch | None:
         progress, held, rows, size = self._progress, list[Chunk](), 0, 0
+        until = time.monotonic() + self._timeout_s
         while not progress.done and rows < self._batch_rows and size < _BATCH_BYTES:
             if not self._arrived:
-                self._wait_for_chunks()
-            chunk = self._arrived.popleft()
-            if progress.take(chunk):
+                self._wait_for_chunks(until)
+            chunk, before = self._arrived.popleft(), progress.next
+            is_wanted = progress.take(chunk)
+            if progress.next > before:  # one that is known already is no progress
+                until = time.monotonic() + self._timeout_s
+            if is_wanted:
                 held.append(chunk)
                 rows += chunk.records
                 size += len(chunk.data)
@@ -267,9 +279,8 @@ class StreamReader:
         self.next_offset, self.fingerprint = min(progress.next, progress.end), progress.last
         return batch
 
-    def _wait_for_chunks(self) -> None:
+    def _wait_for_chunks(self, until: float) -> None:
         """Receive at least a chunk."""
-        until = time.monotonic() + self._timeout_s
         self._patiently(until, lambda: self._receive_from(self._connection or self._subscribed(until), until))
 
     def _patiently(self, until: float, attempt: Callable[[], _T]) -> _T:
@@ -300,12 +311,25 @@ class StreamReader:
         while not self._arrived:
             left_s = silent_at - time.monotonic()
             if left_s <= 0:
+                self._check_log(until)
                 raise BrokerTimeoutError(
                     f"{connection.where}: stream {self.stream!r} gives nothing from offset {self._progress.next} on, and the reading "
-                    f"ends at {self._progress.end}: look at its replicas (rabbitmq-streams stream_status)",
+                    f"ends at {self._progress.end}: look at its replicas (rabbitmq-streams stream_status), and whether it was made "
+                    "again",
                     queue=self.stream,
                 )
             self._receive(connection, left_s)
+
+    def _check_log(self, until: float) -> None:
+        """See whether the leader still has what is to be read. A majority had it when the reading began.
+
+        Raises:
+            MissingRowsError: it ends before.
+        """
+        with closing(self._open(until, leader=True)) as connection:
+            last = _Look(connection, self.stream, check_crc=self._check_crc).chunk_at("last")
+        if last is not None:  # else it may not be with a majority again yet
+            self._progress.must_reach(last.end)
 
     def _receive(self, connection: StreamConnection, wait_s: float) -> None:
         """Take what comes within the wait, and let the broker send on."""
@@ -359,12 +383,14 @@ class _Progress:
         next: the first offset that it has not seen.
         end: the offset before which it ends.
         last: the last chunk of rows that it has seen, or that is expected to be before its start.
+        landmarks: other chunks that were there when the reading began.
         missing: how many offsets were jumped over.
     """
 
     def __init__(self, stream: str, *, count_missing: bool) -> None:
         self.next = self.end = 0
         self.last: Fingerprint | None = None
+        self.landmarks: list[Fingerprint] = []
         self.missing = 0
         self._stream = stream
         self._count_missing = count_missing
@@ -394,7 +420,7 @@ class _Progress:
         self.next, self.end = start, end
         if end > log_end:
             self.end = max(start, log_end)
-            self._lose(self.end, end, f"it ends at {log_end}")
+            self._lose(self.end, end, f", it ends at {log_end}", "end there")
 
     def take(self, chunk: Chunk) -> bool:
         """Go on by a chunk, and return whether it has rows that are wanted.
@@ -402,12 +428,13 @@ class _Progress:
         Raises:
             MissingRowsError: it is not the chunk that was there before, or offsets before it are missing.
         """
-        if self.last and chunk.offset <= self.last.offset < chunk.end:
-            self._must_be(self.last, chunk)
+        for known in filter(None, (self.last, *self.landmarks)):
+            if chunk.offset <= known.offset < chunk.end:
+                self._must_be(known, chunk)
         if chunk.end <= self.next:  # known; or from a replica that is behind
             return False
         if chunk.offset > self.next:
-            self._lose(self.next, min(chunk.offset, self.end), f"it goes on at {chunk.offset}")
+            self._lose(self.next, min(chunk.offset, self.end), f" any more, it goes on at {chunk.offset}")
             self.next = min(chunk.offset, self.end)
             if self.done:
                 return False
@@ -427,6 +454,15 @@ class _Progress:
         if found.offset <= expected.offset:
             self._must_be(expected, found)
 
+    def must_reach(self, log_end: int) -> None:
+        """Compare the end of the log with that of the range.
+
+        Raises:
+            MissingRowsError: the log has lost rows that it had.
+        """
+        if log_end < self.end:
+            raise self._rewritten(self.landmarks[-1], f"it ends at {log_end}")
+
     def _must_be(self, expected: Fingerprint, chunk: Chunk) -> None:
         found = _fingerprint(chunk)
         if found != expected:
@@ -439,11 +475,17 @@ class _Progress:
             queue=self._stream,
         )
 
-    def _lose(self, begin: int, end: int, what: str) -> None:
+    def _lose(
+        self,
+        begin: int,
+        end: int,
+        what: str,
+        remedy: str = "retention has removed them, or its log was cut; start behind them",
+    ) -> None:
         if not self._count_missing:
             raise MissingRowsError(
-                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1} any more, {what}: retention has removed "
-                "them, or its log was cut; start behind them, or give on_missing='count'",
+                f"stream {self._stream!r} does not have the offsets {begin} to {end - 1}{what}: {remedy}, or give "
+                "on_missing='count'",
                 queue=self._stream,
                 offsets=range(begin, end),
             )
@@ -492,7 +534,8 @@ class _Look:
 
     def offset_at(self, moment: datetime, log_end: int) -> int:
         """Return the offset of the first chunk of rows of this time or later; `log_end` where there is none."""
-        moment += timedelta(microseconds=-moment.microsecond % 1000)
+        with suppress(OverflowError):  # the last moment that Python has
+            moment += timedelta(microseconds=-moment.microsecond % 1000)
         chunk = self.chunk_at(moment)
         if chunk is None:
             return log_end

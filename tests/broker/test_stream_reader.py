@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -205,7 +207,7 @@ def test_a_start_and_an_end_behind_the_log(stream: Streamed) -> None:
     stream.publish(["a", "b", "c"])
     with pytest.raises(MissingRowsError, match="'s' ends at offset 3, before the start, 4"):
         reader(stream, start=4)
-    with pytest.raises(MissingRowsError, match="the offsets 3 to 9 any more, it ends at 3"):
+    with pytest.raises(MissingRowsError, match="the offsets 3 to 9, it ends at 3"):
         reader(stream, start=1, end=10)
     with reader(stream, start=1, end=10, on_missing="count") as reading:
         assert (values(reading), reading.missing, reading.end_offset) == (["b", "c"], 7, 3)
@@ -242,6 +244,32 @@ def test_a_stream_that_is_made_again_while_it_is_read(stream: Streamed) -> None:
             list(reading)
         with pytest.raises(MissingRowsError):  # and not rows that are behind
             next(reading)
+
+
+@pytest.mark.parametrize("rows", [3_000, 5_000, 300])
+def test_a_stream_that_is_made_again_before_its_first_row_is_read(stream: Streamed, rows: int) -> None:
+    stream.publish(["old"] * 3_000)
+    with reader(stream) as first, reader(stream, start=2_000, timeout_s=4) as second:
+        stream.make_again()
+        stream.publish(["new"] * rows)
+        for reading in (first, second):
+            with pytest.raises(MissingRowsError, match="has been rewritten"):
+                list(reading)
+
+
+def test_readers_that_nobody_has_any_more_leave_no_thread(stream: Streamed) -> None:
+    stream.publish(["a"] * 3_000)
+    before = threading.active_count()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # of the socket: nobody has closed it
+        for _ in range(3):
+            next(reader(stream, batch_rows=10))
+        gc.collect()
+        deadline = time.monotonic() + 30
+        while threading.active_count() > before:
+            assert time.monotonic() < deadline, "threads are left"
+            time.sleep(0.1)
+            gc.collect()
 
 
 def test_a_stream_that_is_deleted_while_it_is_read(stream: Streamed) -> None:

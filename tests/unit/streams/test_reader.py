@@ -72,7 +72,7 @@ def test_offsets_that_are_jumped_over_are_missing(before, after, gone):
 
 
 def test_an_end_behind_the_log_is_missing():
-    with pytest.raises(MissingRowsError, match="the offsets 40 to 49 any more, it ends at 40"):
+    with pytest.raises(MissingRowsError, match="the offsets 40 to 49, it ends at 40: end there, or give"):
         progress(5, 50, 40)
     counting = progress(5, 50, 40, count_missing=True)
     assert (counting.end, counting.missing) == (40, 10)
@@ -126,6 +126,25 @@ def test_another_chunk_where_the_last_one_was_is_another_log(other):
         reading.take(other)
 
 
+def test_chunks_that_were_there_when_the_reading_began_are_known_again():
+    for landmark in (chunk(10), chunk(30)):
+        reading = progress(0, 40)
+        reading.landmarks = [Fingerprint(landmark.offset, landmark.epoch, landmark.crc)]
+        for offset in range(0, landmark.offset, 10):
+            assert reading.take(chunk(offset))
+        with pytest.raises(MissingRowsError, match="has been rewritten"):
+            reading.take(chunk(landmark.offset, epoch=2))
+        assert reading.take(landmark)
+
+
+def test_a_log_that_ends_before_the_range_was_rewritten():
+    reading = progress(0, 40)
+    reading.landmarks = [Fingerprint(30, 1, 211)]
+    reading.must_reach(40)
+    with pytest.raises(MissingRowsError, match=r"rewritten: where .* was, it ends at 39"):
+        reading.must_reach(39)
+
+
 def test_a_last_chunk_that_retention_removed_tells_nothing():
     reading = progress(0, 40)
     for one in (chunk(0), chunk(10)):
@@ -167,6 +186,17 @@ def test_what_was_before_the_start_is_compared():
 def test_what_cannot_be_read_is_refused_before_anything_is_connected(arguments, words):
     with pytest.raises(InputError, match=words):
         StreamReader(**{"url": "rabbitmq-stream://no-such-host.invalid", "stream": "s"} | arguments)
+
+
+@pytest.mark.parametrize("url", [None, 5, [None]])
+def test_what_is_no_url_is_refused(url):
+    with pytest.raises(InputError, match="the url is a"):
+        StreamReader(url, "s")
+
+
+def test_what_is_no_name_of_a_stream_is_refused():
+    with pytest.raises(InputError, match="the stream is b's': give its name"):
+        StreamReader("rabbitmq-stream://127.0.0.1:1", b"s")
 
 
 def test_without_arrow_the_extra_is_named():
