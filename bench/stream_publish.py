@@ -24,6 +24,7 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
 
 EXCHANGE, QUEUES, STREAM = "orders", "queues", "one"
+CHX: Any = "x-consistent-hash"  # pika's stubs want an enumeration
 STREAMS = tuple(f"orders-{n}" for n in range(4))
 ROWS = 300_000
 AMQP = "Publisher, 4 streams"
@@ -35,7 +36,7 @@ def declare(place: RunningBroker) -> HashRing:
         channel = connection.channel()
         for exchange in (EXCHANGE, QUEUES):
             channel.exchange_delete(exchange)
-            channel.exchange_declare(exchange, "x-consistent-hash", durable=True)
+            channel.exchange_declare(exchange, CHX, durable=True)
         for number, stream in enumerate(STREAMS):
             channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
             channel.queue_bind(stream, EXCHANGE, "1")

@@ -12,14 +12,12 @@ from __future__ import annotations
 import logging
 import math
 import platform
-import random
 import re
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -33,7 +31,6 @@ from rabbit_chx.errors import (
     ConnectionLostError,
     InputError,
     RabbitChxError,
-    UnreachableError,
 )
 from rabbit_chx.streams import frames
 from rabbit_chx.streams.codes import Code, code_in_words, refusal
@@ -50,7 +47,6 @@ _REPLY_S = 60.0
 #: How long the broker may take no byte. It takes none during a memory or disk alarm, or with 50,000 rows unconfirmed.
 _STALL_S = 60.0
 _LONGEST_WAIT_S = 1.0
-_NEXT_LOOK_S = 0.2
 #: Before the vhost is open the broker takes no larger frame, and hangs up (rabbitmq-server v4.3.5, stream.initial_frame_max).
 _LARGEST_LOGIN = 8192 - 64
 _TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
@@ -579,84 +575,3 @@ def _our_version() -> str:
         return version("rabbit-chx")
     except PackageNotFoundError:  # on an executor that got the code as a zip file
         return "unknown"
-
-
-# -- the node that has the stream
-
-
-def open_at(
-    settings: ConnectionSettings,
-    stream: str,
-    *,
-    leader: bool,
-    addresses: Mapping[str, str] | None = None,
-    timeout_s: float,
-) -> StreamConnection:
-    """Connect to a node that has a stream.
-
-    Args:
-        settings: any node of the cluster, and how to log in.
-        stream: the stream.
-        leader: whether it must be the leader's node, which takes rows. Else a replica is preferred.
-        addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
-        timeout_s: seconds to wait at most for a leader, and for its node.
-
-    Raises:
-        NotFoundError: there is no such stream.
-        UnreachableError: no node that has it was reached in time; the last error is told.
-        BrokerRefusedError: the broker refuses user or vhost, or the user may not use the stream.
-    """
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            return _connected(settings, stream, deadline, addresses or {}, leader=leader)
-        except UnreachableError:
-            if time.monotonic() + _NEXT_LOOK_S >= deadline:
-                raise
-            time.sleep(_NEXT_LOOK_S)
-
-
-def _connected(
-    settings: ConnectionSettings,
-    stream: str,
-    deadline: float,
-    addresses: Mapping[str, str],
-    *,
-    leader: bool,
-) -> StreamConnection:
-    first = StreamConnection(_in_time(settings, deadline))
-    try:
-        nodes = list(_nodes(first.metadata([stream])[stream], first.node, leader=leader))
-    except BaseException:
-        first.close()
-        raise
-    if nodes and nodes[0] == first.node:
-        return first
-    first.close()
-    problem: UnreachableError = UnreachableError(
-        f"{first.where}: stream {stream!r} has no leader now: wait until one is elected", queue=stream
-    )
-    for node in nodes:
-        try:
-            return StreamConnection(_in_time(_at(settings, addresses.get(str(node), str(node))), deadline))
-        except UnreachableError as cause:
-            problem = cause
-    raise problem
-
-
-def _nodes(places: StreamPlaces, here: Node | None, *, leader: bool) -> Iterator[Node]:
-    """Yield the nodes to try, the best first: of the replicas the one where we are, else any."""
-    if not leader:
-        yield from sorted(places.replicas, key=lambda node: (node != here, random.random()))  # noqa: S311
-    if places.leader is not None:
-        yield places.leader
-
-
-def _at(settings: ConnectionSettings, address: str) -> ConnectionSettings:
-    host, _, port = address.rpartition(":")
-    return replace(settings, host=host.removeprefix("[").removesuffix("]"), port=int(port))
-
-
-def _in_time(settings: ConnectionSettings, deadline: float) -> ConnectionSettings:
-    left_s = max(0.001, deadline - time.monotonic())
-    return replace(settings, connection_timeout_s=min(settings.connection_timeout_s, left_s))

@@ -38,7 +38,7 @@ from rabbit_chx.errors import (
     UnreachableError,
 )
 from rabbit_chx.streams.chunks import Chunk, read_chunk
-from rabbit_chx.streams.connection import StreamConnection, open_at, stream_settings
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import (
     CreditRefused,
     Delivery,
@@ -47,6 +47,7 @@ from rabbit_chx.streams.frames import (
     milliseconds,
     offset_spec,
 )
+from rabbit_chx.streams.nodes import open_at
 from rabbit_chx.streams.rows import columns_of, schema_of
 
 if TYPE_CHECKING:

@@ -41,8 +41,9 @@ from rabbit_chx.errors import (
     RabbitChxError,
 )
 from rabbit_chx.streams.codes import Code, refusal
-from rabbit_chx.streams.connection import StreamConnection, open_at
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import Confirms, PublishErrors, StreamChanged
+from rabbit_chx.streams.nodes import open_at
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import EncodedRows, encode_rows
 

@@ -33,7 +33,7 @@ from rabbit_chx.errors import (
 )
 from rabbit_chx.streams import connection
 from rabbit_chx.streams.codes import Code
-from rabbit_chx.streams.connection import StreamConnection, open_at, stream_settings
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import (
     Confirms,
     CreditRefused,
@@ -45,6 +45,7 @@ from rabbit_chx.streams.frames import (
     StreamChanged,
     frame,
 )
+from rabbit_chx.streams.nodes import open_at
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.cluster import RunningCluster
 from rabbit_chx.testing.needs import release_is_in

@@ -12,7 +12,8 @@ import pika
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams import frames
-from rabbit_chx.streams.connection import StreamConnection, open_at, stream_settings
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.nodes import open_at
 from rabbit_chx.streams.reader import _Look
 from rabbit_chx.testing import RunningBroker
 

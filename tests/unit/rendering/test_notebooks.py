@@ -93,7 +93,9 @@ def test_the_table_of_a_ring_has_its_shares() -> None:
     assert {row[0]: row[-1] for row in table[1:]} == shares
 
 
-@pytest.mark.parametrize(("report", "most"), [(WRITE, "1,234,567, attempt 1"), (DRY, "has 1.33 times the mean")])
+@pytest.mark.parametrize(
+    ("report", "most"), [(WRITE, "1,234,567, attempt 1"), (DRY, "has 1.33 times the mean")]
+)
 def test_reports_of_spark_are_pages(report: WriteReport | DryRun, most: str) -> None:
     page = Page(report.to_html())
     assert most in page.text

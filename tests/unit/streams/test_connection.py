@@ -13,7 +13,7 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, NotFoundError, UnreachableError
-from rabbit_chx.streams import connection
+from rabbit_chx.streams import nodes
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import FrameCutter, Key, Node, StreamPlaces, Tune, frame, tune
 
@@ -172,10 +172,10 @@ def test_which_node_is_tried_first() -> None:
     """By one broker no other is advertised; the tests on a cluster do it for real."""
     a, b, c = (Node(name, 5552) for name in "abc")
     places = StreamPlaces(a, (b, c))
-    assert list(connection._nodes(places, c, leader=True)) == [a]
-    assert list(connection._nodes(places, c, leader=False)) == [c, b, a]
-    assert {tuple(connection._nodes(places, a, leader=False)) for _ in range(100)} == {(b, c, a), (c, b, a)}
-    assert list(connection._nodes(StreamPlaces(None, ()), a, leader=True)) == []
+    assert list(nodes._nodes(places, c, leader=True)) == [a]
+    assert list(nodes._nodes(places, c, leader=False)) == [c, b, a]
+    assert {tuple(nodes._nodes(places, a, leader=False)) for _ in range(100)} == {(b, c, a), (c, b, a)}
+    assert list(nodes._nodes(StreamPlaces(None, ()), a, leader=True)) == []
 
 
 def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: Scripted) -> None:
@@ -185,11 +185,11 @@ def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: Scripted
     )
     started = time.monotonic()
     with pytest.raises(UnreachableError, match="stream 's' has no leader now"):
-        connection.open_at(scripted.settings, "s", leader=True, timeout_s=0.1)
+        nodes.open_at(scripted.settings, "s", leader=True, timeout_s=0.1)
     assert time.monotonic() - started < 20
 
 
 def test_addresses() -> None:
     settings = ConnectionSettings(protocol="stream")
-    assert connection._at(settings, "[::1]:5553").host == "::1"
-    assert connection._at(settings, "h:5553").port == 5553
+    assert nodes._at(settings, "[::1]:5553").host == "::1"
+    assert nodes._at(settings, "h:5553").port == 5553

@@ -196,7 +196,7 @@ def test_what_is_no_url_is_refused(url):
 
 def test_what_is_no_name_of_a_stream_is_refused():
     with pytest.raises(InputError, match="the stream is b's': give its name"):
-        StreamReader("rabbitmq-stream://127.0.0.1:1", b"s")
+        StreamReader("rabbitmq-stream://127.0.0.1:1", b"s")  # type: ignore[arg-type]
 
 
 def test_without_arrow_the_extra_is_named():
