@@ -13,7 +13,7 @@ import pytest
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError, NotFoundError, UnreachableError
-from rabbit_chx.streams import nodes
+from rabbit_chx.streams import connection, nodes
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import FrameCutter, Key, Node, StreamPlaces, Tune, frame, tune
 
