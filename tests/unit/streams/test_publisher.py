@@ -227,7 +227,7 @@ def test_a_claim_that_is_true_is_proved_once(broker: ScriptedBroker, monkeypatch
         publish(made)
     monkeypatch.setattr(publisher_module, "_PIECE_ROWS", 20)
     looks: list[Any] = []
-    monkeypatch.setattr(writer, "StreamReader", lambda **how: (looks.append(how), broker.reader(**how))[1])
+    monkeypatch.setattr(writer, "StreamReader", lambda **how: (looks.append(how), broker.reader(**how))[1])  # type: ignore[func-returns-value]
     with publisher(name="load") as made:
         publish(made)
     assert len(looks) == 1
