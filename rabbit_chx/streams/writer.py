@@ -458,16 +458,18 @@ class StreamWriter:
         end: int | None = None
         back = _LOOKED_BACK
         while True:
-            last, first, is_all = self._last_between(start, end)
+            last, first, is_cut = self._last_between(start, end)
             if last is not None:
                 self._compare(last)
                 return last.id
-            if is_all:
-                return min(self._known, claimed_id) if first else 0
+            if is_cut:
+                return min(self._known, claimed_id)
+            if start == 0:
+                return 0
             start, end, back = max(0, first - back), first, back * 4
 
     def _last_between(self, start: Any, end: int | None) -> tuple[StoredRow | None, int, bool]:  # noqa: ANN401
-        """Return the last row of ours of some rows, where they begin, and whether the stream has none before them."""
+        """Return the last row of ours of some rows, where they begin, and whether the log begins only behind that."""
         last = None
         with StreamReader(
             stream=self.stream,
@@ -479,7 +481,7 @@ class StreamWriter:
         ) as reader:
             for batch in reader:
                 last = _last_of(batch, self._name or "") or last
-            return last, reader.start_offset, start == 0 or reader.missing > 0
+            return last, reader.start_offset, reader.missing > 0
 
     def _compare(self, stored: StoredRow) -> None:
         place = self._place_behind(stored.id) - 1

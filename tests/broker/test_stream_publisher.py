@@ -343,3 +343,19 @@ def test_rows_that_the_broker_claims_falsely_over_several_calls_are_stored(
     found = stored(vhost)["message_id"]
     assert [each for each in found if each] == [f"load:{n}" for n in range(1, 4_001)]
     assert repaired == 1_000
+
+
+def test_rows_that_retention_has_removed_are_not_stored_again(
+    vhost: RunningBroker, connection: StreamConnection
+) -> None:
+    limits = {"max-length-bytes": "200000", "stream-max-segment-size-bytes": "50000"}
+    connection.create_stream("t", limits)
+    for _ in range(2):
+        with StreamPublisher(vhost.stream_url, stream="t", name="load") as publisher:
+            keys, bodies, ids = texts(rows=100)
+            report = publisher.publish_many(keys, bodies, ids=ids)
+        with StreamPublisher(vhost.stream_url, stream="t") as others:
+            for _ in range(60):
+                others.publish_many(["k"] * 100, ["b" * 100] * 100)
+        assert "load:100" not in stored(vhost, "t")["message_id"]
+    assert (report.known, report.repaired) == (100, 0)

@@ -83,9 +83,8 @@ class ScriptedReader:
     def __init__(self, stream: ScriptedStream, start: Any, end: int | None) -> None:
         self._stream = stream
         self._end = stream.committed if end is None else end
-        wanted = max(0, self._end - 1) if start == "last" else start
-        self.start_offset = max(wanted, stream.begins_at)
-        self.missing = self.start_offset - wanted
+        self.start_offset = max(self._end - 1, stream.begins_at) if start == "last" else start
+        self.missing = max(0, min(self._end, stream.begins_at) - self.start_offset)
 
     def __enter__(self) -> Self:
         return self
@@ -94,8 +93,8 @@ class ScriptedReader:
         pass
 
     def __iter__(self) -> Any:
-        if self.start_offset < self._end:
-            yield self._stream.batch(self.start_offset, self._end)
+        if (start := max(self.start_offset, self._stream.begins_at)) < self._end:
+            yield self._stream.batch(start, self._end)
 
 
 class ScriptedConnection:

@@ -253,7 +253,11 @@ def test_rows_of_others_behind_ours_are_looked_through(broker: ScriptedBroker) -
     assert len(broker.streams["s"].log) == 180
 
 
-def test_rows_that_retention_removed_are_not_stored_again(broker: ScriptedBroker) -> None:
+@pytest.mark.parametrize("looked_back", [16, 1_000])
+def test_rows_that_retention_removed_are_not_stored_again(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, looked_back: int
+) -> None:
+    monkeypatch.setattr(writer, "_LOOKED_BACK", looked_back)
     with publisher(name="load") as made:
         publish(made, rows=50)
     with publisher(name="other") as made:
@@ -263,6 +267,20 @@ def test_rows_that_retention_removed_are_not_stored_again(broker: ScriptedBroker
         report = publish(made, rows=60)
     assert (report.known, report.repaired) == (50, 0)
     assert broker.streams["s"].ids[100:] == list(range(51, 61))
+
+
+@pytest.mark.parametrize("looked_back", [16, 1_000])
+def test_a_claim_without_any_row_in_a_log_from_its_begin_on_is_false(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, looked_back: int
+) -> None:
+    monkeypatch.setattr(writer, "_LOOKED_BACK", looked_back)
+    with publisher(name="other") as made:
+        publish(made, rows=50)
+    broker.streams["s"].claims["load"] = 30
+    with publisher(name="load") as made:
+        report = publish(made, rows=60)
+    assert (report.known, report.repaired) == (30, 30)
+    assert broker.streams["s"].ids[50:] == list(range(1, 61))
 
 
 @pytest.mark.parametrize(("key", "body", "what"), [("k", "b", "key"), ("k30", "b", "body")])
