@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from rabbit_chx.checks import check_seconds, check_whole
-from rabbit_chx.errors import InputError, NotFoundError, PublishError, RabbitChxError, RowError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.references import check_references
@@ -190,7 +190,9 @@ class StreamPublisher:
             if not isinstance(cause, RabbitChxError):
                 raise
             report = self._report(rows, began)
-            again = f"; publish again from id {self._owed} on" if self._owed else ""
+            # After a mismatch the same rows would not do better.
+            may_do = self._owed and not isinstance(cause, MismatchError)
+            again = f"; publish again from id {self._owed} on" if may_do else ""
             raise PublishError(
                 f"{cause}; {report}{again}", report, queue=cause.queue, reply_code=cause.reply_code
             ) from cause

@@ -211,6 +211,7 @@ class StreamWriter:
         self._opened = 0  # connections, so far
         self._claimed = 0  # the last id that the broker claims to have, until it is proved
         self._known = 0  # the last id that it claimed to have before we sent anything
+        self._confirmed_id = 0  # the highest id before which all rows of ours are confirmed
         self._numbered = 0  # of rows without ids: how many were numbered
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
         self._encoded: EncodedRows | None = None
@@ -298,6 +299,14 @@ class StreamWriter:
         connection.declare_publisher(0, self.stream, self._name)
         if self._name is not None:
             self._claimed = connection.publisher_sequence(self._name, self.stream)
+            if self._claimed < self._confirmed_id:
+                raise MismatchError(
+                    f"{connection.where}: stream {self.stream!r} has confirmed id {self._confirmed_id}, and now its last id of "
+                    f"{self._name!r} is {self._claimed}: the stream was deleted and made again, its log was cut, or it has forgotten the "
+                    f"name among more than 255. Rows up to id {self._confirmed_id} may be gone: look at what it has, and publish what is "
+                    "missing with a new publisher",
+                    queue=self.stream,
+                )
             if not self._opened:
                 self._known = self._claimed
         self.counts.reconnects += self._opened > 0
@@ -357,7 +366,8 @@ class StreamWriter:
             if isinstance(event, Confirms) and event.publisher_id == publisher_id:
                 new = window.confirm(event.ids)
                 confirmed += new
-                self.counts.confirmed += new if window is self._window else 0
+                if window is self._window:
+                    self._count(new)
             elif isinstance(event, PublishErrors):
                 raise self._refused(int(event.codes[0]))
             elif isinstance(event, StreamChanged) and event.stream == self.stream:
@@ -378,6 +388,11 @@ class StreamWriter:
             )
         return confirmed
 
+    def _count(self, confirmed: int) -> None:
+        self.counts.confirmed += confirmed
+        if self._window.lowest:
+            self._confirmed_id = int(self._rows.ids[self._window.lowest - 1])
+
     def _refused(self, code: int) -> RabbitChxError:
         """Return the error for a refused row. It is sent again over a new connection, but where the user may not write."""
         assert self._connection is not None  # noqa: S101  # it refused the row
@@ -395,7 +410,7 @@ class StreamWriter:
             return
         if self._stored_all(0, start, stop, self._claimed):
             self._claimed = 0  # else it is not proved for the rows that come later
-        self.counts.confirmed += self._window.confirm_before(stop)
+        self._count(self._window.confirm_before(stop))
 
     def _stored_all(self, nth: int, start: int, stop: int, claimed_id: int) -> bool:
         """Store rows under the name (0) or its nth further reference, and return whether the broker's claim was true.

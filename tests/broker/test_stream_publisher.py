@@ -280,6 +280,19 @@ def test_a_stream_that_is_deleted_meanwhile(vhost: RunningBroker, connection: St
             publisher.publish_many(["k"], ["b"], ids=[2])
 
 
+def test_a_stream_that_is_made_again_meanwhile_is_an_error(
+    vhost: RunningBroker, connection: StreamConnection
+) -> None:
+    with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
+        keys, bodies, ids = texts(rows=1_000)
+        publisher.publish_many(keys, bodies, ids=ids)
+        connection.delete_stream("s")
+        connection.create_stream("s")
+        with pytest.raises(PublishError, match=r"has confirmed id 1000, and now its last id of 'load' is 0"):
+            publisher.publish_many(["k"] * ROWS, ["b"] * ROWS, ids=range(1_001, 1_001 + ROWS))
+    assert not stored(vhost)["key"]
+
+
 def test_names_are_counted(
     vhost: RunningBroker,
     broker: RunningBroker,

@@ -226,8 +226,13 @@ def test_a_claim_that_is_true_is_proved_once(broker: ScriptedBroker, monkeypatch
     with publisher(name="load") as made:
         publish(made)
     monkeypatch.setattr(publisher_module, "_PIECE_ROWS", 20)
-    looks: list[Any] = []
-    monkeypatch.setattr(writer, "StreamReader", lambda **how: (looks.append(how), broker.reader(**how))[1])  # type: ignore[func-returns-value]
+    looks = []
+
+    def look(**how: Any) -> Any:
+        looks.append(how)
+        return broker.reader(**how)
+
+    monkeypatch.setattr(writer, "StreamReader", look)
     with publisher(name="load") as made:
         publish(made)
     assert len(looks) == 1
@@ -293,6 +298,39 @@ def test_other_rows_under_used_ids_are_an_error(
         made.publish_many([key] * 60, [body] * 60, ids=range(1, 61))
     assert isinstance(raised.value.__cause__, MismatchError)
     assert len(broker.streams["s"].log) == 30
+
+
+def make_again(connection: ScriptedConnection) -> None:
+    """Delete the stream and make it again."""
+    stream = connection.stream
+    stream.log, stream.claims, stream.committed = [], {}, 0
+    connection.lose()
+
+
+def test_a_stream_that_is_made_again_meanwhile_is_an_error(broker: ScriptedBroker) -> None:
+    broker.fault = once(make_again, 60)
+    with publisher(name="load") as made:
+        with pytest.raises(PublishError, match="its last id of 'load' is 0") as raised:
+            publish(made)
+        assert isinstance(raised.value.__cause__, MismatchError)
+        confirmed = raised.value.report.confirmed
+        assert 0 < confirmed < ROWS
+        assert f"has confirmed id {confirmed}" in str(raised.value)
+        assert "publish again from" not in str(raised.value)
+        with pytest.raises(PublishError, match=f"has confirmed id {confirmed}"):
+            publish(made)
+    assert not broker.streams["s"].log
+    with publisher(name="load") as made:
+        assert publish(made).confirmed == ROWS
+    assert broker.streams["s"].ids == list(range(1, ROWS + 1))
+
+
+def test_a_stream_that_is_made_again_between_two_calls_is_an_error(broker: ScriptedBroker) -> None:
+    with publisher(name="load") as made:
+        publish(made)
+        make_again(broker.connections[-1])
+        with pytest.raises(PublishError, match=f"has confirmed id {ROWS}"):
+            publish(made, first=ROWS + 1)
 
 
 @pytest.mark.parametrize("seed", range(40))
