@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rabbit_chx.checks import check_seconds, check_whole
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.references import check_references
-from rabbit_chx.streams.rows import Column
+from rabbit_chx.streams.rows import Column, encode_rows
 from rabbit_chx.streams.stream_report import StreamReport
-from rabbit_chx.streams.writer import Counts, Rows, StreamWriter
+from rabbit_chx.streams.writer import FRAME_MAX, Counts, Rows, StreamWriter
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -111,6 +112,7 @@ class StreamPublisher:
         self._exchange = (super_stream or "") if exchange is None else exchange
         self._placing: HashRing | SlotTable | SuperStream | None = None if ring is None else _checked(ring)
         with closing(StreamConnection(settings)) as connection:
+            self._frame_max = connection.frame_max or FRAME_MAX
             if super_stream is not None:
                 self._placing = SuperStream(connection.partitions(super_stream))
             self.streams = _streams_of(self._placing, stream)
@@ -136,6 +138,7 @@ class StreamPublisher:
             )
             for each in self.streams
         ]
+        self._overhead = _overhead(name, self._exchange)
         self._last_id = 0
         self._owed: int | None = None  # the id from which on rows of a failed call may be unconfirmed
 
@@ -225,6 +228,7 @@ class StreamPublisher:
             raise InputError(
                 f"{len(key_column)} keys and {len(body_column)} bodies: give one body for each key"
             )
+        self._check_sizes(key_column, body_column)
         numbers = np.empty(0, np.int64) if ids is None else _rising(ids, len(key_column))
         if len(numbers):
             if self._owed is not None and numbers[0] > self._owed:
@@ -244,6 +248,17 @@ class StreamPublisher:
             row = int(streams.argmin())
             raise InputError(f"row {row}: the ring has no stream for the key {key_column[row].as_py()!r:.60}")
         return Rows(key_column, body_column, numbers, streams)
+
+    def _check_sizes(self, keys: Column, bodies: Column) -> None:
+        sizes: Any = pc.add(pc.binary_length(keys), pc.binary_length(bodies))
+        sizes = sizes.to_numpy()
+        room = self._frame_max - self._overhead
+        if sizes.max(initial=0) > room:
+            row = int(np.argmax(sizes > room))
+            raise RowError(
+                f"row {row} has {sizes[row]} bytes of key and body: at most {room} fit into a frame of this broker, which has "
+                f"{self._frame_max}; shorten it, or raise the broker's stream.frame_max"
+            )
 
     def _publish(self, piece: Rows) -> None:
         taking = []
@@ -265,6 +280,15 @@ def _pieces(rows: Rows) -> Iterator[Rows]:
     size = max(1, min(_PIECE_ROWS, _PIECE_BYTES * count // max(1, rows.bodies.nbytes + rows.keys.nbytes)))
     for start in range(0, count, size):
         yield rows.slice(start, size)
+
+
+def _overhead(name: str | None, exchange: str) -> int:
+    """Return how many bytes a frame with one row has at most beside key and body."""
+    text = b"." * 300  # which needs the long forms
+    message_ids = None if name is None else [f"{name}:{_MOST_ID}"]
+    row = encode_rows([text], [text], exchange=exchange, message_ids=message_ids)
+    (frame,) = row.frames(0, np.zeros(1, np.uint64), 0, 1, FRAME_MAX)
+    return len(frame) - 2 * len(text)
 
 
 # -- what the caller gave

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 4_096
-_FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
+FRAME_MAX = 1 << 20  # bytes, where the broker has no limit
 _WAIT_S = 0.05
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.2, 5.0
 #: Rows of the stream's end that are looked at first for a row of ours; then four times as many, and so on.
@@ -348,7 +348,7 @@ class StreamWriter:
         ids = self._rows.ids.view(np.uint64)
         start, window.next = window.next, window.next + rows
         for frames in self._encoded.frames(
-            publisher_id, ids, start, window.next, self._connection.frame_max or _FRAME_MAX
+            publisher_id, ids, start, window.next, self._connection.frame_max or FRAME_MAX
         ):
             self._connection.send(frames, stall_s=self._confirm_timeout_s)
         return rows

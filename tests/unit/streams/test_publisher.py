@@ -562,11 +562,40 @@ def test_a_broker_that_confirms_nothing_is_given_up(broker: ScriptedBroker) -> N
     assert isinstance(raised.value.__cause__.__cause__, BrokerTimeoutError)
 
 
-def test_a_row_that_no_frame_can_carry_is_an_error(broker: ScriptedBroker) -> None:
-    with publisher() as made, pytest.raises(PublishError) as raised:
-        made.publish_many(["k"], [b"x" * ScriptedConnection.frame_max])
-    assert isinstance(raised.value.__cause__, RowError)
+@pytest.mark.parametrize("place", ["keys", "bodies"])
+@pytest.mark.parametrize("name", ["load", None])
+def test_a_row_that_no_frame_can_carry_is_refused_before_any_is_sent(
+    broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, place: str, name: str | None
+) -> None:
+    monkeypatch.setattr(publisher_module, "_PIECE_ROWS", 10)
+    columns = {"keys": ["k"] * ROWS, "bodies": ["b"] * ROWS}
+    columns[place][150] = "x" * ScriptedConnection.frame_max
+    with (
+        publisher(name=name) as made,
+        pytest.raises(RowError, match=r"^row 150 .* frame of this broker, which has 4096"),
+    ):
+        made.publish_many(**columns, ids=range(1, ROWS + 1) if name else None)
     assert not broker.streams["s"].log
+
+
+@pytest.mark.parametrize("name", ["load", None])
+@pytest.mark.parametrize("exchange", ["orders", ""])
+def test_the_largest_rows_that_are_taken_can_be_sent(
+    broker: ScriptedBroker, name: str | None, exchange: str
+) -> None:
+    largest = 2**63 - 1
+    with publisher(name=name, exchange=exchange) as made:
+        sizes = []
+        for size in range(ScriptedConnection.frame_max, 0, -1):
+            ids = [largest - size] if name else None
+            try:
+                made.publish_many([b"k" * 2_000], [b"b" * (size - 2_000)], ids=ids)
+            except RowError:
+                continue
+            sizes.append(size)
+            break
+    assert sizes[0] > ScriptedConnection.frame_max - 140
+    assert len(broker.streams["s"].log) == 1
 
 
 def test_no_password_is_shown(broker: ScriptedBroker) -> None:
