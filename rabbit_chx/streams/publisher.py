@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.checks import check_seconds, check_whole
+from rabbit_chx.amqp.names import bytes_of, check_name
+from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
@@ -103,13 +104,20 @@ class StreamPublisher:
         check_seconds("reconnect_timeout_s", reconnect_timeout_s)
         if [stream, super_stream, ring].count(None) != 2:
             raise InputError("give one of stream, super_stream and ring: it says where the rows go")
-        if name is not None and not (isinstance(name, str) and 0 < len(name.encode()) <= _LONGEST_NAME):
+        if stream is not None:
+            check_name(stream, "stream")
+        if super_stream is not None:
+            check_name(super_stream, "super stream")
+        if name is not None and not (
+            isinstance(name, str) and 0 < len(bytes_of(name, "name")) <= _LONGEST_NAME
+        ):
             raise InputError(f"name is {name!r:.60}: give a text of 1 to {_LONGEST_NAME} bytes")
         if ring is not None and exchange is None:
             raise InputError("a ring does not know its exchange: give its name with exchange=")
         settings = stream_settings(url)
         self._name = name
         self._exchange = (super_stream or "") if exchange is None else exchange
+        self._overhead = _overhead(name, self._exchange)
         self._placing: HashRing | SlotTable | SuperStream | None = None if ring is None else _checked(ring)
         with closing(StreamConnection(settings)) as connection:
             self._frame_max = connection.frame_max or FRAME_MAX
@@ -138,8 +146,8 @@ class StreamPublisher:
             )
             for each in self.streams
         ]
-        self._overhead = _overhead(name, self._exchange)
         self._last_id = 0
+        self._closed = False
         self._owed: int | None = None  # the id from which on rows of a failed call may be unconfirmed
 
     def __enter__(self) -> Self:
@@ -158,6 +166,7 @@ class StreamPublisher:
 
     def close(self) -> None:
         """Close the connections; may be called again."""
+        self._closed = True
         for writer in self._writers:
             writer.close()
 
@@ -176,9 +185,11 @@ class StreamPublisher:
             The counts of these rows.
 
         Raises:
-            InputError: the columns or ids cannot be used; nothing was sent.
+            InputError: the columns or ids cannot be used, or the publisher is closed; nothing was sent.
             PublishError: not every row is confirmed; `report` has the counts, `__cause__` the reason.
         """
+        if self._closed:
+            raise InputError(f"{self!r} is closed: open a new one")
         rows = self._rows(keys, bodies, ids)
         began = time.monotonic()
         for writer in self._writers:
@@ -328,13 +339,14 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
         raise InputError(f"{what} is a single {type(values).__name__}: give a list of them")
     try:
         if isinstance(values, (pa.Array, pa.ChunkedArray)):
-            column = values.cast(pa.large_binary())
+            column = values
         elif hasattr(
             values, "dtype"
         ):  # of a NumPy array of str, given the type, pyarrow takes the first character alone
-            column = pa.array(values).cast(pa.large_binary())
+            column = pa.array(values)
         else:
             column = pa.array(list(values), pa.large_binary())
+        column = column.cast(pa.large_binary()) if len(column) else pa.array([], pa.large_binary())
     except (pa.ArrowException, UnicodeEncodeError) as cause:
         raise RowError(f"{what} cannot be read as str or bytes: {cause}") from None
     if column.null_count:
@@ -345,17 +357,23 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
 
 def _rising(values: Any, rows: int) -> NDArray[np.int64]:  # noqa: ANN401
     """Return ids as an array."""
-    ids = np.asarray(values if hasattr(values, "__array__") else list(values))
-    if not len(ids) and not rows:
+    try:
+        values = values if hasattr(values, "__array__") else list(values)
+        count = len(values)
+    except TypeError as cause:
+        raise InputError(f"ids is {shown(values)}: give one whole number for each key") from cause
+    if count != rows:
+        raise InputError(f"{rows} keys and {count} ids: give one id for each key")
+    if not rows:
         return np.empty(0, np.int64)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise InputError(f"the ids are of type {ids.dtype}: give whole numbers from 1 to 2^63 - 1")
-    if len(ids) != rows:
-        raise InputError(f"{rows} keys and {len(ids)} ids: give one id for each key")
-    if ids.min() < 1 or ids.max() > _MOST_ID:
-        raise InputError(
-            f"the ids are from {ids.min()} to {ids.max()}: give whole numbers from 1 to 2^63 - 1"
-        )
+    ids = np.asarray(values)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or ids.min() < 1 or ids.max() > _MOST_ID:
+        wanted = "give whole numbers from 1 to 2^63 - 1"
+        for row, value in enumerate(values.to_pylist() if hasattr(values, "to_pylist") else values):
+            plain = value.item() if isinstance(value, np.generic) else value
+            if not is_whole(plain, 1, _MOST_ID):
+                raise InputError(f"row {row} has the id {shown(plain)}: {wanted}")
+        raise InputError(f"the ids are of type {ids.dtype}: {wanted}")
     if (ids[1:] <= ids[:-1]).any():
         row = int(np.argmax(ids[1:] <= ids[:-1])) + 1
         raise InputError(

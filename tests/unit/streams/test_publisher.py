@@ -455,7 +455,14 @@ def test_a_fault_of_one_stream_is_none_of_another(broker: ScriptedBroker) -> Non
     ("how", "words"),
     [
         ({"stream": "s", "super_stream": "x"}, "give one of stream, super_stream and ring"),
+        ({"stream": b"s"}, "b's' names no stream"),
+        ({"stream": ""}, "'' names no stream"),
+        ({"stream": "\ud800"}, "the stream name .* half of a surrogate pair"),
+        ({"super_stream": 5}, "5 names no super stream"),
+        ({"stream": "s", "exchange": "e" * 256}, "the exchange .* has 256 bytes"),
         ({"stream": "s", "name": ""}, "name is ''"),
+        ({"stream": "s", "name": 5}, "name is 5"),
+        ({"stream": "s", "name": "\ud800"}, "name .* half of a surrogate pair"),
         ({"stream": "s", "name": "n" * 231}, "1 to 230 bytes"),
         ({"stream": "s", "window": 0}, "window is 0"),
         ({"stream": "s", "confirm_timeout_s": 0}, "confirm_timeout_s is 0"),
@@ -488,10 +495,22 @@ def test_a_stream_that_is_not_there_is_refused() -> None:
         (["k", "k"], ["b"], [1, 2], "2 keys and 1 bodies"),
         (["k", "k"], ["b", "b"], [1], "2 keys and 1 ids"),
         (["k", "k"], ["b", "b"], [2, 2], "row 1 has id 2, and the row before it 2"),
-        (["k", "k"], ["b", "b"], [0, 1], "the ids are from 0 to 1"),
-        (["k", "k"], ["b", "b"], np.array([1, 2**63], np.uint64), "the ids are from 1"),
-        (["k", "k"], ["b", "b"], [1.0, 2.0], "of type float64"),
-        (["k", "k"], ["b", "b"], pa.array([1, None]), "of type"),
+        (["k"], ["b"], [], "1 keys and 0 ids"),
+        (["k"], ["b"], np.array([]), "1 keys and 0 ids"),
+        (["k"], ["b"], 5, "ids is 5: give one whole number for each key"),
+        (["k"], ["b"], np.array(5), "ids is .*5.*: give one whole number for each key"),
+        (["k", "k"], ["b", "b"], [0, 1], "row 0 has the id 0"),
+        (["k", "k"], ["b", "b"], np.array([1, 2**63], np.uint64), "row 1 has the id 9223372036854775808"),
+        (["k", "k"], ["b", "b"], [1, 2**63], "row 1 has the id 9223372036854775808"),
+        (["k", "k"], ["b", "b"], [1, 2**70], "row 1 has the id 1180591620717411303424"),
+        (["k", "k"], ["b", "b"], [1.0, 2.0], "row 0 has the id 1.0"),
+        (["k", "k"], ["b", "b"], np.array([1.0, 2.0]), "row 0 has the id 1.0"),
+        (["k", "k"], ["b", "b"], ["1", "2"], "row 0 has the id '1'"),
+        (["k", "k"], ["b", "b"], [True, False], "row 0 has the id True"),
+        (["k", "k"], ["b", "b"], [1, None], "row 1 has the id None"),
+        (["k", "k"], ["b", "b"], pa.array([1, None]), "row 1 has the id None"),
+        (["k", "k"], ["b", "b"], pa.chunked_array([[1], [None]]), "row 1 has the id None"),
+        (["k", "k"], ["b", "b"], np.array([1, 2], object), "the ids are of type object"),
         (["k", None], ["b", "b"], [1, 2], "row 1 of keys is null"),
         (["k", "k"], pa.array([None, "b"]), [1, 2], "row 0 of bodies is null"),
         (["k", 5], ["b", "b"], [1, 2], "keys cannot be read"),
@@ -505,6 +524,26 @@ def test_rows_that_cannot_be_published_are_refused_before_any_is_sent(
     with publisher(name="load") as made, pytest.raises(InputError, match=words):
         made.publish_many(keys, bodies, ids=ids)
     assert not broker.streams["s"].log
+
+
+@pytest.mark.parametrize("make", [list, np.array, pa.array, lambda _: pa.chunked_array([], pa.string())])
+@pytest.mark.parametrize("name", ["load", None])
+def test_no_rows_are_no_error(broker: ScriptedBroker, make: Any, name: str | None) -> None:
+    ids: Any = (list if make is pa.array else np.array)([]) if name else None
+    with publisher(name=name) as made:
+        assert made.publish_many(make([]), make([]), ids=ids).complete
+        assert made.publish_many(make([]), [], ids=ids).complete
+    assert len(broker.connections) == 1
+
+
+def test_a_closed_publisher_is_refused(broker: ScriptedBroker) -> None:
+    made = publisher(name="load")
+    publish(made)
+    made.close()
+    made.close()
+    with pytest.raises(InputError, match="is closed: open a new one"):
+        publish(made, first=ROWS + 1)
+    assert len(broker.streams["s"].log) == ROWS
 
 
 def test_ids_without_a_name_are_refused(broker: ScriptedBroker) -> None:
