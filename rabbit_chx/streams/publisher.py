@@ -6,6 +6,7 @@ The client places each row. Each stream has a `StreamWriter`, with a connection 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from types import TracebackType
@@ -161,11 +162,16 @@ class StreamPublisher:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if any(writer.connected for writer in getattr(self, "_writers", ())):
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, stacklevel=2, source=self)
+            self.close()
+
     def __repr__(self) -> str:
         return f"<StreamPublisher {self._name or 'without a name'}, {len(self.streams)} streams>"
 
     def close(self) -> None:
-        """Close the connections; may be called again."""
+        """Close the connections; may be called again. A publisher that is dropped without it warns, and closes them."""
         self._closed = True
         for writer in self._writers:
             writer.close()

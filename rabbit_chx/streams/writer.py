@@ -222,6 +222,11 @@ class StreamWriter:
         self._next_attempt = 0.0
 
     @property
+    def connected(self) -> bool:
+        """Whether it has a connection."""
+        return self._connection is not None
+
+    @property
     def done(self) -> bool:
         """Whether all rows are confirmed."""
         return self._window.done

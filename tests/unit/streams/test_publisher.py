@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 from collections.abc import Callable
@@ -544,6 +545,23 @@ def test_a_closed_publisher_is_refused(broker: ScriptedBroker) -> None:
     with pytest.raises(InputError, match="is closed: open a new one"):
         publish(made, first=ROWS + 1)
     assert len(broker.streams["s"].log) == ROWS
+
+
+def test_a_publisher_that_is_dropped_closes_its_connections(broker: ScriptedBroker) -> None:
+    made = publisher(name="load")
+    publish(made)
+    with pytest.warns(ResourceWarning, match="<StreamPublisher load, 1 streams> was not closed"):
+        del made
+    assert broker.connections[-1].failure is not None
+
+
+@pytest.mark.usefixtures("broker")
+def test_a_publisher_that_has_no_connection_is_dropped_without_a_word() -> None:
+    publisher(name="load")
+    with publisher(name="load") as made:
+        publish(made)
+    del made
+    gc.collect()
 
 
 def test_ids_without_a_name_are_refused(broker: ScriptedBroker) -> None:
