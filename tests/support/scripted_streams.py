@@ -16,7 +16,11 @@ import pyarrow as pa
 from rabbit_chx.errors import ConnectionLostError, NotFoundError
 from rabbit_chx.streams.chunks import Chunk
 from rabbit_chx.streams.frames import Confirms
+from rabbit_chx.streams.publisher import StreamPublisher
 from rabbit_chx.streams.rows import columns_of
+
+URL = "rabbitmq-stream://user:secret@broker"
+ROWS = 200
 
 
 class ScriptedStream:
@@ -185,3 +189,14 @@ class ScriptedConnection:
 
     def close(self) -> None:
         self.failure = self.failure or ConnectionLostError("it is closed")
+
+
+def publisher(**how: Any) -> StreamPublisher:
+    if not {"stream", "super_stream", "ring"} & set(how):
+        how["stream"] = "s"
+    return StreamPublisher(URL, **{"window": 20, **how})
+
+
+def publish(made: StreamPublisher, first: int = 1, rows: int = ROWS) -> Any:
+    ids = range(first, first + rows)
+    return made.publish_many([f"k{n}" for n in ids], [f"body {n}" for n in ids], ids=ids)

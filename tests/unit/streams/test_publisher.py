@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import random
 from collections.abc import Callable
@@ -11,14 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scripted_streams import ScriptedBroker, ScriptedConnection, ScriptedStream
+from scripted_streams import ROWS, ScriptedBroker, ScriptedConnection, ScriptedStream, publish, publisher
 
 from rabbit_chx.errors import (
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
     MismatchError,
-    NotFoundError,
     PublishError,
     RowError,
 )
@@ -26,37 +24,7 @@ from rabbit_chx.routing import ExchangeRef, HashRing, SlotTable, SuperStream
 from rabbit_chx.streams import publisher as publisher_module
 from rabbit_chx.streams import writer
 from rabbit_chx.streams.frames import PublishErrors, StreamChanged
-from rabbit_chx.streams.publisher import StreamPublisher
 from rabbit_chx.streams.writer import Window
-
-URL = "rabbitmq-stream://user:secret@broker"
-ROWS = 200
-
-
-@pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
-    scripted = ScriptedBroker()
-    scripted.streams["s"] = ScriptedStream()
-    monkeypatch.setattr(publisher_module, "StreamConnection", lambda _settings: ScriptedConnection(scripted))
-    monkeypatch.setattr(writer, "open_at", scripted.open_at)
-    monkeypatch.setattr(writer, "StreamReader", scripted.reader)
-    monkeypatch.setattr(writer, "_FIRST_BACKOFF_S", 0.0)
-    monkeypatch.setattr(writer, "_BATCH_ROWS", 8)
-    monkeypatch.setattr(publisher_module, "_WAIT_S", 0.0)
-    monkeypatch.setattr(writer, "_WAIT_S", 0.0)
-    monkeypatch.setattr(writer, "_LOOKED_BACK", 16)
-    return scripted
-
-
-def publisher(**how: Any) -> StreamPublisher:
-    if not {"stream", "super_stream", "ring"} & set(how):
-        how["stream"] = "s"
-    return StreamPublisher(URL, **{"window": 20, **how})
-
-
-def publish(made: StreamPublisher, first: int = 1, rows: int = ROWS) -> Any:
-    ids = range(first, first + rows)
-    return made.publish_many([f"k{n}" for n in ids], [f"body {n}" for n in ids], ids=ids)
 
 
 def once(fault: Callable[[ScriptedConnection], object], after: int) -> Callable[[ScriptedConnection], object]:
@@ -449,136 +417,7 @@ def test_a_fault_of_one_stream_is_none_of_another(broker: ScriptedBroker) -> Non
     assert report.reconnects == 1
 
 
-# -- what is refused
-
-
-@pytest.mark.parametrize(
-    ("how", "words"),
-    [
-        ({"stream": "s", "super_stream": "x"}, "give one of stream, super_stream and ring"),
-        ({"stream": b"s"}, "b's' names no stream"),
-        ({"stream": ""}, "'' names no stream"),
-        ({"stream": "\ud800"}, "the stream name .* half of a surrogate pair"),
-        ({"super_stream": 5}, "5 names no super stream"),
-        ({"stream": "s", "exchange": "e" * 256}, "the exchange .* has 256 bytes"),
-        ({"stream": "s", "name": ""}, "name is ''"),
-        ({"stream": "s", "name": 5}, "name is 5"),
-        ({"stream": "s", "name": "\ud800"}, "name .* half of a surrogate pair"),
-        ({"stream": "s", "name": "n" * 231}, "1 to 230 bytes"),
-        ({"stream": "s", "window": 0}, "window is 0"),
-        ({"stream": "s", "confirm_timeout_s": 0}, "confirm_timeout_s is 0"),
-        ({"ring": RING}, "a ring does not know its exchange"),
-        ({"ring": "orders", "exchange": "x"}, "is no ring"),
-        ({"ring": HashRing.from_bindings([("s", 1)]), "exchange": "x"}, "this one is replayed"),
-        ({"ring": HashRing.from_buckets([]), "exchange": "x"}, "no destinations"),
-        ({"ring": HashRing.from_buckets(["s", ExchangeRef("e")]), "exchange": "x"}, "is no stream"),
-        ({"ring": HashRing.from_buckets(["s", "queue"]), "exchange": "x"}, "must be a stream"),
-    ],
-)
-def test_what_cannot_be_published_to_is_refused(
-    broker: ScriptedBroker, how: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InputError, match=words):
-        publisher(**how)
-    assert not broker.streams["s"].log
-
-
-@pytest.mark.usefixtures("broker")
-def test_a_stream_that_is_not_there_is_refused() -> None:
-    with pytest.raises(NotFoundError, match="no stream 't'"):
-        publisher(stream="t")
-
-
-@pytest.mark.parametrize(
-    ("keys", "bodies", "ids", "words"),
-    [
-        (["k"], ["b"], None, "a name and ids belong together"),
-        (["k", "k"], ["b"], [1, 2], "2 keys and 1 bodies"),
-        (["k", "k"], ["b", "b"], [1], "2 keys and 1 ids"),
-        (["k", "k"], ["b", "b"], [2, 2], "row 1 has id 2, and the row before it 2"),
-        (["k"], ["b"], [], "1 keys and 0 ids"),
-        (["k"], ["b"], np.array([]), "1 keys and 0 ids"),
-        (["k"], ["b"], 5, "ids is 5: give one whole number for each key"),
-        (["k"], ["b"], np.array(5), "ids is .*5.*: give one whole number for each key"),
-        (["k", "k"], ["b", "b"], [0, 1], "row 0 has the id 0"),
-        (["k", "k"], ["b", "b"], np.array([1, 2**63], np.uint64), "row 1 has the id 9223372036854775808"),
-        (["k", "k"], ["b", "b"], [1, 2**63], "row 1 has the id 9223372036854775808"),
-        (["k", "k"], ["b", "b"], [1, 2**70], "row 1 has the id 1180591620717411303424"),
-        (["k", "k"], ["b", "b"], [1.0, 2.0], "row 0 has the id 1.0"),
-        (["k", "k"], ["b", "b"], np.array([1.0, 2.0]), "row 0 has the id 1.0"),
-        (["k", "k"], ["b", "b"], ["1", "2"], "row 0 has the id '1'"),
-        (["k", "k"], ["b", "b"], [True, False], "row 0 has the id True"),
-        (["k", "k"], ["b", "b"], [1, None], "row 1 has the id None"),
-        (["k", "k"], ["b", "b"], pa.array([1, None]), "row 1 has the id None"),
-        (["k", "k"], ["b", "b"], pa.chunked_array([[1], [None]]), "row 1 has the id None"),
-        (["k", "k"], ["b", "b"], np.array([1, 2], object), "the ids are of type object"),
-        (["k", None], ["b", "b"], [1, 2], "row 1 of keys is null"),
-        (["k", "k"], pa.array([None, "b"]), [1, 2], "row 0 of bodies is null"),
-        (["k", 5], ["b", "b"], [1, 2], "keys cannot be read"),
-        ("key", ["b"], [1], "keys is a single str"),
-        (["\ud800"], ["b"], [1], "keys cannot be read"),
-    ],
-)
-def test_rows_that_cannot_be_published_are_refused_before_any_is_sent(
-    broker: ScriptedBroker, keys: Any, bodies: Any, ids: Any, words: str
-) -> None:
-    with publisher(name="load") as made, pytest.raises(InputError, match=words):
-        made.publish_many(keys, bodies, ids=ids)
-    assert not broker.streams["s"].log
-
-
-@pytest.mark.parametrize("make", [list, np.array, pa.array, lambda _: pa.chunked_array([], pa.string())])
-@pytest.mark.parametrize("name", ["load", None])
-def test_no_rows_are_no_error(broker: ScriptedBroker, make: Any, name: str | None) -> None:
-    ids: Any = (list if make is pa.array else np.array)([]) if name else None
-    with publisher(name=name) as made:
-        assert made.publish_many(make([]), make([]), ids=ids).complete
-        assert made.publish_many(make([]), [], ids=ids).complete
-    assert len(broker.connections) == 1
-
-
-def test_a_closed_publisher_is_refused(broker: ScriptedBroker) -> None:
-    made = publisher(name="load")
-    publish(made)
-    made.close()
-    made.close()
-    with pytest.raises(InputError, match="is closed: open a new one"):
-        publish(made, first=ROWS + 1)
-    assert len(broker.streams["s"].log) == ROWS
-
-
-def test_a_publisher_that_is_dropped_closes_its_connections(broker: ScriptedBroker) -> None:
-    made = publisher(name="load")
-    publish(made)
-    with pytest.warns(ResourceWarning, match="<StreamPublisher load, 1 streams> was not closed"):
-        del made
-    assert broker.connections[-1].failure is not None
-
-
-@pytest.mark.usefixtures("broker")
-def test_a_publisher_that_has_no_connection_is_dropped_without_a_word() -> None:
-    publisher(name="load")
-    with publisher(name="load") as made:
-        publish(made)
-    del made
-    gc.collect()
-
-
-def test_ids_without_a_name_are_refused(broker: ScriptedBroker) -> None:
-    with publisher() as made, pytest.raises(InputError, match="a name and ids belong together"):
-        made.publish_many(["k"], ["b"], ids=[1])
-    assert not broker.streams["s"].log
-
-
-def test_a_key_without_a_stream_is_refused(broker: ScriptedBroker) -> None:
-    ring = HashRing.from_buckets(["s", None, "s", "s"])
-    keys = [f"k{n}" for n in range(100)]
-    with (
-        publisher(ring=ring, exchange="x") as made,
-        pytest.raises(InputError, match="has no stream for the key"),
-    ):
-        made.publish_many(keys, keys)
-    assert not broker.streams["s"].log
+# -- one call after another, and what is given up
 
 
 def test_ids_rise_from_call_to_call(broker: ScriptedBroker) -> None:
