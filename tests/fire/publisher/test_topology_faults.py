@@ -112,7 +112,7 @@ def test_one_binding_is_removed(kind: AnyPublisher, stage: Stage, kept: Callable
 
 @both(representative=(Awaited,))
 def test_full_queues_refuse(kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]) -> None:
-    run = stage.publish(kind, limit(stage, 3_000), backoff_s=0.2)
+    run = stage.publish(kind, limit(stage, 6_000), load=Load(fault_at=3_000), backoff_s=0.2)
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -129,7 +129,7 @@ def test_full_queues_refuse(kind: AnyPublisher, stage: Stage, kept: Callable[...
 def test_full_queues_refuse_and_order_is_kept(
     kind: AnyPublisher, stage: Stage, kept: Callable[..., Verdict]
 ) -> None:
-    run = stage.publish(kind, limit(stage, 3_000), keep_order=True)
+    run = stage.publish(kind, limit(stage, 6_000), load=Load(fault_at=3_000), keep_order=True)
     assert "basic.nack" in str(run.error)
     verdict = kept(
         run,
@@ -170,7 +170,10 @@ def test_full_queues_that_are_consumed(
 
 
 def limit(stage: Stage, messages: int) -> Callable[[Run], None]:
-    """Let queues hold so many messages and refuse more; a limit below what they hold would drop messages."""
+    """Let queues hold so many messages and refuse more.
+
+    A limit below what they hold when the broker sets it would drop messages: leave it seconds.
+    """
     definition = {"max-length": messages, "overflow": "reject-publish"}
     policy = {"pattern": "", "apply-to": "queues", "definition": definition}
 
