@@ -151,7 +151,7 @@ def test_the_example_without_a_gap(vhost: RunningBroker, drill: Callable[..., An
 def test_what_is_lost_and_what_no_queue_takes_breaks_the_promise(
     vhost: RunningBroker, before: str, tmp_path: Path, drill: Callable[..., Any]
 ) -> None:
-    slow = ["--work", "0.02", "--seconds", "0.1"]
+    slow = ["--work", "0.02", "--seconds", "0.6"]
     at = ["--url", vhost.url, "--management-url", str(vhost.management_url)]
     document = drill("--topology", before, *at, *slow, *script(tmp_path, LOSING), code=1)
     totals = document["totals"]
