@@ -40,9 +40,8 @@ def _hashed(data: NDArray[np.uint8], offsets: NDArray[np.int64], seed: int) -> U
     # Overlapping items, so that one fancy index fetches a word at any place.
     at = np.ndarray((len(data) - _WORD + 1,), "<u4", data, 0, (1,))
     lengths = np.diff(offsets)
-    order = np.argsort(
-        lengths, kind="stable"
-    )  # so that keys that have a further word are the end of each array
+    # In this order the keys that have a further word are the end of each array.
+    order = np.argsort(lengths, kind="stable")
     starts, lengths = offsets[order] - low, lengths[order]
     words = lengths // _WORD
     hashed = np.full(len(order), seed, np.uint32)
