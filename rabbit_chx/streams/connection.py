@@ -18,6 +18,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -54,16 +55,19 @@ _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
-def stream_settings(url: str) -> ConnectionSettings:
+def stream_settings(url: str | ConnectionSettings) -> ConnectionSettings:
     """Return the settings of a connection to a broker's stream port.
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, ``rabbitmq-stream+tls://`` (port 5551), or the AMQP URI of
-            the same host, whose port is passed over.
+            the same host, whose port is passed over; or settings, of AMQP likewise.
 
     Raises:
         UriError: the URL cannot be followed. No part of a password is in the message.
     """
+    if isinstance(url, ConnectionSettings):
+        stream_port = 5551 if url.tls else 5552
+        return url if url.protocol == "stream" else replace(url, protocol="stream", port=stream_port)
     return parse_stream_uri(url)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.names import bytes_of, check_name
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
@@ -55,7 +56,8 @@ class StreamPublisher:
     The constructor checks that the streams are there. Two threads must not use one publisher at the same time.
 
     Args:
-        url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), or the AMQP URI of the host.
+        url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), the AMQP URI of the host, or
+            settings of a connection.
         stream: the stream for all rows.
         super_stream: the super stream whose partitions get the rows, by murmur3, as the Java, .NET and Go clients place them.
         ring: the ring of a hash exchange as it was read from a broker, or its slot table; the destinations are streams.
@@ -87,7 +89,7 @@ class StreamPublisher:
 
     def __init__(
         self,
-        url: str,
+        url: str | ConnectionSettings,
         *,
         stream: str | None = None,
         super_stream: str | None = None,

@@ -26,6 +26,7 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
 
+from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import may_pass
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
 from rabbit_chx.connection.failures import interruption
@@ -93,7 +94,7 @@ class StreamReader:
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost``, with TLS ``rabbitmq-stream+tls://`` (5551), or the AMQP URI of
-            the same host. Several are tried in turn.
+            the same host; or settings of a connection. Several are tried in turn.
         stream: the stream's name.
         start: ``"first"``, ``"last"`` (the last chunk), ``"next"`` (behind the last row), an offset, or an aware datetime: the first
             chunk of that time or later. A chunk's time is that of the clock of the leader that wrote it, in milliseconds.
@@ -133,7 +134,7 @@ class StreamReader:
 
     def __init__(
         self,
-        url: str | Sequence[str],
+        url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
         stream: str,
         *,
         start: OffsetSpec = "first",
@@ -156,8 +157,10 @@ class StreamReader:
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
-        urls = [url] if isinstance(url, str) else url
-        if not (isinstance(urls, Sequence) and all(isinstance(text, str) for text in urls)):
+        urls = [url] if isinstance(url, str | ConnectionSettings) else url
+        if not (
+            isinstance(urls, Sequence) and all(isinstance(one, str | ConnectionSettings) for one in urls)
+        ):
             raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
         self._settings = deque(map(stream_settings, urls))
         if not self._settings:

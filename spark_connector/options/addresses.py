@@ -11,6 +11,7 @@ from typing import Any
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
+from rabbit_chx.amqp.uri import parse_stream_uri, parse_uri
 from rabbit_chx.errors import InputError
 from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, shown
 
@@ -18,11 +19,11 @@ ADDRESS_OPTIONS = (
     Option(
         "url",
         TEXT,
-        "AMQP URI; several, with commas between them, are tried one after the other",
+        "AMQP URI, or for streams `rabbitmq-stream://user@host:5552/vhost`; several, with commas between them, are tried one after the other",
         heading="Where to",
     ),
     Option("host", TEXT, "host name or address, instead of `url`"),
-    Option("port", COUNT, "with `host`: 5672, or 5671 with TLS, unless given"),
+    Option("port", COUNT, "with `host`: 5672, or 5671 with TLS, unless given; for streams 5552 and 5551"),
     Option("vhost", TEXT, "with `host`: `/` unless given"),
     Option("username", TEXT, "user name, if `url` has none: `guest` unless given"),
     Option("password", TEXT, "password, if `url` has none; tasks get it, and nothing shows it"),
@@ -32,7 +33,11 @@ ADDRESS_OPTIONS = (
         "environment variable of the executors with the password; put `PASSWORD` or `SECRET` in its name",
     ),
     Option("passwordFile", TEXT, "path of a file with the password on every executor"),
-    Option("tls", FLAG, "with `host`: whether to use TLS; a `url` says it with `amqps://`"),
+    Option(
+        "tls",
+        FLAG,
+        "with `host`: whether to use TLS; a `url` says it with `amqps://` or `rabbitmq-stream+tls://`",
+    ),
     Option("tlsCaFile", TEXT, "PEM file of the trusted authorities; those of the system unless given"),
     Option("tlsCertFile", TEXT, "PEM file of the client's certificate"),
     Option("tlsKeyFile", TEXT, "PEM file of the key of that certificate"),
@@ -45,7 +50,7 @@ ADDRESS_OPTIONS = (
     ),
 )
 
-_NEXT_URL = re.compile(r"\s*,\s*(?=amqps?://)", re.IGNORECASE)
+_NEXT_URL = re.compile(r"\s*,\s*(?=(?:amqps?|rabbitmq-stream(?:\+tls)?)://)", re.IGNORECASE)
 _HOST = re.compile(r"[^\s:/@?#%\[\]]+|[0-9A-Fa-f.]*:[0-9A-Fa-f.:]+")  # a name, an address, or an IPv6 address
 _MAX_HEARTBEAT_S = 65_535
 _PASSWORDS = ("password", "passwordEnv", "passwordFile")
@@ -112,11 +117,12 @@ class Brokers:
     password: PasswordSource | None = None
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Brokers:
+    def of(cls, values: Mapping[str, Any], *, streams: bool = False) -> Brokers:
         """Return the addresses that the options name.
 
         Args:
             values: the values of all options.
+            streams: whether they are for the stream protocol; an AMQP URI is then that of the same host, whose port is passed over.
 
         Raises:
             InputError: options contradict each other, or neither `url` nor `host` is given.
@@ -126,11 +132,24 @@ class Brokers:
             raise InputError(
                 f"options {passwords[0]!r} and {passwords[1]!r} are both given: give one of them"
             )
-        addresses = (_from_host(values),) if values["url"] is None else _from_urls(values)
+        addresses = (
+            (_from_host(values, streams=streams),)
+            if values["url"] is None
+            else _from_urls(values, streams=streams)
+        )
         settings = _of_all_addresses(values)
         addresses = tuple(replace(address, **settings) for address in addresses)
+        if len({address.protocol for address in addresses}) > 1:
+            raise InputError(
+                "option 'url' has addresses of AMQP and of streams: give rabbitmq-stream:// for all of them, or for none"
+            )
         elsewhere = [PasswordSource(name, values[name]) for name in passwords if name != "password"]
         return cls(addresses, *elsewhere)
+
+    @property
+    def for_streams(self) -> bool:
+        """Whether the addresses are those of the stream protocol."""
+        return self.addresses[0].protocol == "stream"
 
     @property
     def masked_url(self) -> str:
@@ -155,17 +174,19 @@ class Brokers:
         return tuple(replace(address, password=secret) for address in addresses)
 
 
-def _from_urls(values: Mapping[str, Any]) -> tuple[ConnectionSettings, ...]:
+def _from_urls(values: Mapping[str, Any], *, streams: bool) -> tuple[ConnectionSettings, ...]:
     for name in ("host", "port", "vhost"):
         if values[name] is not None:
             raise InputError(
                 f"options 'url' and {name!r} are both given, and the URL has it already: give one of them"
             )
-    return tuple(_from_url(url, values) for url in _NEXT_URL.split(values["url"].strip()))
+    return tuple(_from_url(url, values, streams=streams) for url in _NEXT_URL.split(values["url"].strip()))
 
 
-def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
-    settings = ConnectionSettings.from_uri(url)  # tells what is wrong with it, and shows no password
+def _from_url(url: str, values: Mapping[str, Any], *, streams: bool) -> ConnectionSettings:
+    # Both tell what is wrong with it, and show no password.
+    parse = parse_stream_uri if streams or url.lower().startswith("rabbitmq-stream") else parse_uri
+    settings = parse(url)
     userinfo, at, _ = url.partition("://")[2].rpartition("@")
     for name in _PASSWORDS:
         if values[name] is not None and ":" in userinfo:
@@ -174,19 +195,22 @@ def _from_url(url: str, values: Mapping[str, Any]) -> ConnectionSettings:
         raise InputError("option 'username': the URL has a user name already; give it once")
     if values["tls"] is None and not _tls_options(values):
         return settings
+    plain, with_tls = (
+        ("rabbitmq-stream", "rabbitmq-stream+tls") if settings.protocol == "stream" else ("amqp", "amqps")
+    )
     if settings.tls is None:
         if values["tls"] is False:
             return settings
         option = "tls" if values["tls"] else _tls_options(values)[0]
-        raise InputError(f"option {option!r}: {settings.masked_url} is without TLS; write amqps://")
+        raise InputError(f"option {option!r}: {settings.masked_url} is without TLS; write {with_tls}://")
     if values["tls"] is False:
         raise InputError(
-            f"option 'tls' is false: {settings.masked_url} says TLS; write amqp://, or leave it out"
+            f"option 'tls' is false: {settings.masked_url} says TLS; write {plain}://, or leave it out"
         )
     return replace(settings, tls=_tls(values, settings.tls))
 
 
-def _from_host(values: Mapping[str, Any]) -> ConnectionSettings:
+def _from_host(values: Mapping[str, Any], *, streams: bool) -> ConnectionSettings:
     if values["host"] is None:
         raise InputError("option 'url' is missing: give amqp://user@host:5672/vhost, or host, port and vhost")
     if not _HOST.fullmatch(values["host"]):
@@ -198,11 +222,13 @@ def _from_host(values: Mapping[str, Any]) -> ConnectionSettings:
     if for_tls and not values["tls"]:
         raise InputError(f"option {for_tls[0]!r} is for TLS: set tls to true, or leave it out")
     tls = _tls(values, TlsSettings()) if values["tls"] else None
+    plain_port, tls_port = (5552, 5551) if streams else (5672, 5671)
     return ConnectionSettings(
         host=values["host"],
-        port=values["port"] or (5671 if tls else 5672),
+        port=values["port"] or (tls_port if tls else plain_port),
         vhost=values["vhost"] or "/",
         tls=tls,
+        protocol="stream" if streams else "amqp",
     )
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -193,3 +194,10 @@ def test_addresses() -> None:
     settings = ConnectionSettings(protocol="stream")
     assert nodes._at(settings, "[::1]:5553").host == "::1"
     assert nodes._at(settings, "h:5553").port == 5553
+
+
+def test_settings_are_taken_as_a_url_is() -> None:
+    of_amqp = ConnectionSettings("rabbit", 5673, "orders")
+    assert stream_settings(of_amqp) == stream_settings("amqp://rabbit:5673/orders")
+    of_streams = replace(of_amqp, port=5662, protocol="stream")
+    assert stream_settings(of_streams) is of_streams

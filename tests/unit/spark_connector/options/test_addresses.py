@@ -9,6 +9,8 @@ from urllib.parse import unquote
 import pytest
 
 from rabbit_chx.errors import InputError
+from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
+from spark_connector.options.kinds import read_options
 from spark_connector.options.write_options import WriteOptions
 
 URL = {"url": "amqp://ann@here/v", "exchange": "x"}
@@ -50,6 +52,36 @@ def test_tls_options_go_with_amqps_urls() -> None:
     (address,) = parse(url="amqps://h", tlsCaFile="ca.pem", exchange="x").brokers.resolve()
     assert address.tls is not None
     assert address.tls.ca_file == "ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("given", "port", "tls"),
+    [
+        ({"url": "amqp://h:5673/v"}, 5552, False),
+        ({"url": "amqps://h", "tlsCaFile": "ca.pem"}, 5551, True),
+        ({"url": "rabbitmq-stream://h:5662"}, 5662, False),
+        ({"url": "rabbitmq-stream+tls://h", "tlsCaFile": "ca.pem"}, 5551, True),
+        ({"host": "h"}, 5552, False),
+        ({"host": "h", "tls": "true", "port": "5661"}, 5661, True),
+    ],
+)
+def test_addresses_of_the_stream_protocol(given: dict[str, str], port: int, tls: bool) -> None:  # noqa: FBT001
+    brokers = Brokers.of(read_options(ADDRESS_OPTIONS, given), streams=True)
+    (address,) = brokers.resolve()
+    assert (address.port, address.tls is not None, address.protocol) == (port, tls, "stream")
+    assert brokers.for_streams
+
+
+def test_a_stream_url_says_so_by_itself() -> None:
+    url = "rabbitmq-stream://ann:secret@a/v,rabbitmq-stream://ann:secret@b/v"
+    brokers = Brokers.of(read_options(ADDRESS_OPTIONS, {"url": url}))
+    assert brokers.for_streams
+    assert [address.host for address in brokers.addresses] == ["a", "b"]
+    assert "secret" not in repr(brokers) + brokers.masked_url
+    with pytest.raises(InputError, match="addresses of AMQP and of streams"):
+        Brokers.of(read_options(ADDRESS_OPTIONS, {"url": f"{url},amqp://c"}))
+    with pytest.raises(InputError, match=r"write rabbitmq-stream\+tls://"):
+        Brokers.of(read_options(ADDRESS_OPTIONS, {"url": url, "tls": "true"}))
 
 
 def test_times_of_the_url_hold_unless_an_option_is_given() -> None:
