@@ -2,21 +2,65 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from rabbit_chx.amqp import ConnectionSettings
-from rabbit_chx.errors import UnreachableError
-from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.errors import InputError, UnreachableError
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import Node, StreamPlaces
 
 _NEXT_LOOK_S = 0.2
+_ONE_OF_SEVERAL_S = 5.0
+
+
+def settings_of(
+    url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
+) -> deque[ConnectionSettings]:
+    """Return the settings for a URL, or for several.
+
+    Args:
+        url: as for `stream_settings`.
+
+    Raises:
+        InputError: there is no URL, or it is neither text nor settings.
+        UriError: a URL cannot be followed.
+    """
+    urls = [url] if isinstance(url, str | ConnectionSettings) else url
+    if not (isinstance(urls, Sequence) and all(isinstance(one, str | ConnectionSettings) for one in urls)):
+        raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
+    if not urls:
+        raise InputError("there is no URL: give at least one")
+    return deque(map(stream_settings, urls))
+
+
+def open_any(settings: deque[ConnectionSettings]) -> StreamConnection:
+    """Connect to the first node that answers.
+
+    Args:
+        settings: the nodes to try in turn, and how to log in. One that does not answer becomes the last.
+
+    Raises:
+        UnreachableError: none answers; the last error is told.
+        BrokerRefusedError: a broker answers, and refuses user, vhost or mechanism.
+    """
+
+    def connect(one: ConnectionSettings, until: float) -> StreamConnection:
+        return StreamConnection(_in_time(one, until))
+
+    for _ in range(len(settings) - 1):
+        with suppress(UnreachableError):
+            return _in_turn(settings, math.inf, connect)
+    return _in_turn(settings, math.inf, connect)
 
 
 def open_at(
-    settings: ConnectionSettings,
+    settings: deque[ConnectionSettings],
     stream: str,
     *,
     leader: bool,
@@ -26,7 +70,7 @@ def open_at(
     """Connect to a node that has a stream.
 
     Args:
-        settings: any node of the cluster, and how to log in.
+        settings: nodes of the cluster to ask in turn, and how to log in. One that does not answer becomes the last.
         stream: the stream.
         leader: whether it must be the leader's node, which takes rows. Else a replica is preferred.
         addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
@@ -40,11 +84,29 @@ def open_at(
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            return _connected(settings, stream, deadline, addresses or {}, leader=leader)
+            return _in_turn(
+                settings,
+                deadline,
+                lambda one, until: _connected(one, stream, until, addresses or {}, leader=leader),
+            )
         except UnreachableError:
             if time.monotonic() + _NEXT_LOOK_S >= deadline:
                 raise
             time.sleep(_NEXT_LOOK_S)
+
+
+def _in_turn(
+    settings: deque[ConnectionSettings],
+    deadline: float,
+    connect: Callable[[ConnectionSettings, float], StreamConnection],
+) -> StreamConnection:
+    """Connect by the first settings; where that fails, the next ones are the first."""
+    until = deadline if len(settings) == 1 else min(deadline, time.monotonic() + _ONE_OF_SEVERAL_S)
+    try:
+        return connect(settings[0], until)
+    except UnreachableError:
+        settings.rotate(-1)
+        raise
 
 
 def _connected(

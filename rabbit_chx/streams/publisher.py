@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,7 +21,7 @@ from rabbit_chx.amqp.names import bytes_of, check_name
 from rabbit_chx.checks import check_seconds, check_whole, is_whole, shown
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, RabbitChxError, RowError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
 from rabbit_chx.streams.rows import Column, encode_rows
 from rabbit_chx.streams.stream_report import StreamReport
@@ -57,7 +57,7 @@ class StreamPublisher:
 
     Args:
         url: ``rabbitmq-stream://user:password@host:5552/vhost`` (``rabbitmq-stream+tls://``, port 5551), the AMQP URI of the host, or
-            settings of a connection.
+            settings of a connection. Several are tried in turn.
         stream: the stream for all rows.
         super_stream: the super stream whose partitions get the rows, by murmur3, as the Java, .NET and Go clients place them.
         ring: the ring of a hash exchange as it was read from a broker, or its slot table; the destinations are streams.
@@ -89,7 +89,7 @@ class StreamPublisher:
 
     def __init__(
         self,
-        url: str | ConnectionSettings,
+        url: str | ConnectionSettings | Sequence[str | ConnectionSettings],
         *,
         stream: str | None = None,
         super_stream: str | None = None,
@@ -117,12 +117,12 @@ class StreamPublisher:
             raise InputError(f"name is {name!r:.60}: give a text of 1 to {_LONGEST_NAME} bytes")
         if ring is not None and exchange is None:
             raise InputError("a ring does not know its exchange: give its name with exchange=")
-        settings = stream_settings(url)
+        settings = settings_of(url)
         self._name = name
         self._exchange = (super_stream or "") if exchange is None else exchange
         self._overhead = _overhead(name, self._exchange)
         self._placing: HashRing | SlotTable | SuperStream | None = None if ring is None else _checked(ring)
-        with closing(StreamConnection(settings)) as connection:
+        with closing(open_any(settings)) as connection:
             self._frame_max = connection.frame_max or FRAME_MAX
             if super_stream is not None:
                 self._placing = SuperStream(connection.partitions(super_stream))
@@ -135,12 +135,12 @@ class StreamPublisher:
                 ) from None
         if name is not None and management_url is not None:
             for each in self.streams:
-                check_references(management_url, settings, each, name)
+                check_references(management_url, settings[0], each, name)
         reading = {"url": url, "addresses": addresses, "timeout_s": confirm_timeout_s}
         self._writers = [
             StreamWriter(
                 each,
-                settings,
+                settings.copy(),
                 name,
                 window=window,
                 confirm_timeout_s=confirm_timeout_s,
@@ -348,9 +348,8 @@ def _column(values: Any, what: str) -> Any:  # noqa: ANN401
     try:
         if isinstance(values, (pa.Array, pa.ChunkedArray)):
             column = values
-        elif hasattr(
-            values, "dtype"
-        ):  # of a NumPy array of str, given the type, pyarrow takes the first character alone
+        elif hasattr(values, "dtype"):
+            # Of a NumPy array of str, given the type, pyarrow takes the first character alone.
             column = pa.array(values)
         else:
             column = pa.array(list(values), pa.large_binary())

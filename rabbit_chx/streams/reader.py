@@ -36,10 +36,9 @@ from rabbit_chx.errors import (
     InputError,
     MissingRowsError,
     RabbitChxError,
-    UnreachableError,
 )
 from rabbit_chx.streams.chunks import Chunk, read_chunk
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     CreditRefused,
     Delivery,
@@ -48,7 +47,7 @@ from rabbit_chx.streams.frames import (
     milliseconds,
     offset_spec,
 )
-from rabbit_chx.streams.nodes import open_at
+from rabbit_chx.streams.nodes import open_at, settings_of
 from rabbit_chx.streams.rows import columns_of, schema_of
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ _BYTES_AHEAD = 8 << 20
 _FEWEST_CHUNKS_AHEAD = 2
 _MOST_CHUNKS_AHEAD = 128
 _SUBSCRIPTION = 0
-_URL_S = 5.0  # for one of several URLs
 _PAUSE_S = 0.2
 
 
@@ -157,14 +155,7 @@ class StreamReader:
         if not isinstance(stream, str):
             raise InputError(f"the stream is {shown(stream)}: give its name")
         self.stream = stream
-        urls = [url] if isinstance(url, str | ConnectionSettings) else url
-        if not (
-            isinstance(urls, Sequence) and all(isinstance(one, str | ConnectionSettings) for one in urls)
-        ):
-            raise InputError(f"the url is a {type(url).__name__}: give a text, or a list of texts")
-        self._settings = deque(map(stream_settings, urls))
-        if not self._settings:
-            raise InputError("there is no URL: give at least one")
+        self._settings = settings_of(url)
         self._batch_rows = batch_rows
         self._addresses = addresses
         self._timeout_s = timeout_s
@@ -359,20 +350,13 @@ class StreamReader:
             self._credit = ahead
 
     def _open(self, until: float, *, leader: bool) -> StreamConnection:
-        while True:
-            left_s = until - time.monotonic()
-            try:
-                return open_at(
-                    self._settings[0],
-                    self.stream,
-                    leader=leader,
-                    addresses=self._addresses,
-                    timeout_s=left_s if len(self._settings) == 1 else min(left_s, _URL_S),
-                )
-            except UnreachableError:
-                if time.monotonic() + _PAUSE_S >= until:
-                    raise
-                self._settings.rotate(-1)
+        return open_at(
+            self._settings,
+            self.stream,
+            leader=leader,
+            addresses=self._addresses,
+            timeout_s=until - time.monotonic(),
+        )
 
     def _disconnect(self) -> None:
         if self._connection is not None:

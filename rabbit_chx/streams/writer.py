@@ -48,6 +48,8 @@ from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import EncodedRows, encode_rows
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from numpy.typing import NDArray
 
     from rabbit_chx.amqp import ConnectionSettings
@@ -176,7 +178,7 @@ class StreamWriter:
 
     Args:
         stream: the stream.
-        settings: any node of the cluster.
+        settings: nodes of the cluster to ask in turn; its own, since it moves the dead ones back.
         name: the reference; None for none.
         window: how many rows may be sent and not yet confirmed.
         confirm_timeout_s: the longest time without a confirm.
@@ -191,7 +193,7 @@ class StreamWriter:
     def __init__(
         self,
         stream: str,
-        settings: ConnectionSettings,
+        settings: deque[ConnectionSettings],
         name: str | None,
         *,
         window: int,
@@ -298,7 +300,7 @@ class StreamWriter:
             self.stream,
             leader=True,
             addresses=self._reading["addresses"],
-            timeout_s=self._settings.connection_timeout_s,
+            timeout_s=self._settings[0].connection_timeout_s,
         )
         self._connection = connection
         connection.declare_publisher(0, self.stream, self._name)

@@ -6,6 +6,7 @@ import ssl
 import struct
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -45,7 +46,7 @@ from rabbit_chx.streams.frames import (
     StreamChanged,
     frame,
 )
-from rabbit_chx.streams.nodes import open_at
+from rabbit_chx.streams.nodes import open_at, settings_of
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.testing.cluster import RunningCluster
 from rabbit_chx.testing.needs import release_is_in
@@ -522,10 +523,10 @@ def test_a_broker_that_takes_nothing(
 
 def test_the_node_that_has_the_stream(stream: StreamConnection, url: str) -> None:
     for leader in (True, False):
-        with closing(open_at(stream_settings(url), "s", leader=leader, timeout_s=30)) as opened:
+        with closing(open_at(settings_of(url), "s", leader=leader, timeout_s=30)) as opened:
             assert opened.node == stream.node
     with pytest.raises(NotFoundError, match="where stream 'no' is"):
-        open_at(stream_settings(url), "no", leader=True, timeout_s=30)
+        open_at(settings_of(url), "no", leader=True, timeout_s=30)
 
 
 @pytest.mark.docker
@@ -547,9 +548,13 @@ def test_leader_and_replicas_of_a_cluster(chx_cluster: RunningCluster) -> None:
             assert places.leader is not None
             assert {places.leader, *places.replicas} == set(at)
             for its in settings:
-                with closing(open_at(its, "s", leader=True, addresses=addresses, timeout_s=60)) as leader:
+                with closing(
+                    open_at(deque([its]), "s", leader=True, addresses=addresses, timeout_s=60)
+                ) as leader:
                     assert leader.node == places.leader
-                with closing(open_at(its, "s", leader=False, addresses=addresses, timeout_s=60)) as replica:
+                with closing(
+                    open_at(deque([its]), "s", leader=False, addresses=addresses, timeout_s=60)
+                ) as replica:
                     assert replica.node in places.replicas
         finally:
             first.delete_stream("s")

@@ -16,7 +16,7 @@ from exchange_types import CHX
 from tcp_proxy import Proxy
 
 from rabbit_chx.broker import Broker, pika_parameters
-from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, PublishError, UnreachableError
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import Confirms, Key, frame
@@ -169,6 +169,19 @@ def test_a_line_that_is_cut(vhost: RunningBroker, proxy: Proxy, name: str | None
         found = stored(vhost)["value"]
         assert set(found) == set(map(str.encode, bodies))
         assert 0 <= len(found) - ROWS <= report.resent
+
+
+@pytest.mark.usefixtures("connection")
+def test_where_a_url_leads_nowhere_the_next_is_tried(vhost: RunningBroker, proxy: Proxy) -> None:
+    nobody = vhost.stream_url.replace(f":{vhost.stream_port}/", ":1/")
+    urls = [nobody, through(vhost.stream_url, proxy), vhost.stream_url]
+    with StreamPublisher(urls, stream="s", name="load") as publisher:
+        assert publisher.publish_many(["k1"], ["body 1"], ids=[1]).reconnects == 0
+        proxy.close()
+        assert publisher.publish_many(["k2"], ["body 2"], ids=[2]).reconnects == 1
+    check_once(vhost, 2)
+    with pytest.raises(UnreachableError):
+        StreamPublisher([nobody, nobody], stream="s")
 
 
 @pytest.mark.restarts

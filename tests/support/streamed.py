@@ -12,8 +12,8 @@ import pika
 from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.streams import frames
-from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.streams.nodes import open_at
+from rabbit_chx.streams.connection import StreamConnection
+from rabbit_chx.streams.nodes import open_any, open_at, settings_of
 from rabbit_chx.streams.reader import _Look
 from rabbit_chx.testing import RunningBroker
 
@@ -83,11 +83,9 @@ class Streamed:
     @contextmanager
     def connection(self, stream: str | None) -> Iterator[StreamConnection]:
         """Connect to the node of a stream, or to any."""
-        settings = stream_settings(self.broker.stream_url)
+        settings = settings_of(self.broker.stream_url)
         connection = (
-            StreamConnection(settings)
-            if stream is None
-            else open_at(settings, stream, leader=True, timeout_s=30)
+            open_any(settings) if stream is None else open_at(settings, stream, leader=True, timeout_s=30)
         )
         try:
             yield connection

@@ -13,7 +13,7 @@ from rabbit_chx.streams import writer
 def broker(monkeypatch: pytest.MonkeyPatch) -> ScriptedBroker:
     scripted = ScriptedBroker()
     scripted.streams["s"] = ScriptedStream()
-    monkeypatch.setattr(publisher_module, "StreamConnection", lambda _settings: ScriptedConnection(scripted))
+    monkeypatch.setattr(publisher_module, "open_any", lambda _settings: ScriptedConnection(scripted))
     monkeypatch.setattr(writer, "open_at", scripted.open_at)
     monkeypatch.setattr(writer, "StreamReader", scripted.reader)
     monkeypatch.setattr(writer, "_FIRST_BACKOFF_S", 0.0)

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -186,7 +187,7 @@ def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: Scripted
     )
     started = time.monotonic()
     with pytest.raises(UnreachableError, match="stream 's' has no leader now"):
-        nodes.open_at(scripted.settings, "s", leader=True, timeout_s=0.1)
+        nodes.open_at(deque([scripted.settings]), "s", leader=True, timeout_s=0.1)
     assert time.monotonic() - started < 20
 
 

@@ -12,6 +12,7 @@ from scripted_streams import ROWS, ScriptedBroker, publish, publisher
 
 from rabbit_chx.errors import InputError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing
+from rabbit_chx.streams.publisher import StreamPublisher
 
 RING = HashRing.from_buckets(["a", "b", "c", "b"])
 
@@ -45,6 +46,14 @@ def test_what_cannot_be_published_to_is_refused(
     with pytest.raises(InputError, match=words):
         publisher(**how)
     assert not broker.streams["s"].log
+
+
+@pytest.mark.parametrize(
+    ("url", "words"), [([], "no URL"), (b"x", "the url is a bytes"), ([5], "the url is a list")]
+)
+def test_what_is_no_url_is_refused(url: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        StreamPublisher(url, stream="s")
 
 
 @pytest.mark.usefixtures("broker")
