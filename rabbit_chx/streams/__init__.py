@@ -8,14 +8,15 @@ from rabbit_chx.errors import MissingExtraError
 from rabbit_chx.lazy_names import lazy
 
 if TYPE_CHECKING:
+    from rabbit_chx.streams.chunks import Fingerprint as Fingerprint
     from rabbit_chx.streams.publisher import StreamPublisher as StreamPublisher
-    from rabbit_chx.streams.reader import Fingerprint as Fingerprint
     from rabbit_chx.streams.reader import StreamReader as StreamReader
     from rabbit_chx.streams.stream_report import StreamReport as StreamReport
 
 _NAMES = {
+    "rabbit_chx.streams.chunks": ["Fingerprint"],
     "rabbit_chx.streams.publisher": ["StreamPublisher"],
-    "rabbit_chx.streams.reader": ["Fingerprint", "StreamReader"],
+    "rabbit_chx.streams.reader": ["StreamReader"],
     "rabbit_chx.streams.stream_report": ["StreamReport"],
 }
 

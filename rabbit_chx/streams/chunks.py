@@ -34,6 +34,20 @@ _SNAPPY_STREAM = b"\xff\x06\0\0sNaPpY"
 _COMPRESSED, _UNCOMPRESSED, _SNAPPY_SKIPPABLE = 0x00, 0x01, 0x80
 
 
+class Fingerprint(NamedTuple):
+    """What tells a chunk from another one at the same place of a log that was rewritten.
+
+    Attributes:
+        offset: the offset of its first row.
+        epoch: the number of the term of the leader that wrote it.
+        crc: the CRC-32 of its entries.
+    """
+
+    offset: int
+    epoch: int
+    crc: int
+
+
 class Chunk(NamedTuple):
     """A chunk, its bytes not looked into yet.
 
@@ -63,6 +77,11 @@ class Chunk(NamedTuple):
     def end(self) -> int:
         """The offset behind the last record."""
         return self.offset + self.records
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What tells it from another chunk at its place."""
+        return Fingerprint(self.offset, self.epoch, self.crc)
 
 
 class Piece(NamedTuple):

@@ -131,7 +131,7 @@ def _connected(
     )
     for node in nodes:
         try:
-            return StreamConnection(_in_time(_at(settings, addresses.get(str(node), str(node))), deadline))
+            return StreamConnection(_in_time(at_node(settings, node, addresses), deadline))
         except UnreachableError as cause:
             problem = cause
     raise problem
@@ -145,8 +145,15 @@ def _nodes(places: StreamPlaces, here: Node | None, *, leader: bool) -> Iterator
         yield places.leader
 
 
-def _at(settings: ConnectionSettings, address: str) -> ConnectionSettings:
-    host, _, port = address.rpartition(":")
+def at_node(settings: ConnectionSettings, node: Node, addresses: Mapping[str, str]) -> ConnectionSettings:
+    """Return the settings of a connection to a node.
+
+    Args:
+        settings: how to log in.
+        node: the address that it advertises.
+        addresses: as for `open_at`.
+    """
+    host, _, port = addresses.get(str(node), str(node)).rpartition(":")
     return replace(settings, host=host.removeprefix("[").removesuffix("]"), port=int(port))
 
 

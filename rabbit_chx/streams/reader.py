@@ -1,7 +1,7 @@
 """Read rows of a stream as Arrow record batches, up to an end that is fixed when the reading begins.
 
 How it works. The constructor asks the stream's leader, since a replica may be behind, where start and end are as offsets.
-Each question is a subscription for one chunk (`_Look`). The broker answers in order, so a chunk that has not come before the
+Each question is a subscription for one chunk (`Look`). The broker answers in order, so a chunk that has not come before the
 answer to a later request is not in the stream yet. The end is that of the last chunk *of rows*: what publishers and consumers
 store with the broker is in chunks of its own, which take offsets too and may be the last ones. So "the last committed
 offset" says nothing of rows, and a reader that waits for a row there waits for ever.
@@ -20,11 +20,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
-from datetime import datetime, timedelta
-from itertools import count
+from contextlib import closing
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.replies import may_pass
@@ -37,16 +36,16 @@ from rabbit_chx.errors import (
     MissingRowsError,
     RabbitChxError,
 )
-from rabbit_chx.streams.chunks import Chunk, read_chunk
+from rabbit_chx.streams.chunks import Chunk, Fingerprint, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
 from rabbit_chx.streams.frames import (
     CreditRefused,
     Delivery,
     OffsetSpec,
     StreamChanged,
-    milliseconds,
     offset_spec,
 )
+from rabbit_chx.streams.look import Look
 from rabbit_chx.streams.nodes import open_at, settings_of
 from rabbit_chx.streams.rows import columns_of, schema_of
 
@@ -64,20 +63,6 @@ _FEWEST_CHUNKS_AHEAD = 2
 _MOST_CHUNKS_AHEAD = 128
 _SUBSCRIPTION = 0
 _PAUSE_S = 0.2
-
-
-class Fingerprint(NamedTuple):
-    """What tells a chunk from another one at the same place of a log that was rewritten.
-
-    Attributes:
-        offset: the offset of its first row.
-        epoch: the number of the term of the leader that wrote it.
-        crc: the CRC-32 of its entries.
-    """
-
-    offset: int
-    epoch: int
-    crc: int
 
 
 class StreamReader:
@@ -227,17 +212,17 @@ class StreamReader:
     ) -> Fingerprint | None:
         """Set the range of the progress, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(until, leader=True)
-        look = _Look(connection, self.stream, check_crc=self._check_crc)
-        first = look.chunk_at("first")
+        look = Look(connection, check_crc=self._check_crc)
+        first = look.chunk_at(self.stream, "first")
         # One that is not with a majority yet comes as soon as it is.
-        last = look.chunk_at("last", self._timeout_s) if first else None
+        last = look.chunk_at(self.stream, "last", self._timeout_s) if first else None
         # Without rows the log begins with what the broker keeps there; rows that there were are before that.
-        lowest = first or look.chunk_at("first", chunk_selector="all")
+        lowest = first or look.chunk_at(self.stream, "first", chunk_selector="all")
         log_end = last.end if last else lowest.offset if lowest else 0
 
         def offset_of(place: OffsetSpec) -> int:
             if isinstance(place, datetime):
-                return min(look.offset_at(place, log_end), log_end)
+                return min(look.offset_at(self.stream, place, log_end), log_end)
             if isinstance(place, int):
                 return place
             chunk = {"first": first, "last": last, "next": None}[place]
@@ -245,14 +230,16 @@ class StreamReader:
 
         begin = offset_of(start)
         stop = max(log_end if end is None else offset_of(end), begin)
-        before = look.chunk_at(expect.offset) if expect else None
-        at_begin = first if first and begin <= first.offset else look.chunk_at(min(begin, log_end))
+        before = look.chunk_at(self.stream, expect.offset) if expect else None
+        at_begin = (
+            first if first and begin <= first.offset else look.chunk_at(self.stream, min(begin, log_end))
+        )
         self._disconnect()
         self._progress.begin(begin, stop, log_end)
-        self._progress.landmarks = [_fingerprint(chunk) for chunk in (at_begin, last) if chunk]
+        self._progress.landmarks = [chunk.fingerprint for chunk in (at_begin, last) if chunk]
         if expect is not None:
             self._progress.compare(expect, before, log_end)
-        return _fingerprint(last) if last else None
+        return last.fingerprint if last else None
 
     # -- the reading
 
@@ -322,7 +309,7 @@ class StreamReader:
             MissingRowsError: it ends before.
         """
         with closing(self._open(until, leader=True)) as connection:
-            last = _Look(connection, self.stream, check_crc=self._check_crc).chunk_at("last")
+            last = Look(connection, check_crc=self._check_crc).chunk_at(self.stream, "last")
         if last is not None:  # else it may not be with a majority again yet
             self._progress.must_reach(last.end)
 
@@ -428,7 +415,7 @@ class _Progress:
                 return False
         self.next = chunk.end
         if chunk.kind == "user":
-            self.last = _fingerprint(chunk)
+            self.last = chunk.fingerprint
         return chunk.kind == "user"
 
     def compare(self, expected: Fingerprint, found: Chunk | None, log_end: int) -> None:
@@ -452,7 +439,7 @@ class _Progress:
             raise self._rewritten(self.landmarks[-1], f"it ends at {log_end}")
 
     def _must_be(self, expected: Fingerprint, chunk: Chunk) -> None:
-        found = _fingerprint(chunk)
+        found = chunk.fingerprint
         if found != expected:
             raise self._rewritten(expected, f"{found} is there")
 
@@ -478,60 +465,6 @@ class _Progress:
                 offsets=range(begin, end),
             )
         self.missing += end - begin
-
-
-class _Look:
-    """Looks into a stream with subscriptions for a single chunk."""
-
-    def __init__(self, connection: StreamConnection, stream: str, *, check_crc: bool) -> None:
-        self._connection = connection
-        self._stream = stream
-        self._check_crc = check_crc
-        self._subscriptions = count()  # no id twice, or what comes late would be taken for another's chunk
-
-    def chunk_at(self, start: OffsetSpec, wait_s: float = 0.0, **properties: str) -> Chunk | None:
-        """Return the first chunk that a subscription gives.
-
-        Args:
-            start: where it begins.
-            wait_s: how long it may take in seconds; 0 for what is there now, else None.
-            properties: of the subscription.
-
-        Raises:
-            BrokerTimeoutError: there is none within the wait.
-        """
-        connection, subscription = self._connection, next(self._subscriptions)
-        connection.subscribe(subscription, self._stream, start, 1, properties)
-        connection.metadata([self._stream])  # the answer comes behind a chunk that is there
-        until = time.monotonic() + wait_s
-        while True:
-            left_s = max(0.0, until - time.monotonic())
-            for event in connection.events(left_s):
-                if isinstance(event, Delivery) and event.subscription_id == subscription:
-                    connection.unsubscribe(subscription)
-                    return read_chunk(event.chunk, check_crc=self._check_crc)
-            if not wait_s:
-                connection.unsubscribe(subscription)
-                return None
-            if not left_s:
-                raise BrokerTimeoutError(
-                    f"{connection.where}: stream {self._stream!r} has rows, and does not give the last of them within {wait_s:g} s: "
-                    "is a majority of its replicas up?",
-                    queue=self._stream,
-                )
-
-    def offset_at(self, moment: datetime, log_end: int) -> int:
-        """Return the offset of the first chunk of rows of this time or later; `log_end` where there is none."""
-        with suppress(OverflowError):  # the last moment that Python has
-            moment += timedelta(microseconds=-moment.microsecond % 1000)
-        chunk = self.chunk_at(moment)
-        if chunk is None:
-            return log_end
-        return chunk.offset if chunk.timestamp_ms >= milliseconds(moment) else chunk.end
-
-
-def _fingerprint(chunk: Chunk) -> Fingerprint:
-    return Fingerprint(chunk.offset, chunk.epoch, chunk.crc)
 
 
 def _check_range(start: OffsetSpec, end: int | datetime | None, expect: Fingerprint | None) -> None:

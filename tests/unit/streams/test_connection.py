@@ -193,8 +193,10 @@ def test_a_stream_without_a_leader_is_waited_for_and_given_up(scripted: Scripted
 
 def test_addresses() -> None:
     settings = ConnectionSettings(protocol="stream")
-    assert nodes._at(settings, "[::1]:5553").host == "::1"
-    assert nodes._at(settings, "h:5553").port == 5553
+    addresses = {"h:5552": "[::1]:5553"}
+    there = nodes.at_node(settings, Node("h", 5552), addresses)
+    assert (there.host, there.port) == ("::1", 5553)
+    assert nodes.at_node(settings, Node("i", 5552), addresses).host == "i"
 
 
 def test_settings_are_taken_as_a_url_is() -> None:
