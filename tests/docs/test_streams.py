@@ -1,4 +1,4 @@
-"""Every Python block of docs/streams.md, run as written but for the address of the broker."""
+"""Every Python block of docs/streams.md, run as written but for the address of the broker; and the move from queues to streams."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ import pytest
 from blocks import page, python_blocks, run_blocks
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
+from row_reader import rows_waiting
 
+from rabbit_chx import Broker, Publisher, StreamReader, Topology
 from rabbit_chx.testing import RunningBroker
+from rabbit_chx.topology import plan
 
 pytestmark = pytest.mark.broker
 
 PAGE = "docs/streams.md"
+
+
+def toml_blocks() -> list[str]:
+    return re.findall(r"```toml\n(.*?)```", page(PAGE), re.DOTALL)
 
 
 def test_the_blocks_run_and_print_what_the_page_says(
@@ -25,7 +32,7 @@ def test_the_blocks_run_and_print_what_the_page_says(
     for stream in ("orders-0", "orders-1"):
         channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
         channel.queue_bind(stream, "orders", "1")
-    assert len(python_blocks(PAGE)) == page(PAGE).count("```") / 2
+    assert len(python_blocks(PAGE)) + len(toml_blocks()) == page(PAGE).count("```") / 2
 
     def check(block: str) -> None:
         printed = capsys.readouterr().out.splitlines()
@@ -40,3 +47,20 @@ def test_the_blocks_run_and_print_what_the_page_says(
         '["docker", "exec", "rabbitmq"]': repr(list(vhost.ring_via)),
     }
     run_blocks(PAGE, words, after=check)
+
+
+def test_a_fanout_gives_each_key_a_queue_and_the_stream_of_the_same_number(vhost: RunningBroker) -> None:
+    (file,) = toml_blocks()
+    keys = [f"customer-{number}" for number in range(1_000)]
+    with Broker(vhost.url, vhost.management_url, ring_source=vhost.ring_via) as broker:
+        broker.apply(plan(Topology.from_toml(file), broker.topology()))
+        rings = [broker.ring(name) for name in ("orders", "orders.log")]
+    assert rings[0].indices(keys).tolist() == rings[1].indices(keys).tolist()
+    with Publisher(vhost.url, exchange="orders.in") as publisher:
+        publisher.publish_many(keys, keys)
+    for number in range(4):
+        expected = [key for key, place in zip(keys, rings[1].indices(keys), strict=True) if place == number]
+        with StreamReader(vhost.stream_url or "", f"orders.log.{number + 1}") as reader:
+            found = [key.decode() for batch in reader for key in batch["key"].to_pylist()]
+        assert found == expected
+        assert rows_waiting(vhost.url, [f"orders.{number + 1}"]) == len(expected)
