@@ -37,6 +37,7 @@ BASIC: Final = 60
 #: Class and method, as they are at the head of a method frame's payload.
 METHOD_PUBLISH: Final = BASIC << 16 | 40
 METHOD_RETURN: Final = BASIC << 16 | 50
+METHOD_DELIVER: Final = BASIC << 16 | 60
 METHOD_ACK: Final = BASIC << 16 | 80
 METHOD_NACK: Final = BASIC << 16 | 120
 
@@ -183,8 +184,20 @@ def parse_return(payload: bytes) -> Return:
     return Return(int.from_bytes(payload[4:6]), text.decode(errors="replace"), key)
 
 
+def parse_deliver(payload: bytes) -> tuple[int, bool, bytes, bytes]:
+    """Return delivery tag, redelivered, exchange and routing key of a basic.deliver; names may hold any bytes.
+
+    Raises:
+        ValueError: the bytes are not a basic.deliver.
+    """
+    _consumer, at = _shortstr(payload, 4)
+    exchange, end = _shortstr(payload, at + 9)
+    key, _ = _shortstr(payload, end)
+    return int.from_bytes(payload[at : at + 8]), bool(payload[at + 8] & 1), exchange, key
+
+
 def _shortstr(payload: bytes, at: int) -> tuple[bytes, int]:
     end = at + 1 + payload[at] if at < len(payload) else at + 1
     if end > len(payload):
-        raise ValueError("a basic.return ends too early")
+        raise ValueError("a method ends too early")
     return payload[at + 1 : end], end

@@ -42,6 +42,7 @@ _FIXED_BY_TAG[b"L"] = _FIXED_BY_TAG[b"l"]  # the server reads both
 _SIZED_BY_TAG = {tag: type_ for type_, tag in _SIZED.items()}
 
 _LENGTH = struct.Struct(">I")
+_TIMESTAMP = struct.Struct(">Q")
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -104,18 +105,45 @@ def headers_in(properties: bytes) -> HeaderTable:
     Raises:
         InputError: the bytes are not message properties.
     """
+    headers: HeaderTable = properties_in(properties).get("headers", ())
+    return headers
+
+
+def properties_in(properties: bytes) -> dict[str, Any]:
+    """Return the properties that a message has, by name, in the order of the wire.
+
+    Args:
+        properties: the property flags and all bytes behind them.
+
+    Returns:
+        ``headers`` as a table, ``delivery_mode``, ``priority`` and ``timestamp`` (in seconds since 1970) as numbers, the
+        others as text.
+
+    Raises:
+        InputError: the bytes are not message properties.
+    """
+    found: dict[str, Any] = {}
     try:
         (flags,) = struct.unpack_from(">H", properties)
-        position = 2
-        for name in ("content_type", "content_encoding"):
-            if flags & PROPERTY_FLAGS[name]:
-                position += 1 + properties[position]
-        if not flags & PROPERTY_FLAGS["headers"]:
-            return ()
-        (size,) = _LENGTH.unpack_from(properties, position)
+        at = 2
+        for name, flag in PROPERTY_FLAGS.items():
+            if not flags & flag:
+                continue
+            if name in ("delivery_mode", "priority"):
+                found[name], at = properties[at], at + 1
+            elif name == "timestamp":
+                (found[name],), at = _TIMESTAMP.unpack_from(properties, at), at + _TIMESTAMP.size
+            elif name == "headers":
+                (size,) = _LENGTH.unpack_from(properties, at)
+                found[name], at = parse_table(properties[at + 4 : at + 4 + size]), at + 4 + size
+            else:
+                start, at = at + 1, at + 1 + properties[at]
+                found[name] = properties[start:at].decode(errors="replace")
     except (struct.error, IndexError):
-        raise InputError("these bytes are no message properties: they end too early") from None
-    return parse_table(properties[position + 4 : position + 4 + size])
+        at = len(properties) + 1
+    if at > len(properties):
+        raise InputError("these bytes are no message properties: they end too early")
+    return found
 
 
 def parse_table(data: bytes) -> HeaderTable:

@@ -14,8 +14,10 @@ from exposition import parsed_exposition
 from shop import Shop
 from slotted import declare_slots
 
+from rabbit_chx import Publisher
 from rabbit_chx.broker import pika_parameters, queue_addresses
 from rabbit_chx.cli import main
+from rabbit_chx.connection.queue_consumer import QueueConsumer, QueueFacts, look_at_queue
 from rabbit_chx.testing import RunningBroker, docker_broker, need, temporary_vhost
 
 pytestmark = [pytest.mark.broker, pytest.mark.docker, pytest.mark.timeout(400)]
@@ -154,6 +156,24 @@ def test_a_quorum_queue_that_has_just_been_declared_has_an_address(
     its_shop.channel.queue_declare("new", durable=True, arguments={"x-queue-type": "quorum"})
     found = queue_addresses([inside.url], str(inside.management_url))
     assert found == {"new": inside.url.rpartition("@")[2].partition("/")[0]}
+
+
+@on_3_10
+def test_the_type_of_a_queue(its_shop: Shop) -> None:
+    """The words of the refusal that tells it are those of other releases."""
+    for kind in ("classic", "quorum", "stream"):
+        its_shop.channel.queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
+        assert look_at_queue(its_shop.settings, kind).kind == kind
+
+
+@on_3_8
+def test_the_type_of_a_queue_is_not_told(its_shop: Shop) -> None:
+    its_shop.channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    with Publisher(its_shop.settings, exchange="") as publisher:
+        publisher.publish_many(["q"], [b"1"])
+    assert look_at_queue(its_shop.settings, "q") == QueueFacts(None, 1, 0, "3.8.9")
+    with QueueConsumer(its_shop.settings) as consumer:
+        assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"1"]
 
 
 @on_3_10

@@ -14,7 +14,8 @@ from pika.data import encode_table as encode_table_by_pika  # type: ignore[impor
 
 from rabbit_chx.amqp.client_fields import table_for
 from rabbit_chx.amqp.fields import INTEGER_RANGES, AmqpField, FieldType
-from rabbit_chx.amqp.header_table import encode_headers, encode_table, headers_in, parse_table
+from rabbit_chx.amqp.header_table import encode_headers, encode_table, headers_in, parse_table, properties_in
+from rabbit_chx.amqp.message_properties import PROPERTY_FLAGS
 from rabbit_chx.errors import InputError
 
 VALUES = st.recursive(
@@ -32,6 +33,8 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 TABLES = st.dictionaries(st.text(max_size=20), VALUES, max_size=6)
+
+NUMBERS_AND_TABLES = ("headers", "delivery_mode", "priority", "timestamp")
 
 
 def encoded(table: dict[str, Any]) -> bytes:
@@ -53,6 +56,17 @@ def test_the_headers_among_other_properties(
         content_type=content_type, content_encoding=encoding, headers=table, message_id="m", timestamp=7
     )
     assert headers_in(b"".join(properties.encode())) == table_for(table)
+
+
+def test_every_property_that_pika_writes() -> None:
+    text = {name: f"{name}-ä" for name in PROPERTY_FLAGS if name not in NUMBERS_AND_TABLES}
+    given: dict[str, Any] = {**text, "delivery_mode": 2, "priority": 9, "timestamp": 1 << 33}
+    wire = b"".join(pika.BasicProperties(headers={"n": 1}, **given).encode())
+    assert properties_in(wire) == {**given, "headers": table_for({"n": 1})}
+    assert list(properties_in(wire)) == list(PROPERTY_FLAGS)
+    for end in range(len(wire)):
+        with pytest.raises(InputError, match="end too early"):
+            properties_in(wire[:end])
 
 
 def test_a_message_without_headers() -> None:

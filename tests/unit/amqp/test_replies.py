@@ -34,6 +34,19 @@ from rabbit_chx.errors import (
             AccessRefusedError,
             False,
         ),
+        (403, "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use", AccessRefusedError, False),
+        (
+            405,
+            "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'.",
+            AccessRefusedError,
+            False,
+        ),
+        (
+            406,
+            "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000 ms.",
+            BrokerRefusedError,
+            False,
+        ),
         (404, "NOT_FOUND - no exchange 'x' in vhost '/'", NotFoundError, False),
         (
             530,

@@ -1,0 +1,182 @@
+"""Taking messages out of queues: all that is not acknowledged is there again, in its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pika
+import pytest
+from declared import with_login
+from pika.adapters.blocking_connection import BlockingChannel
+from tcp_proxy import Proxy
+
+from rabbit_chx import Publisher
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.amqp.header_table import properties_in
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.broker.management import Management
+from rabbit_chx.connection import queue_consumer
+from rabbit_chx.connection.queue_consumer import Delivery, QueueConsumer, QueueFacts, look_at_queue
+from rabbit_chx.errors import AccessRefusedError, BrokerTimeoutError, ConnectionLostError, NotFoundError
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = pytest.mark.broker
+
+QUORUM = {"x-queue-type": "quorum"}
+EVERYTHING = 1 << 30
+
+
+@pytest.fixture
+def queues(vhost_url: str) -> Iterator[BlockingChannel]:
+    """A channel on which the empty queues `classic` and `quorum` are declared; the latter drops what fails once."""
+    with pika.BlockingConnection(pika_parameters(f"{vhost_url}?heartbeat=0")) as connection:
+        channel = connection.channel()
+        channel.queue_declare("classic", durable=True)
+        channel.queue_declare("quorum", durable=True, arguments={**QUORUM, "x-delivery-limit": 1})
+        yield channel
+
+
+@pytest.fixture
+def settings(queues: BlockingChannel, vhost_url: str) -> ConnectionSettings:
+    """Of the vhost with the queues."""
+    assert queues.is_open
+    return ConnectionSettings.from_uri(vhost_url)
+
+
+def fill(settings: ConnectionSettings, queue: str, count: int, size: int = 0) -> None:
+    with Publisher(settings, exchange="") as publisher:
+        publisher.publish_many([queue] * count, [b"%d" % n + b"." * size for n in range(count)])
+
+
+def numbers(deliveries: list[Delivery]) -> list[int]:
+    return [int(delivery.body.rstrip(b".")) for delivery in deliveries]
+
+
+def until_ready(settings: ConnectionSettings, queue: str, count: int) -> None:
+    """Wait until a queue has so many messages: a quorum queue gives back a moment later than it says."""
+    deadline = time.monotonic() + 10
+    while look_at_queue(settings, queue).messages != count:
+        assert time.monotonic() < deadline, look_at_queue(settings, queue)
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("queue", ["classic", "quorum"])
+def test_what_is_looked_at_often_is_as_before(settings: ConnectionSettings, queue: str) -> None:
+    """A quorum queue of 4.3 that drops what fails once drops nothing: no delivery has failed."""
+    fill(settings, queue, 3_000)
+    for number in range(4):
+        with QueueConsumer(settings) as consumer:
+            taken = consumer.take(queue, 2_500, EVERYTHING)  # by several consumers
+            assert numbers(taken) == list(range(2_500))
+            assert {delivery.redelivered for delivery in taken} == {number > 0}
+            assert consumer.ready(queue) == 500
+        until_ready(settings, queue, 3_000)
+    assert "x-delivery-count" not in dict(properties_in(taken[0].properties).get("headers", ()))
+
+
+@pytest.mark.parametrize("queue", ["classic", "quorum"])
+def test_what_is_acknowledged_leaves_the_queue(settings: ConnectionSettings, queue: str) -> None:
+    fill(settings, queue, 1_000)
+    with QueueConsumer(settings) as consumer:
+        taken = consumer.take(queue, 600, EVERYTHING)
+        consumer.acknowledge(taken[399])
+        until_ready(settings, queue, 600)
+        assert numbers(consumer.take(queue, 5_000, EVERYTHING)) == list(range(400, 1_000))
+    until_ready(settings, queue, 600)
+
+
+def test_a_message_as_it_was_published(settings: ConnectionSettings, queues: BlockingChannel) -> None:
+    """Without a body, with one of several frames, and with every property that a publisher may set."""
+    properties = pika.BasicProperties(
+        content_type="text/plain", headers={"n": 1}, delivery_mode=2, priority=3, message_id="m", timestamp=7
+    )
+    queues.queue_bind("classic", "amq.topic", "#")
+    queues.basic_publish("amq.topic", "a.b", b"", properties)
+    queues.basic_publish("", "classic", bytes(300_000))
+    with QueueConsumer(settings) as consumer:
+        small, large = consumer.take("classic", 2, EVERYTHING)
+    assert (small.exchange, small.key, small.body) == (b"amq.topic", b"a.b", b"")
+    assert small.properties == b"".join(properties.encode())
+    assert (large.exchange, large.key, large.body) == (b"", b"classic", bytes(300_000))
+
+
+def test_what_is_more_than_was_wanted_is_not_kept(settings: ConnectionSettings) -> None:
+    """The sizes of the first messages let expect more than there is room for."""
+    fill(settings, "classic", 300)
+    fill(settings, "classic", 700, size=50_000)
+    with QueueConsumer(settings) as consumer:
+        taken = consumer.take("classic", 1_000, 1_000_000)
+        assert 300 < len(taken) < 330
+        assert sum(len(delivery.body) for delivery in taken) < 1_060_000
+        consumer.acknowledge(taken[-1])
+        assert consumer.ready("classic") == 1_000 - len(taken)
+
+
+def test_a_queue_that_has_no_more_ends_at_once(settings: ConnectionSettings) -> None:
+    fill(settings, "quorum", 3)
+    began = time.monotonic()
+    with QueueConsumer(settings) as consumer:
+        assert len(consumer.take("quorum", 10, EVERYTHING)) == 3
+        assert consumer.take("quorum", 10, EVERYTHING) == consumer.take("classic", 10, EVERYTHING) == []
+    assert time.monotonic() - began < 5
+
+
+def test_others_come_first(
+    settings: ConnectionSettings, queues: BlockingChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_consumer, "_PATIENCE_S", 0.5)
+    queues.queue_declare("single", durable=True, arguments={"x-single-active-consumer": True})
+    for queue in ("single", "classic"):
+        fill(settings, queue, 5)
+        queues.basic_qos(prefetch_count=1)
+        queues.basic_consume(queue, lambda *_: None, exclusive=queue == "classic")
+    with (
+        QueueConsumer(settings) as consumer,
+        pytest.raises(BrokerTimeoutError, match=r"'single' has 4 messages, and gives none .* consumer goes"),
+    ):
+        consumer.take("single", 5, EVERYTHING)
+    with (
+        QueueConsumer(settings) as consumer,
+        pytest.raises(AccessRefusedError, match="one consumer has the queue for itself: stop it first"),
+    ):
+        consumer.take("classic", 5, EVERYTHING)
+    assert look_at_queue(settings, "single").consumers == 1
+
+
+@pytest.mark.parametrize("queue", ["classic", "quorum"])
+def test_a_lost_connection_gives_back(
+    settings: ConnectionSettings, queue: str, proxy: Callable[..., Proxy]
+) -> None:
+    fill(settings, queue, 2_000)
+    way = proxy()
+    with QueueConsumer(replace(settings, port=way.port)) as consumer:
+        taken = consumer.take(queue, 1_000, EVERYTHING)
+        way.cut()
+        with pytest.raises(ConnectionLostError):
+            consumer.acknowledge(taken[-1])
+    until_ready(settings, queue, 2_000)
+    with QueueConsumer(settings) as consumer:
+        assert numbers(consumer.take(queue, 2_000, EVERYTHING)) == list(range(2_000))
+
+
+def test_looking_needs_the_right_to_read_and_no_other(
+    settings: ConnectionSettings, queues: BlockingChannel, vhost: RunningBroker
+) -> None:
+    management, user = Management(str(vhost.management_url)), f"{settings.vhost}-reader"
+    queues.queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
+    management.request("PUT", "users", user, body={"password": "pw", "tags": ""})
+    try:
+        rights = {"configure": "^$", "write": "^$", "read": ".*"}
+        management.request("PUT", "permissions", settings.vhost, user, body=rights)
+        reader = ConnectionSettings.from_uri(with_login(vhost.url, user, "pw"))
+        fill(settings, "quorum", 7)
+        for kind, messages in (("classic", 0), ("quorum", 7), ("stream", 0)):
+            assert look_at_queue(reader, kind) == QueueFacts(kind, messages, 0, vhost.version)
+        with QueueConsumer(reader) as consumer:
+            assert len(consumer.take("quorum", 7, EVERYTHING)) == 7
+    finally:
+        management.request("DELETE", "users", user)
+    with pytest.raises(NotFoundError, match="no queue 'nope'"):
+        look_at_queue(settings, "nope")
