@@ -276,6 +276,11 @@ def dry_run(df: DataFrame, options: Mapping[str, object], ring: KeyMap | str | N
             "dry_run takes a batch: a stream has no rows yet, so read some of its source with spark.read"
         )
     parsed = WriteOptions.parse(texts(options, ring))
+    if parsed.to_streams:
+        raise InputError(
+            "dry_run counts what an exchange would route: these options write into streams by the stream protocol, so publish to a "
+            "stream that is made for it, or leave the options of streams out"
+        )
     columns = MessageColumns.of(df.schema, parsed)
     problems, notes = _surroundings(parsed, speculation=speculation_of(df.sparkSession))
     rows = _key_and_fault(df, columns, parsed)

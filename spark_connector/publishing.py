@@ -15,8 +15,8 @@ from spark_connector.reports.task_report import TaskReport
 from spark_connector.reports.write_report import WriteReport
 from spark_connector.spark_errors import raised_in_task
 from spark_connector.writing.preflight import PreflightAnswer, speculation_of
+from spark_connector.writing.stream_task_writer import writer_of
 from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import TaskWriter
 from spark_connector.writing.write_plan import WritePlan
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def publish_partition(
             rows += batch.num_rows
             yield batch
 
-    report = TaskWriter(plan, Task.current(plan.write_id)).write(counted())
+    report = writer_of(plan, Task.current(plan.write_id)).write(counted())
     if not rows == report.rows == report.skipped + report.confirmed + report.returned:
         raise RabbitChxError(
             f"partition {report.partition}: Spark gave {rows:,} rows, and the report has {report.rows:,}, of which "

@@ -71,6 +71,7 @@ class StreamPublisher:
         addresses: where advertised addresses are for us, as ``{"rabbit-1:5552": "127.0.0.1:15552"}``.
         management_url: ``http[s]://user:password@host:15672`` of a broker from 3.13 on, to count the names. The login is by default
             that of `url`.
+        proof: whether what the broker claims to have is looked up at the end of the stream; only with a name.
 
     Attributes:
         streams: the streams, in the order of the ring or super stream.
@@ -101,6 +102,7 @@ class StreamPublisher:
         reconnect_timeout_s: float = 120.0,
         addresses: Mapping[str, str] | None = None,
         management_url: str | None = None,
+        proof: bool = True,
     ) -> None:
         check_whole("window", window, 1)
         check_seconds("confirm_timeout_s", confirm_timeout_s, zero=False)
@@ -146,6 +148,7 @@ class StreamPublisher:
                 confirm_timeout_s=confirm_timeout_s,
                 reconnect_timeout_s=reconnect_timeout_s,
                 reading=reading,
+                proof=proof,
             )
             for each in self.streams
         ]

@@ -25,11 +25,13 @@ _TIMEOUT_S = 10.0
 _LARGEST = 16 << 20  # bytes of the answer
 
 
-def check_references(management_url: str, settings: ConnectionSettings, stream: str, name: str) -> None:
+def check_references(
+    management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str, name: str
+) -> None:
     """Warn where a stream remembers many names, and refuse a further one where it remembers too many.
 
     Args:
-        management_url: the URL of the management API.
+        management_url: the URL of the management API, or its text.
         settings: whose vhost it is, and the login where the URL has none.
         stream: the stream.
         name: the name to publish under.
@@ -52,11 +54,13 @@ def check_references(management_url: str, settings: ConnectionSettings, stream: 
         _log.warning("%s; above %d publishing is refused", told, _TOO_MANY)
 
 
-def writers_of(management_url: str, settings: ConnectionSettings, stream: str) -> dict[str, int]:
+def writers_of(
+    management_url: str | ManagementUrl, settings: ConnectionSettings, stream: str
+) -> dict[str, int]:
     """Return the last id of each name that a stream remembers; from RabbitMQ 3.13 on, with rabbitmq_stream_management.
 
     Args:
-        management_url: the URL of the management API.
+        management_url: the URL of the management API, or its text.
         settings: whose vhost it is, and the login where the URL has none.
         stream: the stream.
 
@@ -64,7 +68,8 @@ def writers_of(management_url: str, settings: ConnectionSettings, stream: str) -
         UnreachableError: nothing answers at the URL.
         BrokerRefusedError: the broker does not tell.
     """
-    url = ManagementUrl.of(management_url).with_login_of(settings)
+    url = management_url if isinstance(management_url, ManagementUrl) else ManagementUrl.of(management_url)
+    url = url.with_login_of(settings)
     password = url.password.reveal() if url.password else "guest"
     login = base64.b64encode(f"{url.username or 'guest'}:{password}".encode()).decode()
     if url.tls is None:

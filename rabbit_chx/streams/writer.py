@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import random
-import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -46,6 +45,7 @@ from rabbit_chx.streams.frames import Confirms, PublishErrors, StreamChanged
 from rabbit_chx.streams.nodes import open_at
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import EncodedRows, encode_rows
+from rabbit_chx.streams.stored_ids import rows_of
 
 if TYPE_CHECKING:
     from collections import deque
@@ -184,6 +184,7 @@ class StreamWriter:
         confirm_timeout_s: the longest time without a confirm.
         reconnect_timeout_s: how long to try to connect again.
         reading: the arguments of the reader that looks for our rows at the stream's end: url, addresses, timeout_s.
+        proof: whether it looks for them.
 
     Attributes:
         stream: the stream.
@@ -200,6 +201,7 @@ class StreamWriter:
         confirm_timeout_s: float,
         reconnect_timeout_s: float,
         reading: dict[str, Any],
+        proof: bool,
     ) -> None:
         self.stream = stream
         self.counts = Counts()
@@ -209,6 +211,7 @@ class StreamWriter:
         self._confirm_timeout_s = confirm_timeout_s
         self._reconnect_timeout_s = reconnect_timeout_s
         self._reading = reading
+        self._proof = proof
         self._connection: StreamConnection | None = None
         self._opened = 0  # connections, so far
         self._claimed = 0  # the last id that the broker claims to have, until it is proved
@@ -413,7 +416,7 @@ class StreamWriter:
     def _prove_claims(self) -> None:
         """Send the rows that the broker claims to have alone, and store those that it does not have."""
         start, stop = self._window.lowest, self._place_behind(self._claimed)
-        if self._name is None or start >= stop:
+        if self._name is None or not self._proof or start >= stop:
             return
         if self._stored_all(0, start, stop, self._claimed):
             self._claimed = 0  # else it is not proved for the rows that come later
@@ -532,12 +535,9 @@ class StoredRow(NamedTuple):
 
 def _last_of(batch: pa.RecordBatch, name: str) -> StoredRow | None:
     """Return the row with the highest id of a name."""
-    is_ours = pc.match_substring_regex(batch["message_id"], f"^{re.escape(name)}:[0-9]{{1,19}}$")
-    ours = batch.filter(is_ours)
+    ours, ids = rows_of(batch, name)
     if not len(ours):
         return None
-    texts = pc.utf8_slice_codeunits(ours["message_id"], len(name) + 1)
-    ids = texts.cast(pa.uint64()).to_numpy()
     place = int(ids.argmax())
     return StoredRow(int(ids[place]), ours["key"][place].as_py(), ours["value"][place].as_py())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from rabbit_chx.amqp.frames import MAX_SHORTSTR
 from rabbit_chx.amqp.header_table import encode_headers
+from rabbit_chx.amqp.management_url import ManagementUrl
 from rabbit_chx.amqp.names import too_long
 from rabbit_chx.errors import InputError
 from rabbit_chx.publishing import Limits, Retries
@@ -37,6 +38,17 @@ from spark_connector.placing.prediction import as_ring
 
 #: All headers of a message travel in one frame, of 128 KiB unless agreed otherwise.
 MAX_HEADERS_BYTES = 100_000
+#: An id of a row has its version in 31 bits, and its number in 32.
+MAX_VERSION = (1 << 31) - 1
+_LONGEST_APP_ID = 200  # bytes; with the digest behind it, it is the name of a publisher
+#: Options that only AMQP has, those that only streams have, and those that only names and ids have.
+_OF_AMQP = (
+    "allowExchangeColumn", "routingKey", "mandatory", "persistent", "headersConst", "messageId", "writeName", "maxInFlight",
+    "maxInFlightBytes", "ordering", "onUnroutable", "blockedTimeout", "maxReconnects", "reconnectBackoff", "nackRetries", "routing",
+    "localityMap",
+)  # fmt: skip
+_OF_STREAMS = ("window", "addresses")
+_OF_EXACTLY_ONCE = ("appId", "version", "verify", "onStaleVersion", "managementUrl")
 #: The schemes of URIs that ``reportPath`` takes.
 _FILE_SYSTEMS = ("file", "s3a", "s3", "hdfs", "viewfs", "gs", "abfs", "abfss")
 #: What a connection name may have in braces.
@@ -145,11 +157,20 @@ def _report_path(text: str) -> str:
     return text
 
 
+def _version(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= MAX_VERSION:
+        raise ValueError
+    return number
+
+
 _HEADERS = Kind("JSON object", _headers, "a JSON object")
 _RING = Kind("text", _ring)
 _LOCALITY = Kind("JSON object", _locality, "a JSON object")
 _NAME_PATTERN = Kind("text", _name_pattern)
 _REPORT_PATH = Kind("text", _report_path)
+_VERSION = Kind("whole number, 1 or more", _version, "a whole number from 1 to 2147483647")
+_MANAGEMENT_URL = Kind("URL", ManagementUrl.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,6 +324,60 @@ class WriteOptions:
         "after it if connections were lost or `routing` is `client`: `docker exec NAME`, `kubectl exec POD --`; `env` on the "
         "broker's own machine",
     )
+    super_stream: str = option(
+        "superStream",
+        TEXT,
+        "instead of `exchange`: the super stream whose partitions get the rows by murmur3, as the clients for Java, .NET and Go "
+        "place them",
+        default="",
+        heading="Into streams",
+    )
+    exactly_once: bool = option(
+        "delivery",
+        either("at-least-once", "exactly-once"),
+        "`exactly-once`: each row of `place_for_streams` is stored once, by name and id, in the streams of `superStream`, or behind "
+        "`exchange` by `ring` or `ringVia`; see [docs/streams.md](streams.md#spark-write)",
+        default=False,
+    )
+    app_id: str | None = option(
+        "appId",
+        TEXT,
+        "with `exactly-once`: the name of the job, the same in each run; a stream has the id of its query unless given",
+    )
+    version: int | None = option(
+        "version",
+        _VERSION,
+        "with `exactly-once`: the number of the batch, which rises; the same rows again have the same number. A stream has that of "
+        "its micro-batch plus 1",
+    )
+    verify: str = option(
+        "verify",
+        one_of("tail", "full", "off"),
+        "with `exactly-once`: `tail`: what the broker claims to have is proved at the end of the stream; `full`: each row is read "
+        "back and counted; `off`: neither",
+        default="tail",
+    )
+    skip_stale: bool = option(
+        "onStaleVersion",
+        either("fail", "skip"),
+        "with `exactly-once`: what to do where a stream has rows of a later version, so that the broker would drop these",
+        default=False,
+    )
+    window: int = option(
+        "window", COUNT, "the most rows of a stream that are sent and not yet confirmed", default=20_000
+    )
+    node_addresses: Mapping[str, str] = option(
+        "addresses",
+        JSON_OBJECT,
+        'where the addresses that nodes advertise are for us: `{"rabbit-1:5552": "127.0.0.1:15552"}`',
+        default={},
+    )
+    management_url: ManagementUrl | None = option(
+        "managementUrl",
+        _MANAGEMENT_URL,
+        "with `exactly-once`: `http[s]://host:15672`, by which the driver counts the names that each stream remembers before the write; "
+        "the login is that of `url` unless given",
+    )
     client_routing: bool = option(
         "routing",
         either("exchange", "client"),
@@ -342,15 +417,63 @@ class WriteOptions:
         """
         values = read_options(OPTIONS, texts)
         options = cls(
-            brokers=Brokers.of(values),
+            brokers=Brokers.of(values, streams=bool(values["superStream"] or values["delivery"])),
             **{name: values[option.name] for name, option in options_of(cls).items()},
         )
+        given = {name.lower() for name, text in texts.items() if text}
+        _check_protocol(options, given)
         _check(options)
         return options
+
+    @property
+    def to_streams(self) -> bool:
+        """Whether rows go to streams by the stream protocol."""
+        return self.brokers.for_streams
+
+    @property
+    def target(self) -> str:
+        """The name of the exchange, or of the super stream; empty if only a column names it."""
+        return self.super_stream or self.exchange
 
 
 #: Every option of a write, in the order of the documents.
 OPTIONS = (*ADDRESS_OPTIONS, *options_of(WriteOptions).values())
+
+
+def _check_protocol(options: WriteOptions, given: Collection[str]) -> None:
+    """Check that the options are those of the protocol.
+
+    Raises:
+        InputError: one is of the other protocol, or there is nothing by which rows are placed.
+    """
+    for names, fits, what in (
+        (
+            _OF_AMQP,
+            not options.to_streams,
+            "rows go to streams by the stream protocol, which has no such thing",
+        ),
+        (
+            _OF_STREAMS,
+            options.to_streams,
+            "rows go by AMQP: give superStream, or rabbitmq-stream:// in the url",
+        ),
+        (_OF_EXACTLY_ONCE, options.exactly_once, "delivery is at-least-once: set delivery to exactly-once"),
+    ):
+        for name in names:
+            if not fits and name.lower() in given:
+                raise InputError(f"option {name!r}: {what}; or leave it out")
+    if options.super_stream and options.exchange:
+        raise InputError("options 'superStream' and 'exchange' are both given: give one of them")
+    placed = options.ring is not None or options.ring_via is not None
+    if options.super_stream and placed:
+        raise InputError("option 'superStream' needs no ring: leave 'ring' and 'ringVia' out")
+    if options.to_streams and options.exchange and not placed:
+        raise InputError(
+            f"rows go past exchange {options.exchange!r}, straight to the streams behind it, so its ring must be known: give ringVia, "
+            "such as 'docker exec NAME', or ring"
+        )
+    if options.app_id is not None and len(options.app_id.encode()) > _LONGEST_APP_ID:
+        raise InputError(f"option 'appId' is {shown(options.app_id)}: give at most {_LONGEST_APP_ID} bytes")
 
 
 def _check(options: WriteOptions) -> None:
@@ -359,9 +482,13 @@ def _check(options: WriteOptions) -> None:
     Raises:
         InputError: an option is missing, too long, or contradicts another one.
     """
-    if not options.exchange and not options.allow_exchange_column:
-        raise InputError("option 'exchange' is missing: name the exchange to publish to")
-    for name, text in (("exchange", options.exchange), ("routingKey", options.routing_key or "")):
+    if not options.target and not options.allow_exchange_column:
+        raise InputError("option 'exchange' is missing: name the exchange to publish to, or a superStream")
+    for name, text in (
+        ("exchange", options.exchange),
+        ("superStream", options.super_stream),
+        ("routingKey", options.routing_key or ""),
+    ):
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_SHORTSTR:
             raise InputError(too_long(f"option {name!r}", size))

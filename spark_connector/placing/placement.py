@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rabbit_chx.checks import is_whole
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import KeyMap
+from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.routing.murmur3 import murmur3_x86_32
 from spark_connector.placing.prediction import NO_QUEUE, as_ring, indices_or_hole, kept_ring, vectorized
 
@@ -69,29 +69,52 @@ def place(
             "order_by: Spark does not sort streaming frames; leave it out, or place and publish each batch in "
             "foreachBatch"
         )
-    column, nullable = _key_column(df, key)
+    column, nullable = text_column(df, key, "the routing key with key=")
     placement = Placement.of(
         ring, slices=slices, partitions=partitions, spare=nullable or None in ring.shares()
     )
+    columns: Any = (
+        [order_by] if isinstance(order_by, str) or not isinstance(order_by, (list, tuple)) else order_by
+    )
+    return moved(df, column, ring, placement, () if order_by is None else columns)
+
+
+def moved(
+    df: DataFrame,
+    key: str,
+    placing: KeyMap | SuperStream,
+    placement: Placement,
+    order_by: Sequence[str | Column] = (),
+) -> DataFrame:
+    """Return the rows in the partitions of a placement, and there in an order.
+
+    Args:
+        df: the rows.
+        key: name of the column with the routing key.
+        placing: what says where each key goes.
+        placement: the partitions.
+        order_by: columns to sort each partition by.
+    """
     helper = _HELPER
     while helper in df.columns:
         helper += "_"
     exact = hasattr(df, "repartitionById")  # since PySpark 4.1
-    chosen = df.withColumn(helper, _partition_column(df[column], ring, placement, salted=not exact))
+    chosen = df.withColumn(helper, _partition_column(df[key], placing, placement, salted=not exact))
     if exact:
-        moved = chosen.repartitionById(placement.partitions, helper)
+        rows = chosen.repartitionById(placement.partitions, helper)
     else:
-        moved = chosen.repartition(placement.partitions, helper)
-    if order_by is not None:
-        columns = (
-            [order_by] if isinstance(order_by, str) or not isinstance(order_by, (list, tuple)) else order_by
-        )
-        moved = moved.sortWithinPartitions(*columns)
-    return moved.drop(helper)
+        rows = chosen.repartition(placement.partitions, helper)
+    if order_by:
+        rows = rows.sortWithinPartitions(*order_by)
+    return rows.drop(helper)
 
 
-def _key_column(df: DataFrame, name: str) -> tuple[str, bool]:
-    """Return the name of the key's column as the frame has it, and whether the column may be null."""
+def text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
+    """Return the name of a column of texts or binaries as the frame has it, and whether the column may be null.
+
+    Raises:
+        InputError: the column is missing or of another type.
+    """
     from pyspark.sql.types import BinaryType, StringType
 
     from spark_connector import recipes
@@ -100,7 +123,7 @@ def _key_column(df: DataFrame, name: str) -> tuple[str, bool]:
     if len(fields) != 1:
         problem = "exists twice" if fields else "is missing"
         raise InputError(
-            f"column {name!r} {problem}: name the column of the routing key with key= (columns are: "
+            f"column {name!r} {problem}: name the column of {what} (columns are: "
             f"{', '.join(map(repr, df.columns)) or 'none'})"
         )
     (field,) = fields
@@ -112,16 +135,19 @@ def _key_column(df: DataFrame, name: str) -> tuple[str, bool]:
     return field.name, field.nullable
 
 
-def _partition_column(key: Column, ring: KeyMap, placement: Placement, *, salted: bool) -> Column:
+def _partition_column(
+    key: Column, placing: KeyMap | SuperStream, placement: Placement, *, salted: bool
+) -> Column:
     from pyspark.sql.functions import xxhash64
 
     number_of = salts(placement.partitions) if salted else None
-    column = vectorized(partition_numbers, "int", ring.to_json(), placement, number_of)
+    shipped = placing if isinstance(placing, SuperStream) else placing.to_json()
+    column = vectorized(partition_numbers, "int", shipped, placement, number_of)
     return column(key, xxhash64(key)) if placement.needs_hashes else column(key)
 
 
 def partition_numbers(
-    ring_json: str,
+    placing: str | SuperStream,
     placement: Placement,
     number_of: tuple[int, ...] | None,
     keys: pa.Array[Any],
@@ -130,7 +156,7 @@ def partition_numbers(
     """Return the partition of each key. Runs in Python workers.
 
     Args:
-        ring_json: the ring or the table of slots, as its `to_json` returns it.
+        placing: the ring or the table of slots, as its `to_json` returns it, or the super stream.
         placement: the partitions of the queues.
         number_of: the number to return for each partition; None for the number of the partition itself.
         keys: routing keys.
@@ -139,7 +165,7 @@ def partition_numbers(
     import numpy as np
     import pyarrow as pa
 
-    indices = indices_or_hole(kept_ring(ring_json), keys)
+    indices = indices_or_hole(kept_ring(placing) if isinstance(placing, str) else placing, keys)
     numbers = placement.partitions_of(indices, None if hashes is None else hashes.to_numpy())
     if number_of is not None:
         numbers = np.array(number_of, np.int32)[numbers]

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from rabbit_chx.errors import InputError
-from rabbit_chx.routing import KeyMap, check_key_map, key_map_from_json
+from rabbit_chx.routing import KeyMap, SuperStream, check_key_map, key_map_from_json
 from spark_connector.executor_functions import OnExecutor
 from spark_connector.worker_python import check_worker_python
 
@@ -106,11 +106,13 @@ def kept_ring(ring_json: str) -> KeyMap:
     return key_map_from_json(ring_json)
 
 
-def indices_or_hole(ring: KeyMap, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
+def indices_or_hole(ring: KeyMap | SuperStream, keys: Any) -> NDArray[np.int32]:  # noqa: ANN401  # Arrow has no types
     """Return what `HashRing.indices` returns, and -1 for a null key as well."""
     if not getattr(keys, "null_count", 0):
         return ring.indices(keys)
-    indices = ring.indices(keys, fill_null=b"")
+    import pyarrow as pa
+
+    indices = ring.indices(keys.fill_null(pa.scalar("", keys.type)))
     indices[keys.is_null().to_numpy(zero_copy_only=False)] = -1
     return indices
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -40,6 +42,38 @@ class RowSample:
     row: int | None
     reason: str
     key_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCounts:
+    """The rows of a write into streams by the stream protocol.
+
+    Attributes:
+        rows: the rows that each stream has confirmed.
+        known: of these, those whose ids the broker had from an earlier run or attempt: they were not stored again.
+        repaired: rows that the broker had confirmed and not stored, stored under a second name.
+        verified: rows that were read back, and are there once (``verify=full``).
+        lost: rows that were read for, and are not there.
+        doubled: rows that are there more than once.
+    """
+
+    rows: Mapping[str, int] = field(default_factory=dict)
+    known: int = 0
+    repaired: int = 0
+    verified: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+    def __add__(self, other: StreamCounts) -> StreamCounts:
+        """Return the sums of all counts."""
+        return StreamCounts(
+            dict(Counter(self.rows) + Counter(other.rows)),
+            self.known + other.known,
+            self.repaired + other.repaired,
+            self.verified + other.verified,
+            self.lost + other.lost,
+            self.doubled + other.doubled,
+        )
 
 
 def hash_of_key(key: bytes) -> str:
@@ -116,7 +150,7 @@ class TaskReport(PublishedCounts):
         write_id: id of the write, or of the streaming query.
         batch_id: number of the micro-batch; None outside a stream.
         rows: rows of the partition.
-        skipped: bad rows that were left out (``badRows=skip``).
+        skipped: rows that were left out: bad ones (``badRows=skip``), or all of a stale version (``onStaleVersion=skip``).
         publish_report: the counts of the publisher, without its samples.
         predicted: published rows per queue by the ring; the broker never says where a message went.
         samples: the first few rows that were skipped or returned.
@@ -124,6 +158,7 @@ class TaskReport(PublishedCounts):
         notes: facts about the task that a reader of the report should know.
         keys: a sample of the routing keys with ``ordering=per-key``, to compare partitions; it is not in the
             JSON.
+        streams: the counts of a write into streams; None for one by AMQP.
     """
 
     partition: int
@@ -138,6 +173,7 @@ class TaskReport(PublishedCounts):
     task_id: int | None = None
     notes: tuple[str, ...] = ()
     keys: KeySample = field(default=KeySample(), repr=False)
+    streams: StreamCounts | None = None
 
     @property
     def seconds(self) -> float:
@@ -158,4 +194,5 @@ class TaskReport(PublishedCounts):
             "samples": [asdict(sample) for sample in self.samples],
             "task_id": self.task_id,
             "notes": self.notes,
+            "streams": self.streams and asdict(self.streams),
         }

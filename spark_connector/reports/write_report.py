@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import KeyMap
 from spark_connector.placing.key_sample import SplitKeys
-from spark_connector.reports.task_report import MAX_SAMPLES, PublishedCounts, RowSample, TaskReport
+from spark_connector.reports.task_report import (
+    MAX_SAMPLES,
+    PublishedCounts,
+    RowSample,
+    StreamCounts,
+    TaskReport,
+)
 from spark_connector.reports.text_table import text_table_of
 
 if TYPE_CHECKING:
@@ -34,6 +40,19 @@ _TOTALS = (
     "bytes_sent",
 )
 
+_STREAM_TOTALS = (
+    "rows",
+    "skipped",
+    "confirmed",
+    "known",
+    "republished",
+    "repaired",
+    "reconnects",
+    "verified",
+    "lost",
+    "doubled",
+)
+
 #: How `WriteReport.to_json` begins.
 REPORT_START = b'{\n  "exchange": '
 
@@ -43,7 +62,7 @@ class WriteReport(PublishedCounts):
     """A whole write, or one micro-batch of a stream. `str` makes a table of it.
 
     Attributes:
-        exchange: name of the exchange; empty if a column names it.
+        exchange: name of the exchange or super stream; empty if a column names it.
         tasks: one report for each task that committed; they are put into the order of their partitions.
         ring_provenance: how the ring behind `predicted` was obtained (read, replayed, assumed), or None.
         write_id: id of the write, or of the streaming query; if it is not given, that of the tasks.
@@ -83,7 +102,7 @@ class WriteReport(PublishedCounts):
 
     @property
     def skipped(self) -> int:
-        """Bad rows that were left out."""
+        """Rows that were left out: bad ones, or those of a stale version."""
         return sum(task.skipped for task in self.tasks)
 
     @property
@@ -93,6 +112,12 @@ class WriteReport(PublishedCounts):
         for task in self.tasks:
             total.update(task.predicted)
         return dict(total)
+
+    @property
+    def streams(self) -> StreamCounts | None:
+        """The counts of a write into streams; None for one by AMQP."""
+        counts = [task.streams for task in self.tasks if task.streams is not None]
+        return sum(counts, StreamCounts()) if counts else None
 
     @property
     def samples(self) -> tuple[RowSample, ...]:
@@ -120,6 +145,7 @@ class WriteReport(PublishedCounts):
                 },
                 "changed_ring": self.changed_ring
                 and [json.loads(ring.to_json()) for ring in self.changed_ring],
+                "streams": self.streams and asdict(self.streams),
                 "samples": [asdict(sample) for sample in self.samples],
                 "tasks": [task.to_dict() for task in self.tasks],
             },
@@ -170,7 +196,9 @@ def _parts(report: WriteReport) -> Iterator[str]:
     yield f"write {report.write_id or 'unnamed'}{batch} to exchange {report.exchange!r}, {report.seconds:.1f} s"
     if report.failed:
         yield f"FAILED: {left_behind(report)}; the counts are those of finished tasks"
-    yield text_table_of(("", ""), ((name.replace("_", " "), getattr(report, name)) for name in _TOTALS))
+    yield text_table_of(("", ""), _totals(report))
+    if report.streams is not None:
+        yield text_table_of(("stream", "rows"), sorted(report.streams.rows.items()))
     if report.predicted:
         queues = sorted(report.predicted.items())
         yield text_table_of((f"queue, predicted ({report.ring_provenance} ring)", "rows"), queues)
@@ -181,6 +209,12 @@ def _parts(report: WriteReport) -> Iterator[str]:
         of_samples = ("partition", "row", "hash of key", "not confirmed because")
         yield text_table_of(of_samples, map(_row_of_sample, report.samples))
     yield from (f"note: {note}" for note in report.notes)
+
+
+def _totals(report: WriteReport) -> Iterator[tuple[str, int | float]]:
+    streams = report.streams
+    for name in _TOTALS if streams is None else _STREAM_TOTALS:
+        yield name.replace("_", " "), getattr(report if hasattr(report, name) else streams, name)
 
 
 def _blocks(report: WriteReport) -> Iterator[Block]:
@@ -194,10 +228,19 @@ def _blocks(report: WriteReport) -> Iterator[Block]:
     yield Line(head)
     if report.failed:
         yield Line(rest[0])
-    totals = ((name.replace("_", " "), getattr(report, name)) for name in _TOTALS)
     yield Facts(
-        [(name, f"{total:,}" if isinstance(total, int) else f"{total:,.1f}") for name, total in totals]
+        [
+            (name, f"{total:,}" if isinstance(total, int) else f"{total:,.1f}")
+            for name, total in _totals(report)
+        ]
     )
+    if report.streams is not None:
+        counts = sorted(report.streams.rows.items())
+        columns = [TableColumn("stream", numeric=False), TableColumn("rows")]
+        drawn = Bars([Bar(stream, rows, f"{rows:,}", owner=stream) for stream, rows in counts])
+        yield Figure(
+            "Load of each stream", "Rows that each stream has confirmed.", drawn, Table(columns, counts)
+        )
     if report.predicted:
         queues = sorted(report.predicted.items())
         columns = [TableColumn("queue", numeric=False), TableColumn("rows")]
@@ -218,12 +261,10 @@ def _blocks(report: WriteReport) -> Iterator[Block]:
             for task in report.tasks
         ]
         table = Table(columns, [_row_of_task(task) for task in report.tasks])
-        yield Figure(
-            "Rows of each task",
-            "A task with an attempt above 0 may have delivered rows twice.",
-            Bars(bars),
-            table,
+        words = (
+            "A task with an attempt above 0 may have delivered rows twice, unless delivery is exactly-once."
         )
+        yield Figure("Rows of each task", words, Bars(bars), table)
     if report.samples:
         columns = [
             TableColumn(name, numeric=False)
@@ -255,6 +296,8 @@ def notes_on(
         ring_now: what `WatchedRing.look_again` returned after connections were lost.
     """
     own = dict.fromkeys(note for task in tasks for note in task.notes)
+    if options.exactly_once:
+        return (*own, *filter(None, [ring_now]))
     return (*own, *_on_attempts(tasks), *_on_losses(tasks, options, ring_now), *_on_keys(tasks, options))
 
 
@@ -279,6 +322,8 @@ def _on_attempts(tasks: Sequence[TaskReport]) -> Iterator[str]:
 
 def _on_losses(tasks: Sequence[TaskReport], options: WriteOptions, ring_now: str | None) -> Iterator[str]:
     reconnects = sum(task.reconnects for task in tasks)
+    if options.super_stream:  # no ring
+        return
     if not reconnects:
         if ring_now is not None:
             yield ring_now

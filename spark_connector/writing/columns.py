@@ -175,9 +175,14 @@ def _check_type(field: StructField, column: KnownColumn) -> None:
 
 
 def _check_options(positions: Mapping[str, int], options: WriteOptions) -> None:
+    for name in positions if options.to_streams else ():
+        if name not in ("key", "value"):
+            raise InputError(
+                f"column {name!r}: rows of streams have a key and a value alone: drop the column, or put it into the value"
+            )
     if "exchange" in positions and not options.allow_exchange_column:
         raise InputError("column 'exchange': set allowExchangeColumn to true, or drop the column")
-    if "exchange" not in positions and not options.exchange:
+    if "exchange" not in positions and not options.target:
         raise InputError("option 'exchange' is missing, and there is no column 'exchange': give one of them")
     if "key" in positions and options.routing_key is not None:
         raise InputError("option 'routingKey' and a column 'key' are both given: drop one of them")

@@ -119,6 +119,8 @@ def check_speculation(options: WriteOptions, *, speculation: bool | None) -> tup
     Raises:
         InputError: it is on, or may be, and ``onSpeculation`` is fail or ``ordering`` is per-key.
     """
+    if options.exactly_once:  # a copy of a task gives the same rows the same ids
+        return ()
     must_be_off = options.keep_order or options.on_speculation == "fail"
     if speculation is False or (options.on_speculation == "ignore" and not must_be_off):
         return ()

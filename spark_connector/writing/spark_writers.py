@@ -13,8 +13,8 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 
 from spark_connector.executor_functions import pickled_as_code
+from spark_connector.writing.stream_task_writer import writer_of
 from spark_connector.writing.task import Task
-from spark_connector.writing.task_writer import TaskWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ class _SparkWriter:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Publish the rows of a partition."""
         task = Task.current(self._plan.write_id)
-        return _TaskDone(TaskWriter(self._plan, task).write(iterator), self._plan)
+        return _TaskDone(writer_of(self._plan, task).write(iterator), self._plan)
 
     def commit(
         self,
@@ -79,7 +79,7 @@ class _SparkWriter:
             batchId: number of the micro-batch; None outside a stream.
         """
         plan, done = self._planned(messages)
-        if plan.options.client_routing and len(done) == len(messages):
+        if (plan.options.client_routing or plan.options.exactly_once) and len(done) == len(messages):
             return  # the commit has failed, and has saved the report that says why
         plan.abort(done, len(messages), batchId)
 

@@ -60,8 +60,10 @@ class Task:
         if context is None:  # no Spark, so no copies either
             return cls(write_id=write_id or "", batch_id=batch_id, speculation=False)
         if write_id is None:
-            write_id = context.getLocalProperty(_QUERY_ID) or ""
-            batch_id = int(context.getLocalProperty(_BATCH_ID) or 0)
+            batch = context.getLocalProperty(_BATCH_ID)
+            # One without the other is no id.
+            write_id = (context.getLocalProperty(_QUERY_ID) or "") if batch else ""
+            batch_id = int(batch or 0)
         app = context.getLocalProperty(_APPLICATION_ID)
         speculation = context.getLocalProperty(_SPECULATION) or ("false" if app else None)
         return cls(

@@ -105,7 +105,7 @@ class TaskWriter:
             _log.warning(
                 "exchange %r, partition %d: attempt %d publishes all rows again; any of them may be in the queues "
                 "already",
-                self._options.exchange,
+                self._options.target,
                 task.partition,
                 task.attempt,
             )
@@ -203,7 +203,7 @@ class TaskWriter:
     def _log_progress(self, when: str, report: PublishReport) -> None:
         task = self._task
         line = (
-            f"exchange {self._options.exchange!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
+            f"exchange {self._options.target!r}, partition {task.partition}, attempt {task.attempt}, {when}: "
             f"{self._rows} rows read, {self._skipped} skipped, {report.confirmed} confirmed, {report.returned} returned, "
             f"{report.republished} republished, {report.reconnects} reconnects, {report.blocked_seconds:.1f} s blocked, "
             f"{report.confirmed / report.seconds if report.seconds else 0.0:.0f} rows/s"

@@ -18,7 +18,7 @@ from rabbit_chx.routing import KeyMap
 from spark_connector.options.write_options import WriteOptions
 from spark_connector.placing.watched_ring import WatchedRing, ring_reader
 from spark_connector.reports.report_file import check_report_path, save_report
-from spark_connector.reports.task_report import TaskReport
+from spark_connector.reports.task_report import StreamCounts, TaskReport
 from spark_connector.reports.write_report import WriteReport, left_behind, notes_on
 from spark_connector.spark_errors import raising_without_traceback
 from spark_connector.writing.columns import MessageColumns
@@ -28,6 +28,7 @@ from spark_connector.writing.preflight import (
     check_secret_name,
     check_speculation,
 )
+from spark_connector.writing.stream_layout import StreamLayout, check_version_given, planned_layout
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -50,6 +51,7 @@ class WritePlan:
         write_id: id of the write; None in a stream, where Spark tells each task the id of the query.
         notes: notes for the report.
         started: when this was planned, in seconds since 1970.
+        layout: the streams that the rows go to by the stream protocol; None by AMQP, and where a batch is committed.
     """
 
     columns: MessageColumns
@@ -59,6 +61,7 @@ class WritePlan:
     write_id: str | None = None
     notes: tuple[str, ...] = ()
     started: float = field(default_factory=time.time)
+    layout: StreamLayout | None = None
 
     @classmethod
     @raising_without_traceback
@@ -101,7 +104,9 @@ class WritePlan:
                 "option 'writeName' is for batch writes: the ids of a stream have the streaming query, which a restart keeps; "
                 "leave the name out"
             )
+        check_version_given(parsed, streaming=streaming)
         columns = MessageColumns.of(schema, parsed)
+        layout = None
         notes: tuple[str, ...] = ()
         if not (streaming and _COMMITTING in sys.modules):
             check_report_path(parsed.report_path, streaming=streaming)
@@ -110,12 +115,15 @@ class WritePlan:
             notes += check_secret_name(parsed)
             if streaming and answer is None:
                 answer = PreflightAnswer.of_query(parsed, options)
-            notes += check_broker(parsed, patient=streaming, answer=answer)
+            if not parsed.to_streams:
+                notes += check_broker(parsed, patient=streaming, answer=answer)
             parsed = _with_ring(parsed, ring)
+            if parsed.to_streams:
+                layout = _looked_at(parsed, schema, patient=streaming, answer=answer)
             for note in notes:
                 _log.warning("%s", note)
         write_id = None if streaming else uuid.uuid4().hex
-        return cls(columns, parsed, schema, streaming, write_id, notes)
+        return cls(columns, parsed, schema, streaming, write_id, notes, layout=layout)
 
     def commit(
         self, tasks: Iterable[TaskReport], batch_id: int | None = None, ring: WatchedRing | None = None
@@ -140,15 +148,37 @@ class WritePlan:
             self._compare(reports, batch_id, ring)
         lost = any(task.reconnects for task in reports)
         ring_now = None
-        if ring is not None and (lost or (batch_id is None and ring.may_change_unseen)):
+        unseen = ring is not None and (ring.may_change_unseen or self.options.to_streams)
+        if ring is not None and (lost or (batch_id is None and unseen)):
             ring_now = ring.look_again(say_same=lost)  # not after each micro-batch: it may take a second
         notes = tuple(note for note in notes_on(reports, self.options, ring_now) if note not in self.notes)
         for note in notes:
             _log.warning("%s", note)
+        self._check_stored(reports, batch_id)
         report = self._report(reports, batch_id, notes)
         _log.info("%s", report)
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
+
+    def _check_stored(self, reports: tuple[TaskReport, ...], batch_id: int | None) -> None:
+        """Check that each row that was read back is there once.
+
+        Raises:
+            PublishError: one is not.
+        """
+        counts = sum((task.streams for task in reports if task.streams is not None), StreamCounts())
+        if not (counts.lost or counts.doubled):
+            return
+        report = sum((task.publish_report for task in reports), PublishReport())
+        error = PublishError(
+            f"of the rows that were read back from the streams, {counts.verified:,} are stored once, {counts.lost:,} are lost and "
+            f"{counts.doubled:,} are there more than once: did other rows have this version, or does a stream remember more than 255 "
+            f"names? {report}",
+            report,
+            exchange=self.options.target,
+        )
+        self.abort(reports, len(reports), batch_id, error)
+        raise error
 
     def _compare(self, reports: tuple[TaskReport, ...], batch_id: int | None, ring: WatchedRing) -> None:
         """Check that the ring is as it was before the write.
@@ -199,7 +229,7 @@ class WritePlan:
         )
         _log.warning(
             "exchange %r: the write failed; %s",
-            self.options.exchange,
+            self.options.target,
             left_behind(report),
         )
         save_report(report, self.options.report_path, streaming=self.streaming)
@@ -217,7 +247,7 @@ class WritePlan:
     ) -> WriteReport:
         ring = self.options.ring
         return WriteReport(
-            self.options.exchange,
+            self.options.target,
             tasks,
             ring.provenance if ring else None,
             self.write_id or "",
@@ -228,6 +258,17 @@ class WritePlan:
             unfinished,
             changed_ring,
         )
+
+
+def _looked_at(
+    options: WriteOptions, schema: StructType, *, patient: bool, answer: PreflightAnswer | None
+) -> StreamLayout:
+    """Return the layout of a write. A streaming query has its streams looked at once."""
+    look = options.preflight and (answer is None or answer.notes is None)
+    layout = planned_layout(options, schema, patient=patient, look=look)
+    if answer is not None and look:
+        answer.keep(())
+    return layout
 
 
 def _with_ring(options: WriteOptions, ring: WatchedRing | None) -> WriteOptions:

@@ -62,7 +62,7 @@ class Broken(data_source()):
     def writer(self, schema, overwrite):
         from spark_connector.options.addresses import Brokers
 
-        Brokers.of = lambda values: values["password"]["unforeseen"]
+        Brokers.of = lambda values, **_: values["password"]["unforeseen"]
         return super().writer(schema, overwrite)
 
 

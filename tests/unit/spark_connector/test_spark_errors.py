@@ -34,7 +34,7 @@ def with_locals(error: Exception) -> str:
 
 
 def test_of_an_unforeseen_error_while_planning(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(values: Mapping[str, str]) -> NoReturn:
+    def fail(values: Mapping[str, str], **_: bool) -> NoReturn:
         raise KeyError(values["password"])
 
     monkeypatch.setattr(Brokers, "of", fail)

@@ -95,6 +95,7 @@ JSON = """{
     "of all"
   ],
   "changed_ring": null,
+  "streams": null,
   "samples": [
     {
       "partition": 3,
@@ -145,7 +146,8 @@ TASK = """    {
       "task_id": 11,
       "notes": [
         "a note"
-      ]
+      ],
+      "streams": null
     }"""
 
 

@@ -1,0 +1,226 @@
+"""The streams of a write: which they are, where each row goes, and what is checked before the first task."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rabbit_chx.amqp.replies import may_pass
+from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError
+from rabbit_chx.routing import KeyMap, SuperStream
+from rabbit_chx.streams.nodes import open_any, settings_of
+from rabbit_chx.streams.references import check_references
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from rabbit_chx.streams.connection import StreamConnection
+    from spark_connector.options.write_options import WriteOptions
+
+_T = TypeVar("_T")
+
+#: Bits of an id for the number of the row in its stream. The version is in those above.
+ROW_BITS = 32
+_PAUSE_S = 0.5
+#: What `place_for_streams` sorts by; another order would be another layout.
+_SORT = ("key", "value")
+_WRITTEN = ("key", "routing_key", "value")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLayout:
+    """The streams of a write, and where each row goes.
+
+    Attributes:
+        placing: the super stream, or the ring or table of slots whose queues are streams.
+        digest: stands for the streams in their order, the rule that places keys, columns and order: where one of them is another
+            one, the same number may mean another row.
+    """
+
+    placing: SuperStream | KeyMap
+    digest: str
+
+    @classmethod
+    def of(cls, placing: SuperStream | KeyMap, schema: StructType) -> StreamLayout:
+        """Return the layout of rows of a schema.
+
+        Args:
+            placing: the super stream, ring or table of slots.
+            schema: the columns of the rows.
+
+        Raises:
+            InputError: a destination is no queue, or the ring was not read from a broker.
+        """
+        if not isinstance(placing, SuperStream):
+            _check_ring(placing)
+        facts = [
+            _names(placing),
+            _rule(placing),
+            sorted((name, kind) for name, kind in _columns(schema) if name in _WRITTEN),
+            _SORT,
+        ]
+        return cls(placing, hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12])
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams; partition i of a placed frame has the rows of stream i."""
+        return _names(self.placing)
+
+    def name(self, app_id: str) -> str:
+        """Return the name that a job's rows are published under."""
+        return f"{app_id}/{self.digest}"
+
+
+def _columns(schema: StructType) -> Iterator[tuple[str, str]]:
+    return ((field.name.lower(), field.dataType.simpleString()) for field in schema.fields)
+
+
+def _names(placing: SuperStream | KeyMap) -> tuple[str, ...]:
+    return placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
+
+
+def _rule(placing: SuperStream | KeyMap) -> Any:  # noqa: ANN401  # JSON
+    """Return what decides where a key goes, without the release: keys are hashed alike in all."""
+    if isinstance(placing, SuperStream):
+        return "murmur3"
+    ring = json.loads(placing.to_json())
+    return ring["buckets"], ring.get("slots")
+
+
+def _check_ring(ring: KeyMap) -> None:
+    if ring.provenance != "read":
+        raise InputError(
+            f"rows go straight to the streams of the ring, and the ring is {ring.provenance}: give one that was read from the broker, "
+            "by ringVia, such as 'docker exec NAME', or Broker with a ring_source"
+        )
+    for place in ring.destinations:
+        if not isinstance(place, str):
+            raise InputError(f"{place} of the ring is no stream: bind streams alone, or give a slot table")
+
+
+def planned_layout(
+    options: WriteOptions, schema: StructType, *, patient: bool = False, look: bool = True
+) -> StreamLayout:
+    """Ask the broker what streams a write goes to, and whether they can take it.
+
+    Args:
+        options: how to write, with the ring that was read.
+        schema: the columns of the rows.
+        patient: whether the broker may be away for ``reconnectTimeout``.
+        look: whether the streams are looked at, and the names counted.
+
+    Raises:
+        InputError: a destination of the ring is no stream, the version is stale, or a stream remembers too many names.
+        NotFoundError: there is no such super stream.
+        BrokerRefusedError: the broker refuses user or vhost.
+        UnreachableError: no address answers.
+    """
+    try:
+        addresses = options.brokers.resolve()
+    except InputError as cause:
+        raise InputError(
+            f"the driver looks at the streams before the write, and needs the password: {cause}"
+        ) from None
+
+    def ask() -> StreamLayout:
+        with closing(open_any(settings_of(addresses))) as connection:
+            if options.super_stream:
+                placing: SuperStream | KeyMap = SuperStream(connection.partitions(options.super_stream))
+            else:
+                assert options.ring is not None  # noqa: S101  # the options were checked
+                placing = options.ring
+            layout = StreamLayout.of(placing, schema)
+            if look:
+                _look_at(connection, layout, options)
+            return layout
+
+    layout = patiently(ask, options.reconnect_timeout_s if patient else 0.0)
+    if look and options.management_url is not None:
+        name = layout.name(options.app_id or "the query")
+        for stream in layout.streams:
+            check_references(options.management_url, addresses[0], stream, name)
+    return layout
+
+
+def _look_at(connection: StreamConnection, layout: StreamLayout, options: WriteOptions) -> None:
+    try:
+        connection.metadata(layout.streams)
+    except NotFoundError as cause:
+        raise InputError(f"{cause}. Each queue of the ring must be a stream") from None
+    if options.app_id is not None and options.version is not None and not options.skip_stale:
+        name = layout.name(options.app_id)
+        for stream in layout.streams:
+            check_version(stream, options.version, connection.publisher_sequence(name, stream))
+
+
+def check_version_given(options: WriteOptions, *, streaming: bool) -> None:
+    """Check that a write with exactly-once has a name and a version.
+
+    Raises:
+        InputError: a batch has not both, or a stream has a version.
+    """
+    if not options.exactly_once:
+        return
+    if streaming and options.version is not None:
+        raise InputError(
+            "option 'version' is for batch writes: that of a micro-batch is its number plus 1; leave it out"
+        )
+    if streaming:
+        return
+    for name, value in (("appId", options.app_id), ("version", options.version)):
+        if value is None:
+            raise InputError(
+                f"option {name!r} is missing: with delivery exactly-once a batch needs appId, the name of the job, and version, the "
+                "number of the batch, which are the same when the same rows are written again"
+            )
+
+
+def check_version(stream: str, version: int, last_id: int) -> None:
+    """Check that a stream takes rows of a version.
+
+    Args:
+        stream: the stream.
+        version: the version.
+        last_id: the last id that the stream remembers.
+
+    Raises:
+        InputError: it has rows of a later version.
+    """
+    if last_id >> ROW_BITS > version:
+        raise InputError(
+            f"stream {stream!r} has rows of version {last_id >> ROW_BITS} already, so the broker would confirm those of version "
+            f"{version} and drop them: give a higher version for new rows, or set onStaleVersion to skip to leave old ones out",
+            queue=stream,
+        )
+
+
+def last_id(addresses: Sequence[ConnectionSettings], stream: str, name: str) -> int:
+    """Return the last id of a name that a stream has seen; 0 for none."""
+    with closing(open_any(settings_of(addresses))) as connection:
+        return connection.publisher_sequence(name, stream)
+
+
+def patiently(ask: Callable[[], _T], timeout_s: float) -> _T:
+    """Call a function again and again while the broker is away.
+
+    Args:
+        ask: the function.
+        timeout_s: how long; 0 for one call.
+
+    Raises:
+        RabbitChxError: what the last call raised.
+    """
+    until = time.monotonic() + timeout_s
+    while True:
+        try:
+            return ask()
+        except RabbitChxError as cause:
+            if not may_pass(cause) or time.monotonic() + _PAUSE_S > until:
+                raise
+        time.sleep(_PAUSE_S)

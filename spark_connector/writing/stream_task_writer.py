@@ -1,0 +1,322 @@
+"""One task: the rows of a partition, published into streams and confirmed; with exactly-once into one stream, by name and id.
+
+The id of a row is its version, and its number among the rows of its stream. So each attempt, and each run with the same version, has
+to give the same rows in the same order. That is checked before rows are sent, by their streams and by their order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rabbit_chx.errors import InputError, MismatchError, PublishError
+from rabbit_chx.publishing import PublishReport
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.streams import StreamPublisher, StreamReport
+from rabbit_chx.streams.stored_ids import count_stored
+from spark_connector.placing.prediction import indices_or_hole
+from spark_connector.reports.task_report import StreamCounts, TaskReport
+from spark_connector.writing.stream_layout import ROW_BITS, check_version, last_id, patiently
+from spark_connector.writing.task_writer import TaskWriter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rabbit_chx.amqp import ConnectionSettings
+    from spark_connector.writing.messages import Messages
+    from spark_connector.writing.task import Task
+    from spark_connector.writing.write_plan import WritePlan
+
+_T = TypeVar("_T")
+
+#: Rows and bytes that are published at once.
+_PIECE_ROWS = 1 << 17
+_PIECE_BYTES = 32 << 20
+#: Bytes of the rows of a task that are sorted here, for Spark does not sort those of a stream.
+_MOST_SORTED = 256 << 20
+_PLACE = "place the rows with spark_connector.place_for_streams, right before the write"
+
+
+def writer_of(plan: WritePlan, task: Task) -> TaskWriter:
+    """Return what writes the rows of a task: by AMQP, or into streams."""
+    return TaskWriter(plan, task) if plan.layout is None else StreamTaskWriter(plan, task)
+
+
+class StreamTaskWriter(TaskWriter):
+    """Publishes the rows of one task into streams. Each writer is used once.
+
+    Args:
+        plan: the checked write, with its layout.
+        task: the task that publishes.
+    """
+
+    def __init__(self, plan: WritePlan, task: Task) -> None:
+        super().__init__(plan, task)
+        assert plan.layout is not None  # noqa: S101  # `writer_of`
+        self._layout = plan.layout
+        self._options = replace(
+            plan.options, ring=None
+        )  # predicts nothing: the rows go where the layout says
+        self._sorts = plan.streaming
+        self._total = StreamReport()
+        self._counts = StreamCounts()
+        self._last_row: tuple[bytes, bytes] | None = None
+
+    def _check(self, *, begun_before: bool) -> None:
+        if not self._options.exactly_once:  # else copies and repeats of tasks are harmless
+            super()._check(begun_before=begun_before)
+
+    def _publish(self, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+        try:
+            if self._options.exactly_once:
+                self._publish_once(batches)
+            else:
+                self._publish_all(batches)
+        except PublishError as cause:
+            report = self._total
+            if isinstance(cause.report, StreamReport):
+                report = _sum(report, cause.report)
+            published = _as_published(report)
+            raise PublishError(f"{cause.__cause__}; {published}", published, queue=cause.queue) from None
+        done = _as_published(self._total)
+        self._log_progress("done", done)
+        counts = replace(
+            self._counts, rows=self._total.streams, known=self._total.known, repaired=self._total.repaired
+        )
+        return replace(self._report(done), streams=counts)
+
+    # -- at least once
+
+    def _publish_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        pieces = _pieces(self._messages(batches))
+        first = next(pieces, None)
+        if first is None:
+            return
+        placing = self._layout.placing
+        ring = (
+            {} if isinstance(placing, SuperStream) else {"ring": placing, "exchange": self._options.exchange}
+        )
+        with self._opened(super_stream=self._options.super_stream or None, **ring) as publisher:
+            for keys, bodies in chain((first,), pieces):
+                self._add(publisher.publish_many(keys, bodies))
+
+    # -- exactly once
+
+    def _publish_once(self, batches: Iterable[pa.RecordBatch]) -> None:
+        partition, streams = self._task.partition, self._layout.streams
+        if partition >= len(streams):
+            for _ in _pieces(self._messages(batches)):
+                raise InputError(
+                    f"there are {len(streams)} streams, and partitions behind them have rows: {_PLACE}"
+                )
+            return
+        stream, name, version = streams[partition], self._name(), self._version()
+        before = self._last_id(stream, name)
+        if self._options.skip_stale and before >> ROW_BITS > version:
+            self._skipped = self._rows = sum(batch.num_rows for batch in batches)
+            self._notes += (
+                f"stream {stream!r} has rows of version {before >> ROW_BITS} already: nothing of version {version} is written",
+            )
+            return
+        check_version(stream, version, before)
+        first = (version << ROW_BITS) + 1
+        rows = 0
+        pieces = self._sorted(batches) if self._sorts else _pieces(self._messages(batches))
+        piece = next(pieces, None)
+        if piece is not None:
+            exchange, proof = self._options.target, self._options.verify != "off"
+            with self._opened(stream=stream, name=name, exchange=exchange, proof=proof) as publisher:
+                for keys, bodies in chain((piece,), pieces):
+                    self._check_rows(keys, bodies, rows)
+                    if rows + len(keys) >= 1 << ROW_BITS:
+                        raise InputError(
+                            f"stream {stream!r} gets 2^{ROW_BITS} rows or more: write them in several versions"
+                        )
+                    ids = np.arange(first + rows, first + rows + len(keys))
+                    self._add(publisher.publish_many(keys, bodies, ids=ids))
+                    rows += len(keys)
+        self._check_end(stream, name, version, rows)
+        if self._options.verify == "full" and rows:
+            stored = self._patiently(
+                lambda: count_stored(
+                    self._addresses(), stream, name, first, first + rows - 1,
+                    addresses=self._options.node_addresses, timeout_s=self._options.confirm_timeout_s,
+                )
+            )  # fmt: skip
+            self._counts = StreamCounts(verified=stored.once, lost=stored.lost, doubled=stored.doubled)
+
+    def _name(self) -> str:
+        app_id = self._options.app_id or self._task.write_id
+        if not app_id:
+            raise InputError(
+                "delivery is exactly-once, and this Spark does not tell the streaming query: give appId to each query"
+            )
+        return self._layout.name(app_id)
+
+    def _version(self) -> int:
+        if self._options.version is not None:
+            return self._options.version
+        if not self._task.write_id:
+            raise InputError(
+                "delivery is exactly-once, and this Spark does not tell the number of the micro-batch"
+            )
+        return self._task.batch_id + 1
+
+    def _last_id(self, stream: str, name: str) -> int:
+        return self._patiently(lambda: last_id(self._addresses(), stream, name))
+
+    def _check_rows(self, keys: Any, bodies: Any, before: int) -> None:  # noqa: ANN401  # Arrow has no types
+        """Check that rows are those of the task's stream, in the order that each attempt has.
+
+        Args:
+            keys: routing keys.
+            bodies: bodies.
+            before: number of the rows before them.
+
+        Raises:
+            InputError: they are not; none of them was sent.
+        """
+        partition, streams = self._task.partition, self._layout.streams
+        indices = indices_or_hole(self._layout.placing, keys)
+        if (indices != partition).any():
+            row = int(np.argmax(indices != partition))
+            where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
+            raise InputError(
+                f"the key of row {before + row} belongs to {where}, and all rows of partition {partition} must be those of stream "
+                f"{streams[partition]!r}: {_PLACE}"
+            )
+        unsorted = _first_unsorted(keys, bodies)
+        if self._last_row is not None and (keys[0].as_py(), bodies[0].as_py()) < self._last_row:
+            unsorted = 0
+        if unsorted is not None:
+            raise InputError(
+                f"row {before + unsorted} is before the row in front of it by key and value, and each attempt must give the rows in the same "
+                f"order: {_PLACE}"
+            )
+        self._last_row = keys[-1].as_py(), bodies[-1].as_py()
+
+    def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Any, Any]]:
+        """Yield all rows of a micro-batch's task, sorted."""
+        keys: list[Any] = []
+        bodies: list[Any] = []
+        size = 0
+        for messages in self._messages(batches):
+            size += messages.keys.nbytes + messages.bodies.nbytes
+            if size > _MOST_SORTED:
+                raise InputError(
+                    f"the rows of this task have more than {_MOST_SORTED >> 20} MiB, and those of a stream are sorted in memory: give its "
+                    "source fewer rows in a micro-batch (maxOffsetsPerTrigger, maxFilesPerTrigger), or write to more streams"
+                )
+            keys.append(messages.keys)
+            bodies.append(messages.bodies)
+        if keys:
+            columns: list[Any] = [pa.chunked_array(keys), pa.chunked_array(bodies)]
+            table = pa.table(columns, names=["key", "value"])
+            table = table.take(pc.sort_indices(table, [("key", "ascending"), ("value", "ascending")]))
+            yield table["key"], table["value"]
+
+    def _check_end(self, stream: str, name: str, version: int, rows: int) -> None:
+        """Check that the stream has no more of this version than these rows, and nothing of a later one.
+
+        Raises:
+            MismatchError: it has.
+        """
+        last = self._last_id(stream, name)
+        if last >> ROW_BITS > version:
+            raise MismatchError(
+                f"stream {stream!r} got rows of version {last >> ROW_BITS} of {name!r} meanwhile, and the broker may have dropped rows of "
+                f"version {version}: write one version after the other",
+                queue=stream,
+            )
+        stored = last & ((1 << ROW_BITS) - 1) if last >> ROW_BITS == version else 0
+        if stored > rows:
+            raise MismatchError(
+                f"stream {stream!r} has {stored:,} rows of version {version} of {name!r}, and this run gives {rows:,}: the rows are not "
+                "those of the earlier run; give the same rows, or a higher version for others",
+                queue=stream,
+            )
+
+    # -- both
+
+    def _opened(self, **what: Any) -> StreamPublisher:  # noqa: ANN401  # arguments of the publisher
+        options = self._options
+        return self._patiently(
+            lambda: StreamPublisher(
+                self._addresses(),
+                window=options.window,
+                confirm_timeout_s=options.confirm_timeout_s,
+                reconnect_timeout_s=options.reconnect_timeout_s,
+                addresses=options.node_addresses,
+                **what,
+            )
+        )
+
+    def _patiently(self, ask: Callable[[], _T]) -> _T:
+        return patiently(ask, self._options.reconnect_timeout_s)
+
+    def _addresses(self) -> Sequence[ConnectionSettings]:
+        name = self._connection_name()
+        addresses = self._options.brokers.resolve(self._task.partition)
+        return [replace(address, connection_name=name) for address in addresses]
+
+    def _add(self, report: StreamReport) -> None:
+        self._total = _sum(self._total, report)
+        self._on_progress(_as_published(self._total))
+
+
+def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any]]:
+    """Yield keys and bodies, those of many batches at once."""
+    keys: list[Any] = []
+    bodies: list[Any] = []
+    rows = size = 0
+    for some in messages:
+        keys.append(some.keys)
+        bodies.append(some.bodies)
+        rows += len(some)
+        size += some.keys.nbytes + some.bodies.nbytes
+        if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
+            yield pa.chunked_array(keys), pa.chunked_array(bodies)
+            keys, bodies, rows, size = [], [], 0, 0
+    if rows:
+        yield pa.chunked_array(keys), pa.chunked_array(bodies)
+
+
+def _first_unsorted(keys: Any, bodies: Any) -> int | None:  # noqa: ANN401  # Arrow has no types
+    """Return the first row that is before the row in front of it; None if the rows are in order."""
+    less = pc.or_(
+        pc.less(keys[1:], keys[:-1]),
+        pc.and_(pc.equal(keys[1:], keys[:-1]), pc.less(bodies[1:], bodies[:-1])),
+    )
+    flags: NDArray[np.bool_] = less.to_numpy()
+    return int(flags.argmax()) + 1 if flags.any() else None
+
+
+def _sum(one: StreamReport, other: StreamReport) -> StreamReport:
+    return StreamReport(
+        rows=one.rows + other.rows,
+        confirmed=one.confirmed + other.confirmed,
+        streams=dict(Counter(one.streams) + Counter(other.streams)),
+        known=one.known + other.known,
+        resent=one.resent + other.resent,
+        repaired=one.repaired + other.repaired,
+        reconnects=one.reconnects + other.reconnects,
+        seconds=one.seconds + other.seconds,
+    )
+
+
+def _as_published(report: StreamReport) -> PublishReport:
+    return PublishReport(
+        rows=report.rows,
+        confirmed=report.confirmed,
+        unknown=report.rows - report.confirmed,
+        republished=report.resent,
+        reconnects=report.reconnects,
+        seconds=report.seconds,
+    )
