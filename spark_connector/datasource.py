@@ -15,11 +15,6 @@ from spark_connector.executor_functions import loader
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_WRITES_ONLY = (
-    "format('rabbitmq') writes only: read queues with a client of RabbitMQ, "
-    "or streams with a Spark connector for them"
-)
-
 
 def data_source(*, speculation: bool | None = None) -> type[DataSource]:
     """Return the data source, with what Spark does not tell a planner process.
@@ -30,13 +25,14 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
     """
 
     class RabbitMQDataSource(DataSource):  # nested, so that it is pickled as code and not by name
-        """Publishes rows to an ``x-consistent-hash`` exchange of RabbitMQ.
+        """Publishes rows to an ``x-consistent-hash`` exchange of RabbitMQ, and reads streams.
 
         Name: ``rabbitmq``
 
-        Columns: `value`, and `key` (or `routing_key`), each string or binary; others in docs/spark.md.
+        Columns to write: `value`, and `key` (or `routing_key`), each string or binary; others in docs/spark.md.
+        Columns that are read: `key`, `value`, `stream`, `offset`, `timestamp`; others in docs/streams.md.
 
-        Options: `url` and `exchange` are required; others in docs/spark.md.
+        Options: `url` is required, and `exchange` to write, or `stream` to read; others in docs/spark.md.
         """
 
         @classmethod
@@ -55,16 +51,15 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
             )
             return load("spark_connector.writing.spark_writers", "stream_writer")(plan)
 
-        # Without these three methods, Spark fails in its own code, and may show local variables that include
-        # the options.
-        def schema(self) -> StructType:
-            raise NotImplementedError(_WRITES_ONLY)
+        def schema(self) -> str:
+            options = load("spark_connector.options.read_options", "ReadOptions").checked(self.options)
+            return str(load("spark_connector.reading.task_rows", "columns")(options.include))
 
         def reader(self, schema: StructType) -> Any:  # noqa: ANN401
-            raise NotImplementedError(_WRITES_ONLY)
+            return load("spark_connector.reading.spark_readers", "batch_reader")(self.options, schema)
 
-        def simpleStreamReader(self, schema: StructType) -> Any:  # noqa: ANN401, N802
-            raise NotImplementedError(_WRITES_ONLY)
+        def streamReader(self, schema: StructType) -> Any:  # noqa: ANN401, N802
+            return load("spark_connector.reading.spark_readers", "stream_reader")(self.options, schema)
 
     load = loader("that plans for Spark")
     return RabbitMQDataSource

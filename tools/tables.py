@@ -11,6 +11,9 @@ from rabbit_chx.routing import rule_rows
 from rabbit_chx.topology.fields import EntryType, FileField
 from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
+from spark_connector.options.addresses import ADDRESS_OPTIONS
+from spark_connector.options.kinds import Option
+from spark_connector.options.read_options import READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 from spark_connector.writing.columns import COLUMNS
 
@@ -27,10 +30,19 @@ def spark_columns() -> str:
 
 
 def options() -> str:
-    """Return the options of ``format("rabbitmq")``, a table for each group."""
+    """Return the options of a write by ``format("rabbitmq")``, a table for each group."""
+    return _option_tables(OPTIONS)
+
+
+def read_options() -> str:
+    """Return the options of a read, a table for each group, without those of addresses, which writes have too."""
+    return _option_tables(READ_OPTIONS[len(ADDRESS_OPTIONS) :])
+
+
+def _option_tables(options: Iterable[Option]) -> str:
     heading = ""
     rows: dict[str, list[tuple[str, ...]]] = {}
-    for option in OPTIONS:
+    for option in options:
         heading = option.heading or heading  # that of the options before
         default = option.default_text and f"`{option.default_text}`"
         row = (f"`{option.name}`", option.kind.label, default, option.meaning)

@@ -30,6 +30,7 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/how-it-routes.md": {"rules": tables.rules},
     "docs/spark.md": {"columns": tables.spark_columns, "options": tables.options},
+    "docs/streams.md": {"options": tables.read_options},
     "docs/topology.md": {"fields": tables.topology_fields},
     **{
         f"docs/commands/{name.replace(' ', '-')}.md": {"options": partial(tables.command_options, command)}

@@ -171,7 +171,7 @@ def test_no_password_anywhere_and_a_second_attempt(written: Path, consumed: Cons
     assert traces_of_canary(written) == []
     stdout = (written / "stdout").read_text()
     assert stdout.count("FAILED") == 7
-    assert stdout.count("NotImplementedError: format('rabbitmq') writes only") == 2
+    assert stdout.count("InputError: option 'stream' is missing") == 2
     assert "unforeseen TypeError (at " in stdout
     assert stdout.count("WRITTEN") == 4
     assert " DEBUG " in (written / "stderr").read_text()

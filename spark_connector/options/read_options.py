@@ -1,0 +1,333 @@
+"""The options of ``format("rabbitmq")`` for a read: each is stated once, as a field of `ReadOptions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.errors import InputError
+from spark_connector.options.addresses import ADDRESS_OPTIONS, Brokers
+from spark_connector.options.kinds import (
+    COUNT,
+    FLAG,
+    JSON_OBJECT,
+    SECONDS,
+    SIZE,
+    TEXT,
+    Kind,
+    option,
+    options_of,
+    read_options,
+    shown,
+)
+from spark_connector.spark_errors import raising_without_traceback
+
+#: Where a reading begins or ends: `earliest` or `latest`, a time, or an offset for each stream. -2 is earliest and -1 latest, as Kafka's.
+Bound: TypeAlias = str | datetime | Mapping[str, int]
+
+#: The columns that an `include` may name, in their order.
+FURTHER_COLUMNS = ("exchange", "message_id", "properties", "headers")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LARGEST_OFFSET = (1 << 63) - 1
+_EARLIEST = -2
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names):
+        raise ValueError
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"option 'stream' names {name!r} twice: give each stream once")
+    return names
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.lower().split(",")]
+    if not set(names) <= set(FURTHER_COLUMNS):
+        raise ValueError
+    return tuple(name for name in FURTHER_COLUMNS if name in names)
+
+
+def _offsets(text: str) -> Bound:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    offsets: dict[str, int] = JSON_OBJECT.read(text)
+    for stream, offset in offsets.items():
+        if (
+            isinstance(offset, bool)
+            or not isinstance(offset, int)
+            or not _EARLIEST <= offset <= _LARGEST_OFFSET
+        ):
+            raise ValueError(stream)
+    if not offsets:
+        raise ValueError
+    return offsets
+
+
+def _moment(text: str) -> datetime:
+    text = text.strip()
+    try:
+        moment = (
+            _EPOCH + timedelta(milliseconds=int(text)) if text.isdigit() else datetime.fromisoformat(text)
+        )
+    except OverflowError:
+        raise ValueError from None
+    if moment.tzinfo is None:
+        raise ValueError
+    return moment
+
+
+def _addresses(text: str) -> dict[str, str]:
+    addresses: dict[str, str] = JSON_OBJECT.read(text)
+    for address in [*addresses, *addresses.values()]:
+        host, _, port = str(address).rpartition(":")
+        if not (isinstance(address, str) and host and port.isdigit() and 0 < int(port) <= 0xFFFF):
+            raise InputError(
+                f"option 'addresses': {shown(str(address))} is no address: give the advertised 'host:port', and the one for us"
+            )
+    return addresses
+
+
+_NAMES = Kind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
+_COLUMNS = Kind(
+    "names", _columns, f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them", ", ".join
+)
+_OFFSETS = Kind(
+    "earliest, latest or JSON object",
+    _offsets,
+    "'earliest', 'latest', or an offset for each stream: {\"orders-0\": 23}; -2 is earliest and -1 latest",
+)
+_MOMENT = Kind(
+    "time",
+    _moment,
+    "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
+)
+_ADDRESSES = Kind("JSON object", _addresses, "a JSON object")
+_MANAGEMENT = Kind("text", ManagementUrl.of)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What to read. It can be pickled, and shows no password. Durations are in seconds, sizes in bytes.
+
+    Attributes:
+        brokers: the addresses of the stream protocol, with user and password.
+        start: where to begin; None for the default.
+        end: where a batch ends; None for the default.
+        include: the further columns.
+    """
+
+    brokers: Brokers
+    streams: tuple[str, ...] = option(
+        "stream",
+        _NAMES,
+        "the stream to read, or several with commas between them (Kafka: `subscribe`)",
+        default=(),
+        heading="What is read",
+    )
+    super_stream: str | None = option("superStream", TEXT, "instead: all streams of a super stream")
+    exchange: str | None = option(
+        "exchange",
+        TEXT,
+        "instead: all streams that are bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
+    )
+    management_url: ManagementUrl | None = option(
+        "managementUrl",
+        _MANAGEMENT,
+        "the management API, which tells the bindings of `exchange`, with the login of the broker unless it has its own: "
+        "`http://host:15672`",
+    )
+    include_columns: tuple[str, ...] = option(
+        "include", _COLUMNS, "further columns: `exchange`, `message_id`, `properties`, `headers`", default=()
+    )
+    include_headers: bool = option(
+        "includeHeaders", FLAG, "whether there is the column `headers`, as `include=headers`", default=False
+    )
+    starting_offsets: Bound | None = option(
+        "startingOffsets",
+        _OFFSETS,
+        "`earliest` (a batch, unless given), `latest` (a new query of a stream, unless given), or an offset for each stream: "
+        '`{"orders-0": 23, "orders-1": -2}`, where -2 is earliest and -1 latest',
+        heading="From where to where",
+    )
+    starting_timestamp: datetime | None = option(
+        "startingTimestamp",
+        _MOMENT,
+        "instead: the first rows that the broker stored then or later, as `2026-01-31T12:00:00Z` or in milliseconds since 1970",
+    )
+    ending_offsets: Bound | None = option(
+        "endingOffsets",
+        _OFFSETS,
+        "where a batch ends: `latest` unless given, or for each stream the offset before which it ends",
+    )
+    ending_timestamp: datetime | None = option(
+        "endingTimestamp", _MOMENT, "instead: rows that the broker stored then or later are not read"
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        FLAG,
+        "whether it is an error that rows are not in the stream any more; with false the reading goes on without them, and a "
+        "warning says how many",
+        default=True,
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        COUNT,
+        "the fewest tasks of a batch; with more than there are streams, these are split by offsets, and rows of one key come in "
+        "several tasks",
+        heading="How much at once",
+    )
+    max_offsets: int | None = option(
+        "maxOffsetsPerTrigger",
+        COUNT,
+        "the most offsets of a micro-batch, shared among the streams by what they have; rows are as many, or a few less",
+    )
+    max_bytes: int | None = option(
+        "maxBytesPerTrigger", SIZE, "about the most bytes of a micro-batch, by the size of rows at its begin"
+    )
+    timeout_s: float = option(
+        "readTimeout",
+        SECONDS,
+        "time without an answer or a row, with all attempts to connect again, after which the reading fails",
+        default=60.0,
+        heading="When something goes wrong",
+    )
+    addresses: Mapping[str, str] = option(
+        "addresses",
+        _ADDRESSES,
+        'where to connect to instead of an address that a node advertises: `{"rabbit-0:5552": "127.0.0.1:15552"}`',
+        default={},
+    )
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+        """Return the options of a read.
+
+        Args:
+            texts: what the user gave to ``.option(...)``; names in any case.
+            streaming: whether it is that of a streaming query.
+
+        Raises:
+            InputError: an option is unknown, missing, has a text that cannot be used, or contradicts another one.
+        """
+        values = read_options(READ_OPTIONS, texts)
+        options = cls(
+            brokers=Brokers.of(values, streams=True),
+            **{name: values[option.name] for name, option in options_of(cls).items()},
+        )
+        _check(options, streaming=streaming)
+        return options
+
+    @classmethod
+    @raising_without_traceback
+    def checked(cls, texts: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+        """Return the options as `parse` does; its errors have no traceback, which Spark might show with the password."""
+        return cls.parse(texts, streaming=streaming)
+
+    @property
+    def start(self) -> Bound | None:
+        """Where to begin; None for the default."""
+        return self.starting_timestamp or self.starting_offsets
+
+    @property
+    def end(self) -> Bound | None:
+        """Where a batch ends; None for the default."""
+        return self.ending_timestamp or self.ending_offsets
+
+    @property
+    def include(self) -> tuple[str, ...]:
+        """The further columns, in their order."""
+        wanted = {*self.include_columns, *(("headers",) if self.include_headers else ())}
+        return tuple(name for name in FURTHER_COLUMNS if name in wanted)
+
+    @property
+    def source(self) -> str:
+        """What is read, for messages."""
+        if self.super_stream is not None:
+            return f"super stream {self.super_stream!r}"
+        if self.exchange is not None:
+            return f"exchange {self.exchange!r}"
+        return f"stream {', '.join(map(repr, self.streams))}"
+
+
+#: Every option of a read, in the order of the documents.
+READ_OPTIONS = (*ADDRESS_OPTIONS, *options_of(ReadOptions).values())
+
+
+def _check(options: ReadOptions, *, streaming: bool) -> None:
+    """Check what the kinds of the options do not.
+
+    Raises:
+        InputError: an option is missing, or contradicts another one.
+    """
+    sources = {
+        "stream": options.streams,
+        "superStream": options.super_stream,
+        "exchange": options.exchange,
+    }
+    given = [name for name, value in sources.items() if value]
+    if not given:
+        raise InputError(
+            "option 'stream' is missing: name the stream to read, or give superStream, or exchange"
+        )
+    _exclusive(*given)
+    if (options.exchange is None) != (options.management_url is None):
+        missing, there = (
+            ("exchange", "managementUrl") if options.exchange is None else ("managementUrl", "exchange")
+        )
+        raise InputError(f"option {there!r} needs the option {missing!r}: give both, or neither")
+    if not options.timeout_s:
+        raise InputError("option 'readTimeout' is 0: give more than 0 seconds")
+    _exclusive(
+        *_given(
+            startingOffsets=options.starting_offsets,
+            startingTimestamp=options.starting_timestamp,
+        )
+    )
+    ends = _given(endingOffsets=options.ending_offsets, endingTimestamp=options.ending_timestamp)
+    _exclusive(*ends)
+    if streaming:
+        for name in ends:
+            raise InputError(
+                f"option {name!r} is for batch reads, a streaming query has no end: leave it out, or use spark.read"
+            )
+        return
+    for name in _given(maxOffsetsPerTrigger=options.max_offsets, maxBytesPerTrigger=options.max_bytes):
+        raise InputError(f"option {name!r} is for streaming queries, and this is a batch: leave it out")
+    if options.starting_offsets == "latest":
+        raise InputError(
+            "option 'startingOffsets' is 'latest', and a batch begins there with nothing: leave it out"
+        )
+    if options.ending_offsets == "earliest":
+        raise InputError(
+            "option 'endingOffsets' is 'earliest', and a batch ends there with nothing: leave it out"
+        )
+    _in_order(options)
+
+
+def _in_order(options: ReadOptions) -> None:
+    start, end = options.start, options.end
+    if isinstance(start, datetime) and isinstance(end, datetime) and end < start:
+        raise InputError(
+            f"option 'endingTimestamp' is {end.isoformat()}, before startingTimestamp, {start.isoformat()}: give a later one"
+        )
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        for stream, offset in end.items():
+            if 0 <= offset < start.get(stream, 0):
+                raise InputError(
+                    f"option 'endingOffsets' is {offset} for {stream!r}, before startingOffsets, {start[stream]}: give a later one"
+                )
+
+
+def _given(**values: object) -> list[str]:
+    return [name for name, value in values.items() if value is not None]
+
+
+def _exclusive(*names: str) -> None:
+    if len(names) > 1:
+        raise InputError(f"options {names[0]!r} and {names[1]!r} are both given: give one of them")

@@ -1,0 +1,49 @@
+"""The streams behind an exchange, as the management API tells them. Only the planner loads it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.broker.management import Management
+from rabbit_chx.errors import InputError
+
+
+def bound_streams(management_url: ManagementUrl, vhost: str, exchange: str) -> tuple[str, ...]:
+    """Return the streams that are bound to an exchange, or to exchanges behind it; other queues are left out.
+
+    Args:
+        management_url: the management API, with its login.
+        vhost: the exchange's vhost.
+        exchange: its name.
+
+    Raises:
+        NotFoundError: there is no such exchange.
+        InputError: no stream is bound to it.
+        BrokerRefusedError: the user lacks a permission, or the tag management.
+        UnreachableError: nothing answers at the URL.
+    """
+    management = Management(management_url)
+    management.request("GET", "exchanges", vhost, exchange)  # raises where there is none
+    targets = defaultdict(set)
+    for binding in management.request("GET", "bindings", vhost):
+        targets[binding["source"]].add((binding["destination_type"], binding["destination"]))
+    queues, seen, left = set(), {exchange}, [exchange]
+    while left:
+        for kind, name in targets[left.pop()]:
+            if kind == "queue":
+                queues.add(name)
+            elif name not in seen:
+                seen.add(name)
+                left.append(name)
+    listed = management.request("GET", "queues", vhost, query={"columns": "name,type"})
+    streams = sorted(
+        queue["name"] for queue in listed if queue["type"] == "stream" and queue["name"] in queues
+    )
+    if not streams:
+        raise InputError(
+            f"no stream is bound to exchange {exchange!r} in vhost {vhost!r}, but {len(queues)} other queues: bind queues of "
+            "the type stream, or name the streams with the option 'stream'",
+            exchange=exchange,
+        )
+    return tuple(streams)

@@ -1,0 +1,133 @@
+"""The micro-batches of a streaming query: where it begins, where each ends, and whether the logs are still the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_connector.options.read_options import ReadOptions
+from spark_connector.reading.log_ends import LogEnd
+from spark_connector.reading.ranges import bounded, bounded_by_bytes
+from spark_connector.reading.sources import Sources
+from spark_connector.reading.stream_offsets import Place
+
+
+class MicroBatches:
+    """What plans the micro-batches of a query. It keeps its connections, so that a look at streams takes milliseconds.
+
+    Args:
+        options: what is read.
+
+    Attributes:
+        ends: where the streams ended when they were looked at last.
+
+    Raises:
+        InputError: the password is not available in this process.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.ends: Mapping[str, LogEnd] = {}
+        self._options = options
+        self._sources = Sources(options)
+        self._logs = self._sources.logs
+        self._held = False
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._logs.close()
+
+    def hold(self) -> None:
+        """Let the query end where the streams end now."""
+        self._look()
+        self._held = True
+
+    def begin(self) -> dict[str, Place]:
+        """Return where the query begins, in numbers.
+
+        Raises:
+            InputError: ``startingOffsets`` does not fit the streams.
+            MissingRowsError: a stream does not exist, or ends before it should begin, and ``failOnDataLoss`` is true.
+            UnreachableError: nobody answers in time.
+        """
+        self._look()
+        bound = self._options.start or "latest"
+        offsets = self._sources.offsets_at("startingOffsets", bound, self.ends)
+        return {stream: self._place(stream, offset, Place(0)) for stream, offset in offsets.items()}
+
+    def after(
+        self, places: Mapping[str, Place], most_rows: int | None, most_bytes: int | None
+    ) -> dict[str, Place]:
+        """Return where the micro-batch ends that begins at these places; the same places if there is nothing new.
+
+        Args:
+            places: where it begins.
+            most_rows: the most offsets that it may have; None for no bound.
+            most_bytes: about the most bytes that it may have; None for no bound.
+
+        Raises:
+            MissingRowsError: a log is not the one that was read, and ``failOnDataLoss`` is true.
+            UnreachableError: nobody answers in time.
+        """
+        self._look()
+        starts = {stream: self._still(stream, place) for stream, place in places.items()}
+        known = {stream: place for stream, place in starts.items() if place is not None}
+        counts = {stream: self.ends[stream].offset - place.next for stream, place in known.items()}
+        if most_bytes is not None:
+            counts = bounded_by_bytes(counts, self._row_bytes(known, counts), most_bytes)
+        if most_rows is not None:
+            counts = bounded(counts, most_rows)
+        found = {
+            stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
+            for stream, place in known.items()
+        }
+        # The rows of a stream that is new come with the next micro-batch, which begins at what the checkpoint then has.
+        new = self.ends.keys() - places.keys()
+        return found | {stream: Place(self._logs.first(stream)) for stream in new}
+
+    def _look(self) -> None:
+        if not self._held:
+            self.ends = self._sources.ends()
+
+    def _still(self, stream: str, place: Place) -> Place | None:
+        """Return where to go on in a stream: at the place, if its log is still the same; None where it is gone."""
+        end = self.ends.get(stream)
+        was_read = f"stream {stream!r} was read up to offset {place.next}, and"
+        if end is None:
+            self._sources.lose(
+                stream, f"{was_read} it is deleted, or is not part of {self._options.source} any more"
+            )
+            return None
+        if end.offset < place.next:
+            self._sources.lose(
+                stream,
+                f"{was_read} it ends at offset {end.offset}: it was deleted and made again, or its log was cut, and its offsets "
+                "now mean other rows",
+            )
+            return Place(*end)
+        last, before = end.fingerprint, place.before
+        if last is not None and before is not None and last.offset == before.offset and last != before:
+            self._sources.lose(
+                stream,
+                f"{was_read} its log was rewritten: where {before} was, {last} is there. It was deleted and made again, or its "
+                "log was cut, and its offsets now mean other rows",
+            )
+            return Place(*end)
+        return place
+
+    def _place(self, stream: str, offset: int, begin: Place) -> Place:
+        """Return the place of an offset, with the fingerprint of the chunk before it, or else that of the begin."""
+        end = self.ends[stream]
+        if offset == end.offset:
+            return Place(*end)
+        chunk = self._logs.chunk_at(stream, offset - 1) if offset else None
+        if chunk is None or chunk.offset >= offset:
+            return Place(offset, begin.before)
+        return Place(offset, chunk.fingerprint)
+
+    def _row_bytes(self, places: Mapping[str, Place], counts: Mapping[str, int]) -> dict[str, float]:
+        """Return the size of a row where each stream begins."""
+        sizes = dict.fromkeys(places, 0.0)
+        for stream, place in places.items():
+            chunk = self._logs.chunk_at(stream, place.next) if counts[stream] else None
+            if chunk is not None:
+                sizes[stream] = len(chunk.data) / chunk.records
+        return sizes

@@ -1,0 +1,144 @@
+"""Which streams a reading is of, and where they begin and end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from rabbit_chx.errors import InputError, MissingRowsError, UnreachableError
+from spark_connector.options.read_options import Bound, ReadOptions
+from spark_connector.reading.log_ends import LogEnd, LogEnds
+from spark_connector.reading.task_rows import in_sparks_words
+
+_log = logging.getLogger(__name__)
+
+_EARLIEST, _LATEST = -2, -1
+#: How often the bindings of an exchange are read.
+_BINDINGS_S = 30.0
+
+
+class Sources:
+    """The streams of a reading, which may become more while a query runs.
+
+    Args:
+        options: what is read.
+
+    Attributes:
+        logs: what is asked about streams.
+
+    Raises:
+        InputError: the password is not available in this process.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.logs = LogEnds(options.brokers.resolve(), options.addresses, options.timeout_s)
+        self._options = options
+        self._bound: tuple[str, ...] = ()
+        self._read_at = -_BINDINGS_S
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.logs.close()
+
+    def ends(self) -> dict[str, LogEnd]:
+        """Return where the streams end; without those that are not there.
+
+        Raises:
+            InputError: no stream is bound to the exchange.
+            NotFoundError: there is no such super stream or exchange.
+            AccessRefusedError: the user may not read a stream.
+            UnreachableError: nobody answers in time.
+        """
+        return self.logs.ends(self._streams())
+
+    def offsets_at(self, option: str, bound: Bound, ends: Mapping[str, LogEnd]) -> dict[str, int]:
+        """Return the offsets where the streams begin or end by the options.
+
+        Args:
+            option: the option with offsets, for errors.
+            bound: what the options say.
+            ends: where the streams end.
+
+        Raises:
+            InputError: the option does not name the streams that are read.
+            MissingRowsError: a stream does not exist, or ends before it should begin.
+        """
+        streams = self._streams()
+        for stream in streams:
+            if stream not in ends:
+                self.lose(stream, f"stream {stream!r} does not exist: check the name and the vhost")
+        for stream in bound if isinstance(bound, Mapping) else ():
+            if stream not in streams:
+                raise InputError(
+                    f"option {option!r} names stream {stream!r}, which is not one of {self._options.source}: leave it out",
+                    queue=stream,
+                )
+        return {stream: self._offset_at(option, bound, stream, end) for stream, end in ends.items()}
+
+    def lose(self, stream: str, message: str) -> None:
+        """Say that rows are missing, as an error or as a warning.
+
+        Raises:
+            MissingRowsError: ``failOnDataLoss`` is true.
+        """
+        if self._options.fail_on_data_loss:
+            raise in_sparks_words(MissingRowsError(message, queue=stream))
+        _log.warning("%s; the reading goes on without (failOnDataLoss is false)", message)
+
+    def _offset_at(self, option: str, bound: Bound, stream: str, end: LogEnd) -> int:
+        if isinstance(bound, datetime):
+            return self.logs.offset_at(stream, bound, end.offset)
+        if isinstance(bound, Mapping) and stream not in bound:
+            raise InputError(
+                f"option {option!r} does not name stream {stream!r}: give an offset for each stream of {self._options.source}; "
+                "-2 is its first row and -1 behind the last one",
+                queue=stream,
+            )
+        offset = bound[stream] if isinstance(bound, Mapping) else bound
+        if offset in ("earliest", _EARLIEST):
+            return self.logs.first(stream)
+        if offset in ("latest", _LATEST):
+            return end.offset
+        assert isinstance(offset, int)  # noqa: S101  # the options are checked
+        if offset > end.offset:
+            self.lose(
+                stream,
+                f"option {option!r} is {offset} for stream {stream!r}, which ends at offset {end.offset}: it was deleted and made "
+                "again, or its log was cut; give an offset that it has",
+            )
+        return min(offset, end.offset)
+
+    def _streams(self) -> tuple[str, ...]:
+        options = self._options
+        if options.super_stream is not None:
+            return self.logs.partitions(options.super_stream)
+        if options.exchange is None:
+            return options.streams
+        if time.monotonic() - self._read_at >= _BINDINGS_S:
+            try:
+                self._bound = self._bound_now(options.exchange)
+            except UnreachableError as cause:
+                if not self._bound:
+                    raise
+                _log.warning("%s; the streams of exchange %r are those from before", cause, options.exchange)
+            self._read_at = time.monotonic()
+        return self._bound
+
+    def _bound_now(self, exchange: str) -> tuple[str, ...]:
+        from spark_connector.reading.bound_streams import bound_streams  # only the planner loads it
+
+        management_url = self._options.management_url
+        assert management_url is not None  # noqa: S101  # the options are checked
+        settings = self._options.brokers.resolve()[0]
+        return bound_streams(management_url.with_login_of(settings), settings.vhost, exchange)

@@ -1,0 +1,208 @@
+"""`spark.read.format("rabbitmq")` of streams with a real Spark and a real broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pika
+import pytest
+from exchange_types import CHX
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from streamed import Streamed
+
+import spark_connector
+from rabbit_chx import Publisher, StreamPublisher
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.testing import RunningBroker
+from spark_connector.options.read_options import ReadOptions
+from spark_connector.reading.ranges import Range
+from spark_connector.reading.task_rows import rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
+
+ROWS = 3_000
+FANOUT: Any = "fanout"  # pika's stubs want an enumeration
+
+Read = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def read(spark: SparkSession, vhost: RunningBroker) -> Read:
+    """Reads streams of the test's vhost."""
+    spark_connector.register(spark)
+
+    def load(**options: object) -> DataFrame:
+        texts = {name: str(value) for name, value in {"url": vhost.stream_url, **options}.items()}
+        return spark.read.format("rabbitmq").options(**texts).load()
+
+    return load
+
+
+def filled(vhost: RunningBroker, name: str, rows: int = ROWS, **arguments: str) -> Streamed:
+    """A stream with numbered rows."""
+    stream = Streamed(vhost, name, {name.replace("_", "-"): text for name, text in arguments.items()})
+    bodies = [f"{name} {number}" for number in range(rows)]
+    with Publisher(vhost.url, "") as publisher:  # the default exchange
+        publisher.publish_many([name] * rows, bodies)
+    return stream
+
+
+def values(frame: DataFrame) -> list[str]:
+    return [bytes(row.value).decode() for row in frame.select("value").collect()]
+
+
+def numbered(name: str, *numbers: int) -> list[str]:
+    return [f"{name} {number}" for number in range(*numbers)]
+
+
+def test_all_rows_of_a_stream(vhost: RunningBroker, read: Read) -> None:
+    filled(vhost, "s")
+    frame = read(stream="s")
+    assert frame.dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("stream", "string"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+    ]
+    rows = frame.collect()
+    assert [row.offset for row in rows] == list(range(ROWS))
+    assert [bytes(row.value).decode() for row in rows] == numbered("s", ROWS)
+    assert {(bytes(row.key), row.stream) for row in rows} == {(b"s", "s")}
+    now = datetime.now(UTC).timestamp()
+    assert now - 120 < rows[0].timestamp.timestamp() <= now
+
+
+def test_several_streams_split_into_tasks_from_where_to_where(vhost: RunningBroker, read: Read) -> None:
+    filled(vhost, "a")
+    filled(vhost, "b", 10)
+    Streamed(vhost, "empty", {})
+    frame = read(
+        stream="a, b,empty",
+        minPartitions=8,
+        startingOffsets=json.dumps({"a": 100, "b": -2, "empty": 0}),
+        endingOffsets=json.dumps({"a": 2_000, "b": -1, "empty": -1}),
+    )
+    assert frame.rdd.getNumPartitions() == 9
+    assert values(frame) == numbered("a", 100, 2_000) + numbered("b", 10)
+    assert read(stream="empty").count() == 0
+
+
+def test_times_and_further_columns(vhost: RunningBroker, read: Read) -> None:
+    filled(vhost, "s", 10)
+    time.sleep(0.05)
+    between = datetime.now(UTC)
+    time.sleep(0.05)
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        headers: dict[str, Any] = {"tenant": "t1", "n": 5}
+        about = pika.BasicProperties(headers=headers, message_id="m-1", content_type="text/plain")
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("rows", "k", b"with headers", about)
+    assert values(read(stream="s", endingTimestamp=between.isoformat())) == numbered("s", 10)
+    milliseconds = int(between.timestamp() * 1000)
+    frame = read(
+        stream="s",
+        startingTimestamp=milliseconds,
+        include="message_id,properties,exchange",
+        includeHeaders="true",
+    )
+    assert frame.columns[5:] == ["exchange", "message_id", "properties", "headers"]
+    (row,) = frame.collect()
+    assert (bytes(row.key), bytes(row.value), row.exchange, row.message_id) == (
+        b"k",
+        b"with headers",
+        "rows",
+        "m-1",
+    )
+    assert row.properties["content_type"] == "text/plain"
+    assert (row.headers["tenant"], row.headers["n"]) == ("t1", "5")
+
+
+def test_what_is_there_when_spark_plans(vhost: RunningBroker, read: Read) -> None:
+    """Spark plans once for a DataFrame, so each of its actions has the same rows."""
+    stream = filled(vhost, "s", 10)
+    frame = read(stream="s")
+    assert frame.count() == 10
+    stream.publish(["later"])
+    assert frame.count() == 10
+    assert read(stream="s").count() == 11
+
+
+def test_a_super_stream_and_an_exchange(vhost: RunningBroker, read: Read) -> None:
+    with Streamed(vhost, "s", {}).connection(None) as connection:
+        connection.create_super_stream("orders", ["orders-0", "orders-1"], ["0", "1"])
+    keys = [f"key {number % 50}" for number in range(ROWS)]
+    with StreamPublisher(vhost.stream_url, super_stream="orders") as publisher:
+        publisher.publish_many(keys, numbered("row", ROWS))
+    rows = read(superStream="orders").collect()
+    assert sorted(bytes(row.value).decode() for row in rows) == sorted(numbered("row", ROWS))
+    assert {row.stream for row in rows} == {"orders-0", "orders-1"}
+
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_declare("hashed", CHX)
+        channel.exchange_declare("slot", FANOUT)
+        channel.queue_declare("plain")
+        channel.queue_bind("plain", "hashed", "1")
+        channel.queue_bind("orders-0", "hashed", "1")
+        channel.exchange_bind("slot", "hashed", "1")
+        channel.queue_bind("orders-1", "slot")
+    # Without its own login the management API is asked with that of the broker.
+    management_url = f"http://{str(vhost.management_url).rpartition('@')[2]}"
+    frame = read(exchange="hashed", managementUrl=management_url)
+    assert sorted(values(frame)) == sorted(numbered("row", ROWS))
+    with pytest.raises(AnalysisException, match=r"no stream is bound to exchange 'amq\.topic'"):
+        read(exchange="amq.topic", managementUrl=management_url).count()
+
+
+def test_rows_that_retention_has_removed(
+    vhost: RunningBroker, read: Read, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = {"max_length_bytes": "40000", "stream_max_segment_size_bytes": "10000"}
+    stream = filled(vhost, "s", 10, **small)
+    stream.publish_singly(["x" * 1_000] * 200)
+    first = read(stream="s").agg({"offset": "min"}).collect()[0][0]
+    assert first > 0
+    options = {"stream": "s", "startingOffsets": '{"s": 0}'}
+    with pytest.raises(
+        PySparkException,
+        match=r"does not have the offsets 0 to \d+ any more.*With failOnDataLoss=false",
+    ):
+        read(**options).count()
+    assert read(**options, failOnDataLoss="false").count() == read(stream="s").count()
+    with caplog.at_level("WARNING"):  # what a task says, in this process
+        given = ReadOptions.parse({"url": vhost.stream_url, "failOnDataLoss": "false", "stream": "s"})
+        rows = sum(batch.num_rows for batch in rows_of(Range("s", 0, first + 1), given))
+    assert rows == 1
+    assert re.search(r"does not have \d+ of the offsets 0 to ", caplog.text)
+
+
+def test_what_is_not_there(vhost: RunningBroker, read: Read) -> None:
+    filled(vhost, "s", 10)
+    for options, says in (
+        ({"stream": "s,t"}, "stream 't' does not exist"),
+        ({"superStream": "t"}, "super stream 't'"),
+        ({"stream": "s", "startingOffsets": '{"s": 11}'}, "which ends at offset 10"),
+        (
+            {"stream": "s", "startingOffsets": '{"s": 1, "t": 1}'},
+            "names stream 't', which is not one of stream 's'",
+        ),
+        ({"stream": "s", "include": "nope"}, "option 'include' is 'nope'"),
+        ({}, "option 'stream' is missing"),
+    ):
+        with pytest.raises(AnalysisException, match=says):
+            read(**options).count()
+
+
+def test_a_schema_of_the_user_is_refused(spark: SparkSession, vhost: RunningBroker) -> None:
+    spark_connector.register(spark)
+    reader = spark.read.format("rabbitmq").schema("value string")
+    with pytest.raises(AnalysisException, match=r"leave \.schema"):
+        reader.options(url=vhost.stream_url, stream="s").load().count()
