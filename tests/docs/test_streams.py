@@ -8,8 +8,10 @@ import pytest
 from blocks import page, python_blocks, run_blocks
 from exchange_types import CHX
 from pika.adapters.blocking_connection import BlockingChannel
+from pyspark.sql import SparkSession
 from row_reader import rows_waiting
 
+import spark_connector
 from rabbit_chx import Broker, Publisher, StreamReader, Topology
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
@@ -23,8 +25,10 @@ def toml_blocks() -> list[str]:
     return re.findall(r"```toml\n(.*?)```", page(PAGE), re.DOTALL)
 
 
+@pytest.mark.spark
+@pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
 def test_the_blocks_run_and_print_what_the_page_says(
-    channel: BlockingChannel, vhost: RunningBroker, capsys: pytest.CaptureFixture[str]
+    channel: BlockingChannel, vhost: RunningBroker, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert vhost.stream_url is not None
     assert vhost.ring_via is not None
@@ -46,7 +50,8 @@ def test_the_blocks_run_and_print_what_the_page_says(
         'amqp://guest:guest@localhost"': f'{vhost.url}"',
         '["docker", "exec", "rabbitmq"]': repr(list(vhost.ring_via)),
     }
-    run_blocks(PAGE, words, after=check)
+    spark_connector.register(spark)
+    run_blocks(PAGE, words, {"spark": spark}, after=check)
 
 
 def test_a_fanout_gives_each_key_a_queue_and_the_stream_of_the_same_number(vhost: RunningBroker) -> None:
