@@ -46,7 +46,7 @@ from rabbit_chx.streams.frames import (
     offset_spec,
 )
 from rabbit_chx.streams.look import Look
-from rabbit_chx.streams.nodes import open_at, settings_of
+from rabbit_chx.streams.nodes import AGAIN_S, open_at, settings_of
 from rabbit_chx.streams.rows import columns_of, schema_of
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ class StreamReader:
                 return attempt()
             except RabbitChxError as cause:
                 self._disconnect()
-                if time.monotonic() + _PAUSE_S >= until or not may_pass(cause):
+                if time.monotonic() + AGAIN_S >= until or not may_pass(cause):
                     raise
                 _log.warning("%s; trying again", cause)
                 time.sleep(_PAUSE_S)
