@@ -43,7 +43,8 @@ _log = logging.getLogger(__name__)
 
 #: How often the thread of a connection takes what has come. The broker would wait, and list no connections meanwhile.
 _DRAIN_EVERY_S = 1.0
-_GOODBYE_S = 5.0
+#: Nothing hangs on the answer: what matters is confirmed, or given up.
+_GOODBYE_S = 1.0
 _REPLY_S = 60.0
 #: How long the broker may take no byte. It takes none during a memory or disk alarm, or with 50,000 rows unconfirmed.
 _STALL_S = 60.0
