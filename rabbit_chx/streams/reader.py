@@ -213,7 +213,7 @@ class StreamReader:
         """Set the range of the progress, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(until, leader=True)
         look = Look(connection, check_crc=self._check_crc)
-        first = look.chunk_at(self.stream, "first")
+        first = look.first_chunk(self.stream, self._timeout_s)
         # One that is not with a majority yet comes as soon as it is.
         last = look.chunk_at(self.stream, "last", self._timeout_s) if first else None
         # Without rows the log begins with what the broker keeps there; rows that there were are before that.
