@@ -107,7 +107,7 @@ def replay(
     from rabbit_chx.streams import replay as replay_rows
 
     at = broker.live(streams=True)
-    since, until = stream.range
+    (since, until), addresses = stream.range, parse_addresses(stream.addresses)
     placement = stream.placement(at, exchange, topology)
     is_super_stream = isinstance(placement.placing, SuperStream)
     batches = replay_rows(
@@ -117,7 +117,7 @@ def replay(
         exchange=placement.exchange,
         since=since,
         until=until,
-        addresses=parse_addresses(stream.addresses),
+        addresses=addresses,
     )
     shown = Counter[str]()
 

@@ -29,7 +29,7 @@ _UNKNOWN = "-"
 _MOST_WRITERS = 20
 
 
-class _End(NamedTuple):
+class RowPlace(NamedTuple):
     """A row at an end of a stream: its offset, and the time of its chunk."""
 
     offset: int
@@ -43,9 +43,9 @@ class ShownStream:
     Attributes:
         name: its name.
         exchange: the super stream or exchange that it was asked for by; None where it was named itself.
+        places: its nodes.
         first: its first row; None where it has no rows.
         last: its last row.
-        places: its nodes.
         rows: how many rows were counted; None where they were not.
         segments: of how many files its log is; None where no API tells it.
         writers: the last id of each name that it remembers; None where no API tells it.
@@ -53,9 +53,9 @@ class ShownStream:
 
     name: str
     exchange: str | None
-    first: _End | None
-    last: _End | None
     places: StreamPlaces
+    first: RowPlace | None = None
+    last: RowPlace | None = None
     rows: int | None = None
     segments: int | None = None
     writers: Mapping[str, int] | None = None
@@ -150,11 +150,11 @@ def _rows_text(stream: ShownStream) -> str:
     return f"<= {stream.span:,}" if stream.span else "0"
 
 
-def _time_text(end: _End | None) -> str:
+def _time_text(end: RowPlace | None) -> str:
     return _UNKNOWN if end is None else f"{end.time:%Y-%m-%d %H:%M:%S}Z"
 
 
-def _end_json(end: _End | None) -> dict[str, Any] | None:
+def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
     return end and {"offset": end.offset, "time": time_text(end.time)}
 
 
@@ -209,7 +209,7 @@ def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStr
     for name in names:
         if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
             connection.metadata([name])  # raises where the user may not see it
-            found.setdefault(name, ShownStream(name, None, None, None, of_name[name]))
+            found.setdefault(name, ShownStream(name, None, of_name[name]))
             continue
         try:
             partitions = connection.partitions(name)
@@ -219,7 +219,7 @@ def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStr
                 queue=name,
             ) from None
         of_stream = connection.metadata(partitions)
-        found |= {stream: ShownStream(stream, name, None, None, of_stream[stream]) for stream in partitions}
+        found |= {stream: ShownStream(stream, name, of_stream[stream]) for stream in partitions}
     return list(found.values())
 
 
@@ -236,10 +236,10 @@ def _with_ends(
     return replace(stream, first=first, last=last)
 
 
-def _end(batch: pa.RecordBatch | None, row: int) -> _End | None:
+def _end(batch: pa.RecordBatch | None, row: int) -> RowPlace | None:
     if batch is None:
         return None
-    return _End(batch["offset"][row].as_py(), batch["timestamp"][row].as_py().astimezone(UTC))
+    return RowPlace(batch["offset"][row].as_py(), batch["timestamp"][row].as_py().astimezone(UTC))
 
 
 def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]) -> ShownStream:

@@ -14,6 +14,7 @@ from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.amqp.names import bytes_of, check_name
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
+from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.parity import is_of, places_of
 from rabbit_chx.streams.reader import StreamReader
@@ -76,6 +77,8 @@ def replay(
     if (ring is None) == (super_stream is None):
         raise InputError("give one of ring and super_stream: it says which streams have the keys")
     schema_of([*include])
+    for moment in filter(None, (since, until)):
+        offset_spec(moment)  # raises for one without a zone
     placing: Placing | None = ring
     if super_stream is not None:
         check_name(super_stream, "super stream")
