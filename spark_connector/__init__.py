@@ -21,6 +21,8 @@ from rabbit_chx.lazy_names import lazy
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_connector.draining import DrainReport as DrainReport
+    from spark_connector.draining import drain as drain
     from spark_connector.dry_runs import DryRun as DryRun
     from spark_connector.dry_runs import dry_run as dry_run
     from spark_connector.placing.placement import place as place
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from spark_connector.reports.write_report import WriteReport as WriteReport
 
 _NAMES = {
+    "spark_connector.draining": ["drain", "DrainReport"],
     "spark_connector.dry_runs": ["dry_run", "DryRun"],
     "spark_connector.placing.placement": ["place"],
     "spark_connector.placing.prediction": ["queue_for"],

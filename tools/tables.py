@@ -13,6 +13,7 @@ from rabbit_chx.topology.objects import FILE
 from rabbit_chx.topology.toml_file import toml_value
 from spark_connector.options.addresses import ADDRESS_OPTIONS
 from spark_connector.options.kinds import Option
+from spark_connector.options.queue_options import QUEUE_OPTIONS
 from spark_connector.options.read_options import READ_OPTIONS
 from spark_connector.options.write_options import OPTIONS
 from spark_connector.writing.columns import COLUMNS
@@ -37,6 +38,11 @@ def options() -> str:
 def read_options() -> str:
     """Return the options of a read, a table for each group, without those of addresses, which writes have too."""
     return _option_tables(READ_OPTIONS[len(ADDRESS_OPTIONS) :])
+
+
+def queue_options() -> str:
+    """Return the options of a read of queues, without those of addresses."""
+    return _option_tables(QUEUE_OPTIONS[len(ADDRESS_OPTIONS) :])
 
 
 def _option_tables(options: Iterable[Option]) -> str:

@@ -29,7 +29,11 @@ _PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "figures": guarantees.figures,
     },
     "docs/how-it-routes.md": {"rules": tables.rules},
-    "docs/spark.md": {"columns": tables.spark_columns, "options": tables.options},
+    "docs/spark.md": {
+        "columns": tables.spark_columns,
+        "options": tables.options,
+        "options of queues": tables.queue_options,
+    },
     "docs/streams.md": {"options": tables.read_options},
     "docs/topology.md": {"fields": tables.topology_fields},
     **{

@@ -79,7 +79,7 @@ def read_message(row: bytes) -> StoredMessage:
     return StoredMessage(
         body,
         _bytes(key) if isinstance(key, (str, bytes)) else None,
-        _text(exchange) if isinstance(exchange, (str, bytes)) else None,
+        as_text(exchange) if isinstance(exchange, (str, bytes)) else None,
         _message_id(row, places.get(PROPERTIES, len(row))),
         list(properties.items()) or None,
         list(headers.items()) or None,
@@ -96,7 +96,7 @@ def _message_id(row: bytes, at: int) -> str | None:
         value, behind = _read(row, first)
     except _DAMAGE:
         return None
-    return _text(value) if behind <= end else None
+    return as_text(value) if behind <= end else None
 
 
 def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:
@@ -125,9 +125,9 @@ def _body_and_sections(row: bytes) -> tuple[bytes, dict[int, int]]:
         else:
             raise ValueError
     if sequences:
-        return (_text(sequences) or "").encode(), places
+        return (as_text(sequences) or "").encode(), places
     if isinstance(value, (int, float, list, dict)):
-        return (_text(value) or "").encode(), places
+        return (as_text(value) or "").encode(), places
     return b"".join(data) if value is None else _bytes(value), places
 
 
@@ -171,7 +171,7 @@ def _compound(data: bytes, constructor: int, at: int, depth: int) -> tuple[Any, 
     if place != end:
         raise ValueError
     if constructor in _MAPS:
-        return {_text(name) or "": item for name, item in zip(items[::2], items[1::2], strict=True)}, end
+        return {as_text(name) or "": item for name, item in zip(items[::2], items[1::2], strict=True)}, end
     return items, end
 
 
@@ -187,11 +187,7 @@ def _bounds(data: bytes, constructor: int, at: int) -> tuple[int, int]:
 def _readable(constructor: int, value: Any) -> Any:  # noqa: ANN401 - whatever a message holds
     """Return a simple value of a fixed size as what JSON has for it."""
     if constructor == 0x83:
-        try:
-            time = _EPOCH + timedelta(milliseconds=value)
-            return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-        except OverflowError:
-            return value
+        return time_text(value)
     if constructor == 0x98:
         return str(UUID(bytes=value))
     if constructor == 0x73:
@@ -199,8 +195,17 @@ def _readable(constructor: int, value: Any) -> Any:  # noqa: ANN401 - whatever a
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _text(value: object) -> str | None:
-    """Return a value as text."""
+def time_text(milliseconds: int) -> str | int:
+    """Return a time since 1970 as ISO 8601 in UTC; the number where no calendar has it."""
+    try:
+        time = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return milliseconds
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def as_text(value: object) -> str | None:
+    """Return a value as text: numbers as JSON has them, bytes as their UTF-8 or else in hexadecimal, lists and dicts as JSON."""
     if value is None or isinstance(value, str):
         return value and value.encode(errors="surrogateescape").decode(errors="replace")
     if isinstance(value, bytes):
@@ -208,7 +213,7 @@ def _text(value: object) -> str | None:
             return value.decode()
         except UnicodeDecodeError:
             return value.hex()
-    return _text(json.dumps(value, default=_text, ensure_ascii=False))
+    return as_text(json.dumps(value, default=as_text, ensure_ascii=False))
 
 
 def _bytes(value: str | bytes) -> bytes:
@@ -223,15 +228,17 @@ def texts_in(code: int, data: bytes) -> Texts:
         return {}
     if code == PROPERTIES and isinstance(found, list):
         return {
-            name: _text(value) for name, value in zip(PROPERTIES_10, found, strict=False) if value is not None
+            name: as_text(value)
+            for name, value in zip(PROPERTIES_10, found, strict=False)
+            if value is not None
         }
-    return {name: _text(value) for name, value in found.items()} if isinstance(found, dict) else {}
+    return {name: as_text(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def id_text(constructor: int, value: bytes | None) -> str | None:
     """Return an id as text, from its type and the bytes behind it."""
     if value is None or constructor in (0xA0, 0xB0):
-        return _text(value)
+        return as_text(value)
     if constructor in TEXT_TYPES:
         return value.decode(errors="replace")
-    return _text(_content(value, constructor, 0)[0])
+    return as_text(_content(value, constructor, 0)[0])

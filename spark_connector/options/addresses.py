@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rabbit_chx.amqp import ConnectionSettings, Secret, TlsSettings
 from rabbit_chx.amqp.settings import MAX_TIMEOUT_S
 from rabbit_chx.amqp.uri import parse_stream_uri, parse_uri
-from rabbit_chx.errors import InputError
+from rabbit_chx.errors import InputError, UnreachableError
 from spark_connector.options.kinds import COUNT, FLAG, SECONDS, TEXT, Option, shown
+
+_T = TypeVar("_T")
 
 ADDRESS_OPTIONS = (
     Option(
@@ -172,6 +174,24 @@ class Brokers:
             return addresses
         secret = self.password.read()
         return tuple(replace(address, password=secret) for address in addresses)
+
+    def first_that_answers(self, ask: Callable[[ConnectionSettings], _T], first: int = 0) -> _T:
+        """Return what the first address gives that can be reached.
+
+        Args:
+            ask: connects to an address.
+            first: as of `resolve`.
+
+        Raises:
+            UnreachableError: no address answers; that of the last one.
+        """
+        problem: UnreachableError | None = None
+        for settings in self.resolve(first):
+            try:
+                return ask(settings)
+            except UnreachableError as cause:
+                problem = cause
+        raise problem or UnreachableError("there is no address to connect to")
 
 
 def _from_urls(values: Mapping[str, Any], *, streams: bool) -> tuple[ConnectionSettings, ...]:

@@ -94,7 +94,7 @@ def _addresses(text: str) -> dict[str, str]:
 
 
 _NAMES = Kind("names", _names, "the name of a stream, or several with commas between them", ", ".join)
-_COLUMNS = Kind(
+COLUMNS = Kind(
     "names", _columns, f"some of {', '.join(FURTHER_COLUMNS)}, with commas between them", ", ".join
 )
 _OFFSETS = Kind(
@@ -108,7 +108,7 @@ _MOMENT = Kind(
     "a time with its zone, as 2026-01-31T12:00:00Z, or milliseconds since 1970 (UTC)",
 )
 _ADDRESSES = Kind("JSON object", _addresses, "a JSON object")
-_MANAGEMENT = Kind("text", ManagementUrl.of)
+MANAGEMENT = Kind("text", ManagementUrl.of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,12 +138,12 @@ class ReadOptions:
     )
     management_url: ManagementUrl | None = option(
         "managementUrl",
-        _MANAGEMENT,
+        MANAGEMENT,
         "the management API, which tells the bindings of `exchange`, with the login of the broker unless it has its own: "
         "`http://host:15672`",
     )
     include_columns: tuple[str, ...] = option(
-        "include", _COLUMNS, "further columns: `exchange`, `message_id`, `properties`, `headers`", default=()
+        "include", COLUMNS, "further columns: `exchange`, `message_id`, `properties`, `headers`", default=()
     )
     include_headers: bool = option(
         "includeHeaders", FLAG, "whether there is the column `headers`, as `include=headers`", default=False

@@ -1,4 +1,4 @@
-"""The streams behind an exchange, as the management API tells them. Only the planner loads it."""
+"""The queues behind an exchange, as the management API tells them. Only the planner loads it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,30 @@ def bound_streams(management_url: ManagementUrl, vhost: str, exchange: str) -> t
         BrokerRefusedError: the user lacks a permission, or the tag management.
         UnreachableError: nothing answers at the URL.
     """
+    types = bound_queues(management_url, vhost, exchange)
+    streams = tuple(sorted(queue for queue, kind in types.items() if kind == "stream"))
+    if not streams:
+        raise InputError(
+            f"no stream is bound to exchange {exchange!r} in vhost {vhost!r}, but {len(types)} other queues: bind queues of "
+            "the type stream, or name the streams with the option 'stream'; mode=peek looks at other queues",
+            exchange=exchange,
+        )
+    return streams
+
+
+def bound_queues(management_url: ManagementUrl, vhost: str, exchange: str) -> dict[str, str]:
+    """Return the types of the queues that are bound to an exchange, or to exchanges behind it.
+
+    Args:
+        management_url: the management API, with its login.
+        vhost: the exchange's vhost.
+        exchange: its name.
+
+    Raises:
+        NotFoundError: there is no such exchange.
+        BrokerRefusedError: the user lacks a permission, or the tag management.
+        UnreachableError: nothing answers at the URL.
+    """
     management = Management(management_url)
     management.request("GET", "exchanges", vhost, exchange)  # raises where there is none
     targets = defaultdict(set)
@@ -37,13 +61,4 @@ def bound_streams(management_url: ManagementUrl, vhost: str, exchange: str) -> t
                 seen.add(name)
                 left.append(name)
     listed = management.request("GET", "queues", vhost, query={"columns": "name,type"})
-    streams = sorted(
-        queue["name"] for queue in listed if queue["type"] == "stream" and queue["name"] in queues
-    )
-    if not streams:
-        raise InputError(
-            f"no stream is bound to exchange {exchange!r} in vhost {vhost!r}, but {len(queues)} other queues: bind queues of "
-            "the type stream, or name the streams with the option 'stream'",
-            exchange=exchange,
-        )
-    return tuple(streams)
+    return {queue["name"]: queue["type"] for queue in listed if queue["name"] in queues}

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from rabbit_chx.errors import InputError
 from rabbit_chx.streams.chunks import Fingerprint
 from spark_connector.executor_functions import pickled_as_code
+from spark_connector.options.queue_options import is_of_queues
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.ranges import Range, split
@@ -73,9 +74,9 @@ def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchRea
             "readStream.format('rabbitmq') needs PySpark 4.2 or newer, where a source can bound a micro-batch: upgrade, or read "
             "batches with spark.read"
         )
-    if any(name.lower() == "queue" for name in texts):
+    if is_of_queues(texts):
         raise InputError(
-            "option 'queue': a queue cannot be read as a streaming query, as its messages cannot be read again: read a stream, "
+            "options 'queue' and 'mode': a queue cannot be read as a streaming query, as its messages cannot be read again: read a stream, "
             "or take batches out of the queue with spark.read or spark_connector.drain"
         )
     options = ReadOptions.parse(texts, streaming=True)

@@ -32,7 +32,7 @@ def test_the_snippets_run(
     words = {"amqp://guest:guest@localhost": vhost.url}
     assert vhost.ring_via is not None, "the page reads a ring: set RABBIT_CHX_TEST_RING_VIA"
     words |= {"docker compose exec -T rabbitmq": " ".join(vhost.ring_via)}
-    words |= {f'"{name}"': repr(str(tmp_path / name)) for name in ("reports", "checkpoint")}
+    words |= {f'"{name}"': repr(str(tmp_path / name)) for name in ("reports", "checkpoint", "drained")}
     names: dict[str, Any] = {}
     run_blocks(PAGE, words, names)
     assert "customer-" in capsys.readouterr().out  # a row that was looked at

@@ -27,10 +27,8 @@ COMMANDS = (
     "uniformity",
     "rules",
     "ring",
-    "replay",
     "shards",
     "slots",
-    "stream",
     "topology",
     "verify",
 )

@@ -1,0 +1,186 @@
+"""Drain queues: take their messages out, batch by batch, and acknowledge each batch when it is written. Runs on the driver."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyspark
+
+from rabbit_chx.checks import check_seconds, check_whole
+from rabbit_chx.connection.queue_consumer import Delivery, QueueConsumer
+from rabbit_chx.errors import InputError, MissingExtraError
+from spark_connector.options.queue_options import QueueOptions
+from spark_connector.options.write_options import texts
+from spark_connector.reading.queue_choice import queues_of
+from spark_connector.reading.queue_rows import batch_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The first PySpark that makes a DataFrame of an Arrow table.
+_ARROW_SINCE = 4
+#: What a `write` returns that has only prepared to write.
+_UNDONE = ("DataFrame", "DataFrameWriter", "DataFrameWriterV2")
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """What `drain` has done. `str` makes a line of it.
+
+    Attributes:
+        messages: how many messages of each queue were written and acknowledged.
+        left: how many of the messages of each queue that were there at the beginning were not: a bound was reached.
+        batches: how many batches they came in.
+        redelivered: how many of them were delivered before, to anybody: some may have been written before.
+        seconds: seconds from begin to end.
+    """
+
+    messages: Mapping[str, int] = field(default_factory=dict)
+    left: Mapping[str, int] = field(default_factory=dict)
+    batches: int = 0
+    redelivered: int = 0
+    seconds: float = 0.0
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages of all queues that were written and acknowledged."""
+        return sum(self.messages.values())
+
+    def __str__(self) -> str:
+        left = sum(self.left.values())
+        return (
+            f"{self.acknowledged:,} messages of {len(self.messages):,} queues written and acknowledged in {self.batches:,} batches, "
+            f"{self.redelivered:,} redelivered{f', {left:,} left' if left else ''}; {self.seconds:.1f} s"
+        )
+
+
+def drain(
+    spark: SparkSession,
+    options: Mapping[str, object],
+    write: Callable[[DataFrame], object],
+    *,
+    max_messages: int | None = None,
+    max_seconds: float | None = None,
+) -> DrainReport:
+    """Write the messages that are in queues now, and take each batch out of its queue when it is written.
+
+    Delivery is at least once. A message leaves its queue after `write` has returned for its batch. If `write` raises, or this
+    process dies, the queues have the messages of the batch again. If the connection is lost after a `write`, they have them again
+    too, and the next call writes them once more.
+
+    Batches are made one after the other, the queues in their order, and each queue in its own. The end is when the messages are
+    written that were ready at the beginning, or others have taken them.
+
+    Args:
+        spark: the session, classic or Connect, of PySpark 4.0 or newer.
+        options: `url`, `queue` or `exchange`, and the others of docs/spark.md for queues; a number or a boolean needs no quotes. A
+            batch has up to `maxRows` messages and about `maxBytes` bytes.
+        write: stores a batch before it returns, as ``lambda df: df.write.mode("append").parquet(path)``. Its columns are those of
+            ``mode="peek"``. The broker's ``consumer_timeout`` (30 minutes) is the longest time that it may take.
+        max_messages: the most messages in all; None for all that are there.
+        max_seconds: no batch begins later than this, in seconds; None for no such bound.
+
+    Raises:
+        InputError: an argument cannot be used, a queue is a stream, or `write` returns what it should have stored.
+        NotFoundError: there is no such queue or exchange.
+        AccessRefusedError: another consumer has a queue for itself, or the user may not read it.
+        UnreachableError: nobody answers, or the connection was lost.
+        Exception: what `write` raises. A note of each exception says what was written and acknowledged before.
+
+    Example::
+
+        drain(spark, {"url": url, "queue": "orders.dead"}, lambda df: df.write.mode("append").parquet("dead"))
+    """
+    if max_messages is not None:
+        check_whole("max_messages", max_messages, 1)
+    if max_seconds is not None:
+        check_seconds("max_seconds", max_seconds)
+    if int(pyspark.__version__.partition(".")[0]) < _ARROW_SINCE:
+        raise MissingExtraError(
+            f"drain needs PySpark {_ARROW_SINCE}.0 or newer, and this is {pyspark.__version__}"
+        )
+    parsed = QueueOptions.parse(texts(options, None), peeks=False)
+    began = time.monotonic()
+    ready = queues_of(parsed)
+    with parsed.brokers.first_that_answers(QueueConsumer) as consumer:
+        work = _Drain(consumer, parsed, ready, max_messages)
+        try:
+            while max_seconds is None or time.monotonic() - began < max_seconds:
+                taken = work.take()
+                if not taken:
+                    break
+                _write(write, spark.createDataFrame(work.table(taken)))
+                work.acknowledge(taken)
+        except BaseException as cause:
+            cause.add_note(
+                f"drain: before this, {work.report(began)}. All other messages are in their queues"
+            )
+            raise
+        return work.report(began)
+
+
+class _Drain:
+    """A drain that is under way: what is to be taken, and what is done."""
+
+    def __init__(
+        self, consumer: QueueConsumer, options: QueueOptions, left: dict[str, int], most: int | None
+    ) -> None:
+        self._consumer = consumer
+        self._options = options
+        self._left = left
+        self._most = sum(left.values()) if most is None else most
+        self._done = Counter(dict.fromkeys(left, 0))
+        self._batches = self._redelivered = 0
+
+    def take(self) -> list[tuple[str, list[Delivery]]]:
+        """Return the next batch by queue; nothing at the end."""
+        taken: list[tuple[str, list[Delivery]]] = []
+        room = min(self._options.max_rows, self._most)
+        room_bytes = self._options.max_bytes
+        for queue, left in self._left.items():
+            wanted = min(room, left)
+            if wanted <= 0 or room_bytes <= 0:
+                continue
+            messages = self._consumer.take(queue, wanted, room_bytes)
+            room -= len(messages)
+            room_bytes -= sum(len(message.body) + len(message.properties) for message in messages)
+            if len(messages) < wanted and room_bytes > 0:
+                self._left[queue] = len(messages)  # others have taken the rest
+            if messages:
+                taken.append((queue, messages))
+        return taken
+
+    def table(self, taken: list[tuple[str, list[Delivery]]]) -> pa.Table:
+        """Return a batch as columns."""
+        include = self._options.include
+        return pa.Table.from_batches([batch_of(queue, messages, include) for queue, messages in taken])
+
+    def acknowledge(self, taken: list[tuple[str, list[Delivery]]]) -> None:
+        """Take a batch out of the queues."""
+        self._consumer.acknowledge(taken[-1][1][-1])
+        self._batches += 1
+        for queue, messages in taken:
+            self._done[queue] += len(messages)
+            self._left[queue] -= len(messages)
+            self._most -= len(messages)
+            self._redelivered += sum(message.redelivered for message in messages)
+
+    def report(self, began: float) -> DrainReport:
+        """Return what is done by now."""
+        seconds = time.monotonic() - began
+        left = {queue: count for queue, count in self._left.items() if count}
+        return DrainReport(dict(self._done), left, self._batches, self._redelivered, seconds)
+
+
+def _write(write: Callable[[Any], object], df: DataFrame) -> None:
+    returned = write(df)
+    if type(returned).__name__ in _UNDONE:
+        raise InputError(
+            f"write has returned a {type(returned).__name__}, so nothing is stored yet: let it end with an action, such as "
+            '.write.mode("append").parquet(path)'
+        )

@@ -1,0 +1,53 @@
+"""Messages of queues as columns: each type of header as text."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from rabbit_chx.amqp import AmqpField
+from rabbit_chx.amqp.header_table import encode_table
+from rabbit_chx.connection.queue_consumer import Delivery
+from spark_connector.reading.queue_rows import batch_of, columns
+
+EVERYTHING = ("exchange", "message_id", "properties", "headers")
+
+
+def with_headers(*headers: tuple[bytes, AmqpField]) -> Delivery:
+    return Delivery(1, False, b"", b"k", (1 << 13).to_bytes(2) + encode_table(headers), b"v")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (AmqpField("longstr", b"text"), "text"),
+        (AmqpField("longstr", b"\xff\x00"), "ff00"),
+        (AmqpField("binary", b"text"), "text"),
+        (AmqpField("long", -(2**63)), str(-(2**63))),
+        (AmqpField("bool", False), "false"),
+        (AmqpField("double", 1.5), "1.5"),
+        (AmqpField("decimal", (2, 314)), "3.14"),
+        (AmqpField("timestamp", 0), "1970-01-01T00:00:00.000Z"),
+        (AmqpField("timestamp", 2**62), str(1000 * 2**62)),
+        (AmqpField("void", None), None),
+        (AmqpField("array", [AmqpField("void"), AmqpField("decimal", (1, 5))]), '[null, "0.5"]'),
+        (AmqpField("table", {"a": AmqpField("binary", b"\xff")}), '{"a": "ff"}'),
+    ],
+)
+def test_the_text_of_a_header(field: AmqpField, text: str | None) -> None:
+    batch = batch_of("q", [with_headers((b"h", field))], ["headers"])
+    assert batch["headers"].to_pylist() == [[("h", text)]]
+
+
+def test_of_two_headers_with_one_name_the_last_counts() -> None:
+    headers = (b"h", AmqpField("long", 1)), (b"other", AmqpField("void")), (b"h", AmqpField("long", 2))
+    batch = batch_of("q", [with_headers(*headers)], ["headers"])
+    assert batch["headers"].to_pylist() == [[("h", "2"), ("other", None)]]
+
+
+def test_no_messages_are_a_batch_too() -> None:
+    batch = batch_of("q", [], EVERYTHING)
+    assert batch.num_rows == 0
+    assert batch.schema.names == ["key", "value", "queue", "redelivered", *EVERYTHING]
+    assert batch.schema.field("headers").type == pa.map_(pa.string(), pa.string())
+    assert columns(["headers"]).endswith("`redelivered` boolean, `headers` map<string,string>")
