@@ -13,7 +13,15 @@ from tables import table
 
 _ROOT = Path(__file__).resolve().parents[1]
 RESULTS = _ROOT / "docs" / "figures" / "guarantees.jsonl"
-_PATHS = ("Publisher", "AsyncPublisher", "Spark batch", "Spark stream", "ConsumerGroup")
+_PATHS = (
+    "Publisher",
+    "AsyncPublisher",
+    "Spark batch",
+    "Spark stream",
+    "StreamPublisher",
+    "StreamReader",
+    "ConsumerGroup",
+)
 _RULE_OF_THREE = 3  # no event in n trials: with 95 % confidence its rate is below 3/n
 
 
@@ -21,7 +29,8 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
     """Return when, where and how much was measured, and what is lost."""
     records = _records() if records is None else records
     groups = [record for record in records if record.of_group]
-    records = [record for record in records if not record.of_group]
+    streams = [record for record in records if record.of_stream]
+    records = [record for record in records if not record.of_group and not record.of_stream]
     confirmed, lost = sum(record.confirmed for record in records), sum(record.lost for record in records)
     repeated, handed = sum(record.repeated for record in records), sum(record.rows for record in records)
     gone = sum(record.gone for record in records)
@@ -31,7 +40,20 @@ def measured(records: Sequence[FireRecord] | None = None) -> str:
         f"Not counted are {gone:,} rows of queues that were deleted. "
         f"{handed:,} rows were handed over, and {repeated:,} copies came beyond the first of a row.\n\n"
         + _confidence(lost, confirmed, len(records))
+        + (f"\n\n{_measured_of_streams(streams)}" if streams else "")
         + (f"\n\n{_measured_of_groups(groups)}" if groups else "")
+    )
+
+
+def _measured_of_streams(records: Sequence[FireRecord]) -> str:
+    confirmed, lost = sum(record.confirmed for record in records), sum(record.lost for record in records)
+    repeated = sum(record.repeated for record in records)
+    gone = sum(record.gone for record in records)
+    late = sum(record.out_of_order or 0 for record in records)
+    return (
+        f"**Into streams, with a name and ids, {lost:,} of {confirmed:,} confirmed rows are lost, in {len(records):,} runs.** {late:,} are "
+        f"out of order. {repeated:,} are there twice, where the stream had forgotten the name. Not counted are {gone:,} rows that went "
+        f"with their stream or by its retention. {_where(records)}"
     )
 
 

@@ -168,6 +168,12 @@ _GROUP = LazyGroup(
     table={"show": ("Lag, active member and last switch of each queue.", "group:show")},
 )
 
+_STREAM = LazyGroup(
+    help="See what is in streams.",
+    epilog="Example: rabbit-chx stream show orders-0 --management-url http://localhost:15672",
+    table={"show": ("Rows, times, nodes and writers of streams.", "stream_show:show")},
+)
+
 app = LazyGroup(
     help="""See where RabbitMQ's x-consistent-hash exchange sends each key.
 
@@ -191,6 +197,8 @@ app = LazyGroup(
         "slots": ("The slots of a live exchange.", _SLOTS),
         "topology": ("A topology file: export, plan, apply, check.", _TOPOLOGY),
         "group": ("Who consumes the queues of an exchange.", _GROUP),
+        "stream": ("What is in streams, and who writes.", _STREAM),
+        "replay": ("The rows of some keys, from a time on.", "replay:replay"),
         "verify": ("Is every message where the mirror says?", "verify:verify"),
         "rehearse": ("Which keys does an upgrade move?", "rehearse:rehearse"),
         "completion": ("Completion for bash, zsh or fish.", "completion:completion"),

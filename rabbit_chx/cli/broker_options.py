@@ -88,6 +88,11 @@ class LiveBroker:
         """
         from rabbit_chx.broker import Broker
 
+        if self.settings.protocol != "amqp":
+            raise InputError(
+                f"{self.settings.masked_url} is the address of streams, and this asks over AMQP: give --url amqp://user:password@host/vhost, or --management-url to ask "
+                "over HTTP"
+            )
         address = None if self.management_url is None else self._management_address(self.management_url)
         return Broker(self.url, address, self.ring_source)
 
@@ -102,8 +107,10 @@ class LiveBroker:
         """
         from rabbit_chx.broker.management import Management
         from rabbit_chx.connection.blocking_connection import Connection
+        from rabbit_chx.streams.connection import StreamConnection
 
-        Connection(replace(self.settings, connection_timeout_s=timeout_s)).close()
+        settings = replace(self.settings, connection_timeout_s=timeout_s)
+        (Connection if settings.protocol == "amqp" else StreamConnection)(settings).close()
         if self.management_url is not None:
             address = self._management_address(self.management_url)
             with suppress(BrokerRefusedError):  # an answer too
@@ -200,28 +207,34 @@ class BrokerOptions:
         help="Wait up to this many seconds for a broker that is starting.  [default: 0]",
     )
 
-    def live(self) -> LiveBroker:
+    def live(self, *, streams: bool = False) -> LiveBroker:
         """Return the broker that they name, once it is there. An option goes before the environment, and that before the file.
+
+        Args:
+            streams: whether the URL may be one of streams, ``rabbitmq-stream://``, too.
 
         Raises:
             InputError: they name none, or one of them is wrong.
             UnreachableError: it is not there within `wait` seconds.
         """
-        broker = self._named()
+        broker = self._named(streams=streams)
         if self.wait:
             _wait_for(broker, self.wait)
         return broker
 
-    def _named(self) -> LiveBroker:
+    def _named(self, *, streams: bool) -> LiveBroker:
         from rabbit_chx.amqp import ConnectionSettings
+        from rabbit_chx.amqp.uri import parse_stream_uri
         from rabbit_chx.broker import DiagnosticsRing
 
         url, management_url, ring_via = self.url or None, self.management_url or None, self.ring_via
+        of_streams = streams and (url or "").lower().startswith("rabbitmq-stream")
+        read = parse_stream_uri if of_streams else ConnectionSettings.from_uri
         on_line = typed(BrokerOptions)
         named = self.config is not None or self.node is not None
         node = read_node(self.config, self.node) if named or (url, management_url) == (None, None) else None
         if node is not None:
-            host, own = (ConnectionSettings.from_uri(given or node.url).host for given in (url, node.url))
+            host, own = (read(given or node.url).host for given in (url, node.url))
             if host != own:
                 name = "--url" if "--url" in on_line else "$AMQP_URL"
                 say(f"{name} names the host {host} and goes before {node.where}, which names {own}")
@@ -232,7 +245,7 @@ class BrokerOptions:
                 "there is no broker: give --url amqp://user:password@host/vhost, or set AMQP_URL, or write its address "
                 f"in {DEFAULT_FILE}"
             )
-        settings = ConnectionSettings.from_uri(url)
+        settings = read(url)
         source = None if ring_via is None else DiagnosticsRing(ring_via)
         if self.vhost is not None and ("--vhost" in on_line or "--url" not in on_line):
             return LiveBroker(url, settings, management_url, source, ring_via).in_vhost(self.vhost)

@@ -241,11 +241,11 @@ class RingOptions:
             )
         if topology is not None:
             read = read_topology(topology, self.broker.vhost or "/")
-            return _of_topology(read, exchange, rules).hashed_by(self.client)
+            return ring_of_topology(read, exchange, rules).hashed_by(self.client)
         if exchange is not None:
-            return _of_broker(self.broker.live(), exchange).under(rules).hashed_by(self.client)
+            return ring_of_broker(self.broker.live(), exchange).under(rules).hashed_by(self.client)
         if file is not None:
-            return _of_file(file).under(rules)
+            return ring_of_file(file).under(rules)
         if not bindings:
             return None
         pairs = tuple(map(parse_binding, bindings))
@@ -400,7 +400,7 @@ def say_ignored(
         known.add((destination, key))
 
 
-def _of_file(path: str) -> RingInput:
+def ring_of_file(path: str) -> RingInput:
     """Return the ring of a file that `ring show`, `HashRing.to_json` or `SlotTable.to_json` wrote; ``-`` is stdin."""
     text, name = read_whole(path, "ring"), file_name(path)
     try:
@@ -429,7 +429,7 @@ def _is_definitions(text: bytes) -> bool:
     return isinstance(document, dict) and "exchanges" in document and "bindings" in document
 
 
-def _of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
+def ring_of_topology(file: TopologyInput, name: str | None, rules: Release | None) -> RingInput:
     """Return what a hash exchange of a topology file routes by."""
     from rabbit_chx.topology.reading import modulo_map_of
 
@@ -487,7 +487,7 @@ def hash_arguments_of(exchange: ExchangeDefinition) -> dict[str, str]:
     return arguments
 
 
-def _of_broker(broker: LiveBroker, exchange: str) -> RingInput:
+def ring_of_broker(broker: LiveBroker, exchange: str) -> RingInput:
     """Return the ring of a live exchange: read, or else assumed from the bindings."""
     from rabbit_chx.analysis import ring_findings
     from rabbit_chx.broker.live_exchange import read_exchange, read_ring, read_slots

@@ -26,6 +26,7 @@ from rabbit_chx.cli.command import (
     DIFFERENCE,
     DONE,
     PARTLY,
+    TEXT,
     Outcome,
     argument,
     command,
@@ -50,6 +51,7 @@ from rabbit_chx.cli.report import (
 from rabbit_chx.cli.rings import exchange_in, hash_arguments_of
 from rabbit_chx.cli.samples import SampleOptions, sample_options
 from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.stream_options import Placement, StreamOptions
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing
@@ -331,6 +333,15 @@ def verify(
     broker: BrokerOptions = options(BrokerOptions),
     trace: TraceOptions = options(TraceOptions),
     sample: SampleOptions = sample_options(_DEFAULT_PATTERN, _DEFAULT_KEYS),
+    streams: tuple[str, ...] = option(
+        "--stream",
+        type=TEXT,
+        multiple=True,
+        metavar="NAME",
+        help="Compare the rows that this stream has. With --super-stream it is one of the partitions; all of them without it.",
+    ),
+    all_streams: bool = option(is_flag=True, help="Compare the rows of each stream in the ring of EXCHANGE."),
+    stored: StreamOptions = options(StreamOptions),
 ) -> Outcome:
     """Compare the mirror with the broker, message by message; the queues of EXCHANGE are not touched.
 
@@ -344,10 +355,50 @@ def verify(
     and bindings without buckets are findings (exit code 1). Without --ring-via the ring is assumed from the
     bindings, and a copy of it proves nothing about EXCHANGE (exit code 3). The same holds for --topology: it
     takes --passive, and so real traffic, to show whether the broker has the ring of the file.
+
+    With --stream, --all-streams or --super-stream nothing is published. The command reads the rows that streams have, over the
+    stream protocol. Each row says its exchange and its routing key; the ring, or for a super stream murmur3, says where it belongs.
+    Rows that were written before the ring changed may be elsewhere: --since begins behind the change. --url is that of streams,
+    rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
     """
+    if streams or all_streams or stored.super_stream is not None:
+        if sample.given:
+            raise InputError(
+                "rows of streams are compared as they are: leave --keys, --pattern and --count out"
+            )
+        _refuse(
+            typed(TraceOptions), "watches traffic, and rows of streams are compared as they are: leave it out"
+        )
+        if streams and all_streams:
+            raise InputError("the streams are given twice, by --stream and by --all-streams: leave one out")
+        at = broker.live(streams=True)
+        placement = stored.placement(at, exchange, topology)
+        return _of_stored_rows(at, placement, streams, stored)
+    _refuse(typed(StreamOptions), "is about the rows of streams: give --stream NAME or --all-streams, too")
     if exchange is None and topology is None:
         raise InputError("there is nothing to verify: give EXCHANGE, or --topology FILE")
-    at = broker.live()
+    return _of_messages(broker.live(), exchange, topology, trace, sample)
+
+
+def _refuse(idle: Sequence[str], why: str) -> None:
+    if idle:
+        raise InputError(f"{idle[0]} {why}")
+
+
+def _of_stored_rows(
+    at: LiveBroker, placement: Placement, names: Sequence[str], stored: StreamOptions
+) -> Outcome:
+    """Compare the rows of streams; of all that the ring has, where no stream is named."""
+    from rabbit_chx.cli.stored_rows import verify_stored
+
+    report = verify_stored(at, placement, names or placement.streams, stored)
+    return Outcome(report, code=report.code)
+
+
+def _of_messages(
+    at: LiveBroker, exchange: str | None, topology: str | None, trace: TraceOptions, sample: SampleOptions
+) -> Outcome:
+    """Compare messages, those of a sample or those of others."""
     if trace.passive and sample.given:
         raise InputError("--passive compares real traffic: leave --keys, --pattern and --count out")
     if topology is not None and "--ring-via" in typed(BrokerOptions):

@@ -10,7 +10,10 @@ from itertools import cycle
 from rabbit_chx.errors import BrokerTimeoutError
 from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import MOST_IDS, Delivery, OffsetSpec, milliseconds
+from rabbit_chx.streams.frames import MOST_IDS, Delivery, Key, OffsetSpec, milliseconds
+
+_PAUSE_S = 0.2
+_UNSURE_S = 3.0
 
 
 class Look:
@@ -26,6 +29,34 @@ class Look:
         self._check_crc = check_crc
         # An id comes again when all others were used: what comes late is not taken for another's chunk.
         self._subscriptions = cycle(range(MOST_IDS))
+
+    def first_chunk(self, stream: str, wait_s: float) -> Chunk | None:
+        """Return the first chunk of rows; None in a stream that has none.
+
+        A leader that has just begun does not know what a majority has, and gives nothing (osiris v1.13.1, osiris_writer.erl,
+        ``handle_continue/2``). Its figures tell that from an empty stream, and before 3.11 time alone does.
+
+        Args:
+            stream: the stream.
+            wait_s: how long it may take in seconds.
+
+        Raises:
+            BrokerTimeoutError: there are rows, and it takes longer.
+        """
+        connection = self._connection
+        has_figures = Key.STREAM_STATS in connection.commands
+        until = time.monotonic() + (wait_s if has_figures else min(wait_s, _UNSURE_S))
+        while True:
+            figures = connection.stats(stream) if has_figures else {}
+            first = self.chunk_at(stream, "first")
+            if first or (has_figures and figures["committed_chunk_id"] >= figures["first_chunk_id"]):
+                return first
+            if time.monotonic() + _PAUSE_S >= until:
+                break
+            time.sleep(_PAUSE_S)
+        if has_figures:
+            raise self._late(stream, wait_s)
+        return None
 
     def chunk_at(
         self, stream: str, start: OffsetSpec, wait_s: float = 0.0, **properties: str
@@ -55,11 +86,14 @@ class Look:
                 connection.unsubscribe(subscription)
                 return None
             if not left_s:
-                raise BrokerTimeoutError(
-                    f"{connection.where}: stream {stream!r} has rows, and does not give the last of them within {wait_s:g} s: "
-                    "is a majority of its replicas up?",
-                    queue=stream,
-                )
+                raise self._late(stream, wait_s)
+
+    def _late(self, stream: str, wait_s: float) -> BrokerTimeoutError:
+        return BrokerTimeoutError(
+            f"{self._connection.where}: stream {stream!r} has rows, and does not give them within {wait_s:g} s: is a majority of its "
+            "replicas up?",
+            queue=stream,
+        )
 
     def offset_at(self, stream: str, moment: datetime, log_end: int) -> int:
         """Return the offset of the first chunk of rows of this time or later; `log_end` where there is none."""

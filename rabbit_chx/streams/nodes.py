@@ -16,6 +16,8 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.streams.frames import Node, StreamPlaces
 
 _NEXT_LOOK_S = 0.2
+#: An attempt that has less time would only hide the error of the one before.
+AGAIN_S = 1.0
 _ONE_OF_SEVERAL_S = 5.0
 
 
@@ -90,7 +92,7 @@ def open_at(
                 lambda one, until: _connected(one, stream, until, addresses or {}, leader=leader),
             )
         except UnreachableError:
-            if time.monotonic() + _NEXT_LOOK_S >= deadline:
+            if time.monotonic() + AGAIN_S >= deadline:
                 raise
             time.sleep(_NEXT_LOOK_S)
 

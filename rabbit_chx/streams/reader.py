@@ -46,7 +46,7 @@ from rabbit_chx.streams.frames import (
     offset_spec,
 )
 from rabbit_chx.streams.look import Look
-from rabbit_chx.streams.nodes import open_at, settings_of
+from rabbit_chx.streams.nodes import AGAIN_S, open_at, settings_of
 from rabbit_chx.streams.rows import columns_of, schema_of
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class StreamReader:
         """Set the range of the progress, and return the fingerprint of the last chunk of rows."""
         connection = self._connection = self._open(until, leader=True)
         look = Look(connection, check_crc=self._check_crc)
-        first = look.chunk_at(self.stream, "first")
+        first = look.first_chunk(self.stream, self._timeout_s)
         # One that is not with a majority yet comes as soon as it is.
         last = look.chunk_at(self.stream, "last", self._timeout_s) if first else None
         # Without rows the log begins with what the broker keeps there; rows that there were are before that.
@@ -272,7 +272,7 @@ class StreamReader:
                 return attempt()
             except RabbitChxError as cause:
                 self._disconnect()
-                if time.monotonic() + _PAUSE_S >= until or not may_pass(cause):
+                if time.monotonic() + AGAIN_S >= until or not may_pass(cause):
                     raise
                 _log.warning("%s; trying again", cause)
                 time.sleep(_PAUSE_S)

@@ -324,6 +324,19 @@ class WriteOptions:
         "after it if connections were lost or `routing` is `client`: `docker exec NAME`, `kubectl exec POD --`; `env` on the "
         "broker's own machine",
     )
+    client_routing: bool = option(
+        "routing",
+        either("exchange", "client"),
+        "`client`: straight to the queue that the ring names, through the default exchange; needs `ringVia`. See below what "
+        "that gives up",
+        default=False,
+    )
+    locality: Mapping[str, tuple[str, int]] = option(
+        "localityMap",
+        _LOCALITY,
+        "`host:port` by queue, as `queue_addresses` finds it; a task whose rows go to one queue connects there first",
+        default={},
+    )
     super_stream: str = option(
         "superStream",
         TEXT,
@@ -377,19 +390,6 @@ class WriteOptions:
         _MANAGEMENT_URL,
         "with `exactly-once`: `http[s]://host:15672`, by which the driver counts the names that each stream remembers before the write; "
         "the login is that of `url` unless given",
-    )
-    client_routing: bool = option(
-        "routing",
-        either("exchange", "client"),
-        "`client`: straight to the queue that the ring names, through the default exchange; needs `ringVia`. See below what "
-        "that gives up",
-        default=False,
-    )
-    locality: Mapping[str, tuple[str, int]] = option(
-        "localityMap",
-        _LOCALITY,
-        "`host:port` by queue, as `queue_addresses` finds it; a task whose rows go to one queue connects there first",
-        default={},
     )
     connection_name: str = option(
         "connectionName",

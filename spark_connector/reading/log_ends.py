@@ -136,7 +136,7 @@ class LogEnds:
             if end is not None and known == last_chunk:
                 return end
         last = look.chunk_at(stream, "last")
-        if last is None and look.chunk_at(stream, "first"):
+        if last is None and look.first_chunk(stream, self._timeout_s):
             # One that is not with a majority yet comes as soon as it is.
             last = look.chunk_at(stream, "last", self._timeout_s)
         end = LogEnd(last.end, last.fingerprint) if last else LogEnd(self._first(stream), None)
@@ -146,7 +146,8 @@ class LogEnds:
     def _first(self, stream: str) -> int:
         look = self._line_of(stream).look
         # Without rows the log begins with what the broker keeps there; rows that there were are before that.
-        chunk = look.chunk_at(stream, "first") or look.chunk_at(stream, "first", chunk_selector="all")
+        first = look.first_chunk(stream, self._timeout_s)
+        chunk = first or look.chunk_at(stream, "first", chunk_selector="all")
         return chunk.offset if chunk else 0
 
     def _any(self) -> _Line:

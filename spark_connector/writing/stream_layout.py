@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.amqp.replies import may_pass
-from rabbit_chx.errors import InputError, NotFoundError, RabbitChxError
+from rabbit_chx.errors import InputError, MismatchError, NotFoundError, RabbitChxError
 from rabbit_chx.routing import KeyMap, SuperStream
 from rabbit_chx.streams.nodes import open_any, settings_of
 from rabbit_chx.streams.references import check_references
@@ -198,6 +198,54 @@ def check_version(stream: str, version: int, last_id: int) -> None:
             f"{version} and drop them: give a higher version for new rows, or set onStaleVersion to skip to leave old ones out",
             queue=stream,
         )
+
+
+def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> None:
+    """Check that a stream has no more of a version than the rows that were written, and nothing of a later one.
+
+    Args:
+        stream: the stream.
+        name: the name of its rows.
+        version: the version.
+        rows: how many rows it was given.
+        last_id: the last id that it remembers now.
+
+    Raises:
+        MismatchError: it has.
+    """
+    stored_version, stored = last_id >> ROW_BITS, last_id & ((1 << ROW_BITS) - 1)
+    if stored_version > version:
+        raise MismatchError(
+            f"stream {stream!r} got rows of version {stored_version} of {name!r} meanwhile, and the broker may have dropped rows of "
+            f"version {version}: write one version after the other",
+            queue=stream,
+        )
+    if stored_version == version and stored > rows:
+        raise MismatchError(
+            f"stream {stream!r} has {stored:,} rows of version {version} of {name!r}, and this run gives {rows:,}: the rows are not "
+            "those of the earlier run; give the same rows, or a higher version for others",
+            queue=stream,
+        )
+
+
+def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collection[int]) -> None:
+    """Check the streams that had no task: Spark runs none for a frame without rows.
+
+    Args:
+        layout: the streams.
+        options: how the batch was written.
+        partitions: the partitions that had a task.
+
+    Raises:
+        MismatchError: one has rows of this version.
+    """
+    assert options.app_id is not None and options.version is not None  # noqa: S101, PT018  # `check_version_given`
+    name = layout.name(options.app_id)
+    for partition, stream in enumerate(layout.streams):
+        if partition not in partitions:
+            last = last_id(options.brokers.resolve(), stream, name)
+            if last >> ROW_BITS == options.version:
+                check_end(stream, name, options.version, 0, last)
 
 
 def last_id(addresses: Sequence[ConnectionSettings], stream: str, name: str) -> int:

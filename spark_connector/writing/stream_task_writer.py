@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rabbit_chx.errors import InputError, MismatchError, PublishError
+from rabbit_chx.errors import InputError, PublishError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams import StreamPublisher, StreamReport
 from rabbit_chx.streams.stored_ids import count_stored
 from spark_connector.placing.prediction import indices_or_hole
 from spark_connector.reports.task_report import StreamCounts, TaskReport
-from spark_connector.writing.stream_layout import ROW_BITS, check_version, last_id, patiently
+from spark_connector.writing.stream_layout import ROW_BITS, check_end, check_version, last_id, patiently
 from spark_connector.writing.task_writer import TaskWriter
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 #: Rows and bytes that are published at once.
-_PIECE_ROWS = 1 << 17
+_PIECE_ROWS = 1 << 15
 _PIECE_BYTES = 32 << 20
 #: Bytes of the rows of a task that are sorted here, for Spark does not sort those of a stream.
 _MOST_SORTED = 256 << 20
@@ -142,7 +142,7 @@ class StreamTaskWriter(TaskWriter):
                     ids = np.arange(first + rows, first + rows + len(keys))
                     self._add(publisher.publish_many(keys, bodies, ids=ids))
                     rows += len(keys)
-        self._check_end(stream, name, version, rows)
+        check_end(stream, name, version, rows, self._last_id(stream, name))
         if self._options.verify == "full" and rows:
             stored = self._patiently(
                 lambda: count_stored(
@@ -221,27 +221,6 @@ class StreamTaskWriter(TaskWriter):
             table = pa.table(columns, names=["key", "value"])
             table = table.take(pc.sort_indices(table, [("key", "ascending"), ("value", "ascending")]))
             yield table["key"], table["value"]
-
-    def _check_end(self, stream: str, name: str, version: int, rows: int) -> None:
-        """Check that the stream has no more of this version than these rows, and nothing of a later one.
-
-        Raises:
-            MismatchError: it has.
-        """
-        last = self._last_id(stream, name)
-        if last >> ROW_BITS > version:
-            raise MismatchError(
-                f"stream {stream!r} got rows of version {last >> ROW_BITS} of {name!r} meanwhile, and the broker may have dropped rows of "
-                f"version {version}: write one version after the other",
-                queue=stream,
-            )
-        stored = last & ((1 << ROW_BITS) - 1) if last >> ROW_BITS == version else 0
-        if stored > rows:
-            raise MismatchError(
-                f"stream {stream!r} has {stored:,} rows of version {version} of {name!r}, and this run gives {rows:,}: the rows are not "
-                "those of the earlier run; give the same rows, or a higher version for others",
-                queue=stream,
-            )
 
     # -- both
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from rabbit_chx.errors import InputError, PublishError
+from rabbit_chx.errors import InputError, PublishError, RabbitChxError
 from rabbit_chx.publishing import PublishReport
 from rabbit_chx.publishing.client_routing import ClientRouting
 from rabbit_chx.routing import KeyMap
@@ -28,7 +28,12 @@ from spark_connector.writing.preflight import (
     check_secret_name,
     check_speculation,
 )
-from spark_connector.writing.stream_layout import StreamLayout, check_version_given, planned_layout
+from spark_connector.writing.stream_layout import (
+    StreamLayout,
+    check_absent,
+    check_version_given,
+    planned_layout,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -139,7 +144,8 @@ class WritePlan:
                 that of ``ringVia``.
 
         Raises:
-            PublishError: rows were routed by the ring, and it has changed.
+            PublishError: rows were routed by the ring, and it has changed; or rows that were read back are lost or doubled.
+            MismatchError: a stream has rows of this version, and this write has none for it.
         """
         reports = tuple(tasks)
         if reading := ring_reader(self.options):
@@ -154,31 +160,36 @@ class WritePlan:
         notes = tuple(note for note in notes_on(reports, self.options, ring_now) if note not in self.notes)
         for note in notes:
             _log.warning("%s", note)
-        self._check_stored(reports, batch_id)
+        try:
+            self._check_stored(reports)
+        except RabbitChxError as cause:
+            self.abort(reports, len(reports), batch_id, cause)
+            raise
         report = self._report(reports, batch_id, notes)
         _log.info("%s", report)
         save_report(report, self.options.report_path, streaming=self.streaming)
         return report
 
-    def _check_stored(self, reports: tuple[TaskReport, ...], batch_id: int | None) -> None:
-        """Check that each row that was read back is there once.
+    def _check_stored(self, reports: tuple[TaskReport, ...]) -> None:
+        """Check that each row that was read back is there once, and that no stream has rows beside those of the tasks.
 
         Raises:
             PublishError: one is not.
+            MismatchError: a stream has.
         """
+        if self.layout is not None and self.options.version is not None:
+            check_absent(self.layout, self.options, {task.partition for task in reports})
         counts = sum((task.streams for task in reports if task.streams is not None), StreamCounts())
         if not (counts.lost or counts.doubled):
             return
         report = sum((task.publish_report for task in reports), PublishReport())
-        error = PublishError(
+        raise PublishError(
             f"of the rows that were read back from the streams, {counts.verified:,} are stored once, {counts.lost:,} are lost and "
             f"{counts.doubled:,} are there more than once: did other rows have this version, or does a stream remember more than 255 "
             f"names? {report}",
             report,
             exchange=self.options.target,
         )
-        self.abort(reports, len(reports), batch_id, error)
-        raise error
 
     def _compare(self, reports: tuple[TaskReport, ...], batch_id: int | None, ring: WatchedRing) -> None:
         """Check that the ring is as it was before the write.

@@ -12,7 +12,7 @@ import pytest
 from both_publishers import Awaited
 from tls_broker import OTHER_NAME, TlsBroker, tls_broker
 
-from rabbit_chx import AsyncBroker, Broker, ConsumerGroup
+from rabbit_chx import AsyncBroker, Broker, ConsumerGroup, StreamPublisher, StreamReader
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.broker.management import Management
 from rabbit_chx.cli import main
@@ -75,16 +75,29 @@ def by_async_publisher(url: str) -> object:
         return publisher.publish_many(["k"], ["b"])
 
 
+def by_stream_publisher(url: str) -> object:
+    with StreamPublisher(url, stream="s") as publisher:
+        return publisher.publish_many(["k"], ["b"])
+
+
+def by_stream_reader(url: str) -> object:
+    with StreamReader(url, "s", timeout_s=2) as reader:
+        return [row for batch in reader for row in batch["value"]]
+
+
 def by_http(url: str) -> object:
     return Management(url).request("GET", "overview")
 
 
 BY_AMQP: tuple[Way, ...] = (by_pika, by_broker, by_async_broker, by_group, by_publisher, by_async_publisher)
-WAYS = pytest.mark.parametrize("way", [*BY_AMQP, by_http])
+BY_STREAMS: tuple[Way, ...] = (by_stream_publisher, by_stream_reader)
+ALL: tuple[Way, ...] = (*BY_AMQP, *BY_STREAMS, by_http)
+WAYS = pytest.mark.parametrize("way", ALL)
 
 
 def url_for(way: Way, broker: TlsBroker, parameters: dict[str, str], host: str = "127.0.0.1") -> str:
-    return (broker.https if way is by_http else broker.amqps)(parameters, host)
+    url = broker.https if way is by_http else broker.streams if way in BY_STREAMS else broker.amqps
+    return url(parameters, host)
 
 
 def refusal(way: Way, url: str) -> str:
@@ -118,7 +131,7 @@ def test_a_certificate_for_another_name(one_way: TlsBroker, way: Way) -> None:
     assert way(url_for(way, one_way, unnamed, "localhost"))
 
 
-@pytest.mark.parametrize("way", [by_pika, by_broker, by_publisher, by_async_publisher, by_http])
+@pytest.mark.parametrize("way", [by_pika, by_broker, by_publisher, by_async_publisher, *BY_STREAMS, by_http])
 def test_the_name_to_look_for(one_way: TlsBroker, way: Way) -> None:
     assert way(url_for(way, one_way, one_way.trusted | {"server_name_indication": OTHER_NAME}, "localhost"))
     refusal(way, url_for(way, one_way, one_way.trusted | {"server_name_indication": "other.test"}))
@@ -138,12 +151,12 @@ def test_what_is_said_where_the_certificate_of_the_client_is_missing(mutual: Tls
     assert any("does not accept our certificate" in refusal(way, url) for _ in range(5))
 
 
-@pytest.mark.parametrize("way", BY_AMQP)
+@pytest.mark.parametrize("way", [*BY_AMQP, *BY_STREAMS])
 def test_the_certificate_is_the_login(mutual: TlsBroker, way: Way) -> None:
-    url = mutual.amqps(mutual.certified | {"auth_mechanism": "external"})
+    url = url_for(way, mutual, mutual.certified | {"auth_mechanism": "external"})
     assert way(url.replace("guest:guest@", "nobody:wrong@"))
     with pytest.raises((pika.exceptions.AMQPError, RabbitChxError)):
-        way(mutual.amqps(mutual.certified).replace("guest:guest@", "nobody:wrong@"))
+        way(url_for(way, mutual, mutual.certified).replace("guest:guest@", "nobody:wrong@"))
 
 
 def test_the_commands(mutual: TlsBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,7 +184,7 @@ def test_the_commands(mutual: TlsBroker, capsys: pytest.CaptureFixture[str]) -> 
         ("depth=1", "depth is not supported"),
     ],
 )
-@pytest.mark.parametrize("way", [*BY_AMQP, by_http])
+@WAYS
 def test_no_parameter_is_passed_over(way: Way, query: str, says: str) -> None:
     scheme = "https" if way is by_http else "amqps"
     with pytest.raises(InputError, match=says) as caught:
@@ -179,7 +192,7 @@ def test_no_parameter_is_passed_over(way: Way, query: str, says: str) -> None:
     assert "hush" not in str(caught.value)
 
 
-@pytest.mark.parametrize("way", [*BY_AMQP, by_http])
+@WAYS
 def test_parameters_of_tls_without_tls_are_refused(way: Way) -> None:
     scheme = "http" if way is by_http else "amqp"
     with pytest.raises(InputError, match=f"verify is for TLS: write {scheme}s:// instead of {scheme}://"):

@@ -19,6 +19,7 @@ from group_members import ORDERED, consuming, wait_for_figures
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
 from slotted import declare_slots
+from trips import declare_trips
 
 from rabbit_chx.amqp import ConnectionSettings
 from rabbit_chx.broker import pika_parameters
@@ -31,8 +32,8 @@ pytestmark = pytest.mark.broker
 
 TEXT = "".join(map(page, COMMAND_PAGES))
 TOPOLOGY = re.findall(r"^```toml\n(max_share.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)[0]
-#: The checksum of a plan, which is another one for another broker, and when somebody connected.
-OF_THE_MOMENT = re.compile(r"[0-9a-f]{64}|\d{4}-\d\d-\d\d[ T][\d:.]+(?:Z|\+00:00)")
+#: The checksum of a plan, which is another one for another broker, when somebody connected, and how long it took.
+OF_THE_MOMENT = re.compile(r"[0-9a-f]{64}|(?<=seconds) +\d+\.\d|\d{4}-\d\d-\d\d[ T][\d:.]+(?:Z|\+00:00)")
 EXAMPLES = console_examples(TEXT, "console live")
 
 
@@ -124,6 +125,8 @@ def test_the_example_prints_what_the_page_says(
             declare_group(vhost, channel, open_things)
         elif "events" in command:
             declare_slots(channel, "events", 8, ("events.1", "events.2", "events.3"))
+        elif "trips" in command:
+            declare_trips(channel, vhost.url)
         if "images" in command:
             declare_shards(vhost, channel)
     management = Management(vhost.management_url)
@@ -139,6 +142,8 @@ def test_the_example_prints_what_the_page_says(
         '"version": "4.3.6"': f'"version": "{release.version}"',
         '"store": "khepri"': f'"store": "{release.store}"',
         '"store_known": true': f'"store_known": {json.dumps(release.store_known)}',
+        "vhost   shop": f"vhost   {name}",
+        "RabbitMQ 4.3.6\n": f"RabbitMQ {vhost.version}\n",
         "vhost     shop": f"vhost     {name}",
         "vhost       shop": f"vhost       {name}",
         '"vhost": "shop"': f'"vhost": "{name}"',
@@ -156,7 +161,7 @@ def test_the_example_prints_what_the_page_says(
     if "--node" in command:
         write_config(tmp_path / ".rabbitmqadmin.conf", vhost, name)
     else:
-        environment["AMQP_URL"] = vhost.url
+        environment["AMQP_URL"] = vhost.stream_url if "trips" in command else vhost.url
     if is_topology:
         (tmp_path / "topology.toml").write_text(TOPOLOGY)
         environment["RABBIT_CHX_MANAGEMENT_URL"] = vhost.management_url
@@ -177,6 +182,9 @@ def test_the_example_prints_what_the_page_says(
     begins = {
         "--passive": "tracing vhost",
         "drill": "rabbit-chx: the copy is in vhost",
+        "stream show": "rabbit-chx: only the management API",
+        "replay user-7 user-8": "rabbit-chx: 8 rows in trips-1; rows from before",
+        "replay user-7 --": "rabbit-chx: 4 rows in trips-1; rows from before",
         "arrange": "rabbit-chx: orders: 30.772% of the keys move",
     }
     assert said == "" or any(word in command and said.startswith(line) for word, line in begins.items())

@@ -1,78 +1,279 @@
-"""Writes into the streams of a real broker, exactly once: what is in the streams after retries, repeats and faults."""
+"""Writes into the streams of a real broker: what is in them after repeats, and what is refused before it is sent."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+import pika
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from stream_sink_jobs import PLACING, STREAMS, expected, found, frame, orders_in
 
-from rabbit_chx.routing import SuperStream
-from rabbit_chx.streams import StreamReader
+import spark_connector
+from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
+from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
+from rabbit_chx.streams import StreamPublisher
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.testing import RunningBroker
-from spark_connector import place_for_streams, publish
+from spark_connector import batch_publisher, dry_run, place_for_streams, publish
+from spark_connector.writing.stream_layout import StreamLayout
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.chx_broker(">=3.13")]
 
-STREAMS = ("orders-0", "orders-1", "orders-2")
-PLACING = SuperStream(STREAMS)
 ROWS = 30_000
 
 
 @pytest.fixture
 def url(vhost: RunningBroker) -> str:
     """The stream URL of a vhost with the super stream `orders`."""
-    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
-        connection.create_super_stream("orders", STREAMS, ["0", "1", "2"])
-    return vhost.stream_url
+    return orders_in(vhost)
 
 
 @pytest.fixture
 def options(url: str) -> dict[str, object]:
     return {
-        "url": url,
-        "superStream": "orders",
-        "delivery": "exactly-once",
-        "appId": "load",
-        "version": 1,
-        "verify": "full",
-    }
+        "url": url, "superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full",
+    }  # fmt: skip
 
 
-def frame(spark: SparkSession, rows: int = ROWS) -> DataFrame:
-    return spark.range(0, rows, 1, 4).selectExpr(
-        "concat('key ', id % 977) AS key", "concat(id, repeat('.', 60)) AS value"
-    )
+def placed(spark: SparkSession, rows: int = ROWS) -> DataFrame:
+    return place_for_streams(frame(spark, rows), PLACING)
 
 
-def found(url: str) -> list[tuple[str, bytes, bytes]]:
-    """Every row of every stream, in its order."""
-    rows: list[Any] = []
-    for stream in STREAMS:
-        with StreamReader(url, stream) as reader:
-            for batch in reader:
-                rows += zip(
-                    [stream] * len(batch), batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True
-                )
-    return rows
-
-
-def expected(rows: int = ROWS) -> list[tuple[str, bytes, bytes]]:
-    """What is stored once of `frame`: each key in its stream, sorted."""
-    all_rows = [(b"key %d" % (n % 977), b"%d" % n + b"." * 60) for n in range(rows)]
-    return sorted((PLACING.partition_for(key), key, value) for key, value in all_rows)
+def name_of(frame: DataFrame, app_id: str = "load") -> str:
+    return StreamLayout.of(PLACING, frame.schema).name(app_id)
 
 
 def test_each_row_is_stored_once(spark: SparkSession, url: str, options: dict[str, object]) -> None:
-    report = publish(place_for_streams(frame(spark), PLACING), options)
-    assert found(url) == expected()
+    report = publish(placed(spark), options)
+    assert found(url) == expected(ROWS)
     assert report.streams is not None
     assert (report.rows, report.confirmed, report.streams.verified) == (ROWS, ROWS, ROWS)
-    assert report.streams.rows == Counter(stream for stream, *_ in expected())
-    again = publish(place_for_streams(frame(spark), PLACING), options).streams
-    assert again is not None
-    assert (again.known, again.verified, again.lost, again.doubled) == (ROWS, ROWS, 0, 0)
-    assert found(url) == expected()
+    assert report.streams.rows == Counter(stream for stream, *_ in expected(ROWS))
+    assert (report.streams.known, report.exchange, report.notes) == (0, "orders", ())
+    again = publish(placed(spark), options)
+    assert again.streams is not None
+    assert (again.streams.known, again.streams.verified, again.streams.lost, again.streams.doubled) == (
+        ROWS,
+        ROWS,
+        0,
+        0,
+    )
+    assert "known" in str(again)
+    assert "Load of each stream" in again.to_html()
+    assert found(url) == expected(ROWS)
+
+
+def test_the_format(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
+    spark_connector.register(spark)
+    path = tmp_path / "report.json"
+    texts = {name: str(value) for name, value in options.items()}
+    for _ in range(2):
+        placed(spark).write.format("rabbitmq").options(**texts, reportPath=str(path)).mode("append").save()
+    assert found(url) == expected(ROWS)
+    assert json.loads(path.read_text())["streams"] == {
+        "rows": Counter(stream for stream, *_ in expected(ROWS)),
+        "known": ROWS, "repaired": 0, "verified": ROWS, "lost": 0, "doubled": 0,
+    }  # fmt: skip
+
+
+def test_versions(spark: SparkSession, url: str, options: dict[str, object]) -> None:
+    publish(placed(spark), {**options, "version": 2})
+    with pytest.raises(
+        InputError,
+        match="has rows of version 2 already, so the broker would confirm those of version 1 and drop",
+    ):
+        publish(placed(spark), options)
+    with pytest.raises(
+        InputError, match=r"partition \d: stream .* has rows of version 2 already"
+    ):  # by the tasks
+        publish(placed(spark), {**options, "preflight": False})
+    report = publish(placed(spark), {**options, "onStaleVersion": "skip"})
+    assert (report.rows, report.skipped, report.confirmed) == (ROWS, ROWS, 0)
+    assert any(
+        "has rows of version 2 already: nothing of version 1 is written" in note for note in report.notes
+    )
+    assert found(url) == expected(ROWS)
+    later = publish(placed(spark), {**options, "version": 3}).streams
+    assert later is not None
+    assert (later.known, later.verified) == (0, ROWS)
+    assert Counter(found(url)) == Counter(expected(ROWS) * 2)
+
+
+def test_rows_that_are_not_placed_are_refused(
+    spark: SparkSession, url: str, options: dict[str, object]
+) -> None:
+    with pytest.raises(
+        InputError, match=r"belongs to 'orders-\d', and all rows of partition 0 must .*place_for_streams"
+    ):
+        publish(frame(spark, ROWS).coalesce(1), options)
+    with pytest.raises(
+        InputError, match=r"each attempt must give the rows in the same order: .*place_for_streams"
+    ):
+        publish(placed(spark).sortWithinPartitions(F.rand(7)), options)
+    assert found(url) == []
+
+
+def test_a_repeat_with_other_rows_is_refused(
+    spark: SparkSession, url: str, options: dict[str, object]
+) -> None:
+    publish(placed(spark), options)
+    with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
+        publish(placed(spark).withColumn("value", F.concat("value", F.lit("!"))), options)
+    with pytest.raises(
+        Exception, match=r"rows of version 1 of .*, and this run gives \d,\d{3}: the rows are not those"
+    ):
+        publish(placed(spark).where("value > '1'"), {**options, "verify": "off"})
+    with pytest.raises(Exception, match=r"and this run gives 0: the rows are not those"):
+        publish(placed(spark).where("value = ''"), options)
+    assert found(url) == expected(ROWS)
+
+
+def test_rows_that_are_lost_or_doubled_are_found(
+    spark: SparkSession, vhost: RunningBroker, url: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    """Somebody else uses the name: of a program, the last id alone; of an AMQP publisher, the id of the first row."""
+    rows = placed(spark)
+    of_last = [row for row in expected(ROWS) if row[0] == "orders-2"]
+    with StreamPublisher(url, stream="orders-2", name=name_of(rows)) as publisher:
+        publisher.publish_many([of_last[-1][1]], [of_last[-1][2]], ids=[(1 << 32) + len(of_last)])
+    path = tmp_path / "report.json"
+    with pytest.raises(
+        PublishError,
+        match=rf"{ROWS - len(of_last) + 1:,} are stored once, {len(of_last) - 1:,} are lost and 0 are",
+    ):
+        publish(rows, {**options, "reportPath": str(path)})
+    report = json.loads(path.read_text())
+    assert (report["failed"], report["streams"]["lost"]) == (True, len(of_last) - 1)
+
+    with pika.BlockingConnection(pika_parameters(vhost.url)) as connection:
+        properties = pika.BasicProperties(message_id=f"{name_of(rows)}:{(2 << 32) + 1}")
+        connection.channel().basic_publish("", "orders-0", b"doubled", properties)
+    with pytest.raises(
+        PublishError, match=rf"{ROWS - 1:,} are stored once, 0 are lost and 1 are there more than once"
+    ):
+        publish(rows, {**options, "version": 2})
+    publish(rows, {**options, "version": 3})
+
+
+def test_bad_rows(spark: SparkSession, options: dict[str, object]) -> None:
+    with_null = frame(spark, 100).withColumn("key", F.expr("nullif(key, 'key 7')"))
+    rows = place_for_streams(with_null, PLACING)
+    assert rows.rdd.getNumPartitions() == 4
+    with pytest.raises(RowError, match="column 'key' is null"):
+        publish(rows, options)
+    report = publish(rows, {**options, "version": 2, "badRows": "skip"})
+    assert (report.rows, report.skipped, report.confirmed) == (100, 1, 99)
+    with pytest.raises(InputError, match="column 'message_id': rows of streams have a key and a value alone"):
+        publish(frame(spark, 10).withColumn("message_id", F.lit("m")), options)
+
+
+def test_what_a_batch_must_have(spark: SparkSession, options: dict[str, object]) -> None:
+    for name in ("appId", "version"):
+        with pytest.raises(
+            InputError, match=f"option '{name}' is missing: with delivery exactly-once a batch needs appId"
+        ):
+            publish(placed(spark, 10), {**options, name: None})
+    with pytest.raises(NotFoundError, match="super stream 'nope'"):
+        publish(placed(spark, 10), {**options, "superStream": "nope"})
+    with pytest.raises(InputError, match="option 'version' is for batch writes"):
+        batch_publisher({**options})(placed(spark, 10), 0)
+    with pytest.raises(InputError, match="dry_run counts what an exchange would route"):
+        dry_run(placed(spark, 10), options)
+    with pytest.raises(InputError, match="column 'value' is missing: name the column of the body"):
+        place_for_streams(frame(spark, 10).drop("value"), PLACING)
+
+
+def test_at_least_once_takes_rows_in_any_order(spark: SparkSession, url: str) -> None:
+    report = publish(frame(spark, ROWS), {"url": url, "superStream": "orders"})
+    assert sorted(found(url)) == expected(ROWS)
+    assert report.streams is not None
+    assert (report.confirmed, report.streams.rows) == (ROWS, Counter(stream for stream, *_ in expected(ROWS)))
+
+
+@pytest.fixture
+def hashed(vhost: RunningBroker) -> RunningBroker:
+    """The vhost with the exchange `x`, behind which are streams."""
+    if not vhost.ring_via:
+        pytest.skip("nothing reads the ring of this broker")
+    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
+        for stream in STREAMS:
+            connection.create_stream(stream)
+    with Broker(vhost.url) as broker:
+        broker.declare("x", [(stream, 1) for stream in STREAMS], queue_arguments={"x-queue-type": "stream"})
+    return vhost
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_streams_behind_a_hash_exchange(spark: SparkSession, hashed: RunningBroker, delivery: str) -> None:
+    with Broker(hashed.url, ring_source=DiagnosticsRing(list(hashed.ring_via or ()))) as broker:
+        ring = broker.ring("x")
+    options: Mapping[str, Any] = {
+        "url": hashed.stream_url, "exchange": "x", "ringVia": " ".join(hashed.ring_via or ()), "delivery": delivery,
+    }  # fmt: skip
+    once = {"appId": "load", "version": 1, "verify": "full"} if delivery == "exactly-once" else {}
+    report = publish(place_for_streams(frame(spark, ROWS), ring), {**options, **once})
+    rows = found(hashed.stream_url)
+    assert sorted(row[1:] for row in rows) == sorted(row[1:] for row in expected(ROWS))
+    assert all(ring.destination_for(key) == stream for stream, key, _ in rows)
+    assert report.streams is not None
+    assert report.streams.rows == Counter(stream for stream, *_ in rows)
+    guessed = ring.with_release(ring.release).to_json()
+    with pytest.raises(InputError, match="the ring is assumed: give one that was read from the broker"):
+        publish(frame(spark, 10), {**options, **once, "ringVia": None, "ring": guessed})
+
+
+def test_a_stream_of_files(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
+    """Each micro-batch is a version. One that is repeated, since its number is not in the checkpoint, is known."""
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in range(3):
+        lines = (f"{n}\n" for n in range(number * 10_000, (number + 1) * 10_000))
+        (source / f"{number}.txt").write_text("".join(lines))
+    ids = spark.readStream.format("text").option("maxFilesPerTrigger", 1).load(str(source))
+    rows = place_for_streams(
+        ids.selectExpr("concat('key ', value % 977) AS key", "concat(value, repeat('.', 60)) AS value"),
+        PLACING,
+    )
+    spark_connector.register(spark)
+    texts = {name: str(value) for name, value in options.items() if name not in ("appId", "version")}
+    reports = tmp_path / "reports"
+
+    def run() -> None:
+        writer = rows.writeStream.format("rabbitmq").options(**texts, reportPath=str(reports))
+        writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    run()
+    (tmp_path / "checkpoint" / "commits" / "2").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink()
+    run()
+    assert Counter(found(url)) == Counter(expected(ROWS))
+    last = json.loads((reports / "batch-2.json").read_text())
+    assert (last["streams"]["known"], last["streams"]["verified"]) == (10_000, 10_000)
+
+
+def test_for_each_batch(spark: SparkSession, url: str, options: dict[str, object], tmp_path: Path) -> None:
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1_000).load()
+    rows = place_for_streams(
+        source.selectExpr("concat('key ', value % 977) AS key", "string(value) AS value"), PLACING
+    )
+    reports: list[Any] = []
+    publish_batch = batch_publisher({**options, "version": None}, on_report=reports.append)
+    query = (
+        rows.writeStream.foreachBatch(publish_batch).option("checkpointLocation", str(tmp_path / "c")).start()
+    )
+    while len(reports) < 2 and query.isActive:
+        query.awaitTermination(1)
+    query.stop()
+    values = [int(value) for _, _, value in found(url)]
+    assert len(values) >= 2_000
+    assert sorted(values) == list(range(len(values)))
+    assert [report.streams.verified for report in reports[:2]] == [1_000, 1_000]

@@ -1,4 +1,4 @@
-"""A broker in a container that speaks TLS, AMQP and HTTP, with certificates of an authority of its own."""
+"""A broker in a container that speaks TLS, AMQP, HTTP and the stream protocol, with certificates of an authority of its own."""
 
 from __future__ import annotations
 
@@ -31,11 +31,12 @@ CLIENT = "client-of-the-certificate"
 OTHER_NAME = "broker.test"
 """A name that the broker's certificate has beside its address."""
 
-_AMQPS, _HTTPS = 5671, 15671
+_AMQPS, _HTTPS, _STREAMS = 5671, 15671, 5551
 _FOLDER = "/etc/rabbitmq/tls"
 _WRITE_FILE = "echo {coded} | base64 -d >{folder}/{name}\n"
 _CONFIGURATION = """
 listeners.ssl.default = {amqps}
+stream.listeners.ssl.default = {streams}
 management.tcp.port = 15672
 management.ssl.port = {https}
 ssl_cert_login_from = common_name
@@ -62,6 +63,7 @@ class TlsBroker:
         broker: the same broker, without TLS.
         amqps_port: the port of AMQP over TLS.
         https_port: the port of the HTTP API over TLS.
+        streams_port: the port of the stream protocol over TLS.
         folder: has `ca.pem`, `client.pem` and `client.key`, and those that the broker does not know: `other-ca.pem`,
             `stranger.pem` and `stranger.key`.
     """
@@ -69,6 +71,7 @@ class TlsBroker:
     broker: RunningBroker
     amqps_port: int
     https_port: int
+    streams_port: int
     folder: Path
 
     def file(self, name: str) -> str:
@@ -98,6 +101,10 @@ class TlsBroker:
         """Return the URL of the HTTP API with these parameters, and the login of the broker."""
         return self._url("https", host, self.https_port, "", parameters)
 
+    def streams(self, parameters: dict[str, str], host: str = "127.0.0.1") -> str:
+        """Return the URL of the stream protocol with these parameters, and the login of the broker."""
+        return self._url("rabbitmq-stream+tls", host, self.streams_port, "/%2F", parameters)
+
     def _url(self, scheme: str, host: str, port: int, path: str, parameters: dict[str, str]) -> str:
         address = with_login(f"{scheme}://{host}:{port}{path}", "guest", "guest")
         return f"{address}?{urlencode(parameters)}" if parameters else address
@@ -105,7 +112,7 @@ class TlsBroker:
 
 @contextmanager
 def tls_broker(folder: Path, *, mutual: bool, series: str = "4.3") -> Iterator[TlsBroker]:
-    """Start the broker in a container, for a block. It has the exchange `x`, and the queue `q` in its ring.
+    """Start the broker in a container, for a block. It has the exchange `x`, the queue `q` in its ring, and the stream `s` with a row.
 
     Args:
         folder: where to write the certificates of the client.
@@ -118,16 +125,17 @@ def tls_broker(folder: Path, *, mutual: bool, series: str = "4.3") -> Iterator[T
     authority = _written_authority(folder)
     container = watched_container(f"rabbit-chx-{secrets.token_hex(6)}")
     try:
-        container.create(image, _script(authority, mutual=mutual), more_ports=(_AMQPS, _HTTPS))
+        container.create(image, _script(authority, mutual=mutual), more_ports=(_AMQPS, _HTTPS, _STREAMS))
         broker = container.broker(image)
         _prepare(broker)
-        yield TlsBroker(broker, container.ports[_AMQPS], container.ports[_HTTPS], folder)
+        ports = container.ports
+        yield TlsBroker(broker, ports[_AMQPS], ports[_HTTPS], ports[_STREAMS], folder)
     finally:
         container.remove()
 
 
 def _prepare(broker: RunningBroker) -> None:
-    """Make the user of the client's certificate, and the exchange `x` with the queue `q`, as a group wants it."""
+    """Make the user of the client's certificate, and the exchange `x` with the queue `q`, as a group wants it, and a stream."""
     management = Management(str(broker.management_url))
     management.request("PUT", "users", CLIENT, body={"password_hash": "", "tags": ""})
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -138,6 +146,9 @@ def _prepare(broker: RunningBroker) -> None:
         channel.queue_declare("q", durable=True, arguments=arguments)
         channel.exchange_declare("x", CHX, durable=True)
         channel.queue_bind("q", "x", "1")
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        channel.confirm_delivery()
+        channel.basic_publish("", "s", b"row")
 
 
 def _written_authority(folder: Path) -> trustme.CA:
@@ -153,7 +164,9 @@ def _written_authority(folder: Path) -> trustme.CA:
 
 def _script(authority: trustme.CA, *, mutual: bool) -> str:
     server = authority.issue_cert("127.0.0.1", OTHER_NAME)
-    configuration = _CONFIGURATION.format(amqps=_AMQPS, https=_HTTPS, mutual=str(mutual).lower())
+    configuration = _CONFIGURATION.format(
+        amqps=_AMQPS, https=_HTTPS, streams=_STREAMS, mutual=str(mutual).lower()
+    )
     files = {
         "ca.pem": authority.cert_pem.bytes(),
         "server.pem": server.cert_chain_pems[0].bytes(),

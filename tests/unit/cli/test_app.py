@@ -27,8 +27,10 @@ COMMANDS = (
     "uniformity",
     "rules",
     "ring",
+    "replay",
     "shards",
     "slots",
+    "stream",
     "topology",
     "verify",
 )

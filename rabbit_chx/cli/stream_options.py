@@ -1,0 +1,245 @@
+"""The options of the commands that read streams: which part of them, at which addresses, and by which ring their rows are placed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rabbit_chx.analysis import ModuloMap
+from rabbit_chx.analysis.wording import place_text
+from rabbit_chx.cli.command import TEXT, option
+from rabbit_chx.cli.inputs import read_topology
+from rabbit_chx.cli.report import hashes_text
+from rabbit_chx.cli.rings import RingInput, exchange_in, ring_of_broker, ring_of_file, ring_of_topology
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.routing import KeyMap, SuperStream
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+
+if TYPE_CHECKING:
+    from rabbit_chx.cli.broker_options import LiveBroker
+    from rabbit_chx.streams import StreamReader
+
+_UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
+_ADDRESS = re.compile(r".+:\d+=.+:\d+")
+_TIME_HELP = "ISO 8601 with its zone (2026-11-22T10:00:00Z), or how long ago: 90s, 30min, 2h, 7d."
+
+
+class Placement(NamedTuple):
+    """What says which stream a key belongs to.
+
+    Attributes:
+        exchange: the exchange, or the super stream.
+        source: it, for reports.
+        placing: what places keys.
+    """
+
+    exchange: str
+    source: KeyMap | ModuloMap
+    placing: KeyMap | SuperStream
+
+    @property
+    def streams(self) -> list[str]:
+        """The streams that keys can belong to.
+
+        Raises:
+            InputError: an exchange is among them, so that its queues are not known.
+        """
+        places = self.source.destinations
+        for place in places:
+            if not isinstance(place, str):
+                raise InputError(f"{place_text(place)} is no stream: name the streams with --stream")
+        return [str(place) for place in places]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The options of a part of streams, and of what places their rows."""
+
+    super_stream: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The super stream; its clients for Java, .NET and Go place by murmur3.",
+    )
+    ring: str | None = option(
+        metavar="FILE",
+        help="A ring from a file, as `ring show --output json` wrote it, in the place of the one that the exchange has now.",
+    )
+    since: str | None = option(
+        metavar="TIME", help=f"Begin at the first chunk of this time or later. {_TIME_HELP}"
+    )
+    until: str | None = option(metavar="TIME", help="End before the first chunk of this time or later.")
+    addresses: tuple[str, ...] = option(
+        "--address",
+        multiple=True,
+        metavar="HOST:PORT=HOST:PORT",
+        help="An address that a node advertises for streams, and where it is reached from here.",
+    )
+
+    @property
+    def range(self) -> tuple[datetime | None, datetime | None]:
+        """The times between which rows are read.
+
+        Raises:
+            InputError: one of them is none, or the end is before the begin.
+        """
+        now = datetime.now(UTC)
+        since, until = parse_time("--since", self.since, now), parse_time("--until", self.until, now)
+        if since is not None and until is not None and until < since:
+            raise InputError(f"--until {self.until} is before --since {self.since}: exchange them")
+        return since, until
+
+    def placement(self, at: LiveBroker, exchange: str | None, topology: str | None) -> Placement:
+        """Return what places keys, by the options.
+
+        Args:
+            at: the broker.
+            exchange: the name of a hash exchange; None where it is a super stream, or the only one of a topology file.
+            topology: a topology file that has the exchange.
+
+        Raises:
+            InputError: nothing is given, or two are, or the exchange does not hash the routing key.
+            RabbitChxError: it cannot be read.
+        """
+        ways = {
+            "--super-stream": self.super_stream,
+            "--ring": self.ring,
+            "--topology": topology,
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if len(given) > 1:
+            raise InputError(
+                f"where the rows belong is given twice, by {given[0]} and by {given[1]}: leave one out"
+            )
+        if self.super_stream is not None:
+            if exchange is not None:
+                raise InputError(
+                    f"exchange {exchange!r} and --super-stream {self.super_stream}: leave one of them out"
+                )
+            return _super_stream(at, self.super_stream)
+        if topology is not None:
+            read = read_topology(topology, at.settings.vhost)
+            exchange = exchange_in(read, exchange).name
+            return _placed(exchange, ring_of_topology(read, exchange, None))
+        if exchange is None:
+            raise InputError(
+                "nothing says where the rows belong: give the exchange that they were published to, or --super-stream NAME"
+            )
+        if self.ring is not None:
+            return _placed(exchange, ring_of_file(self.ring))
+        return _placed(exchange, ring_of_broker(at, exchange))
+
+    def reader(self, at: LiveBroker, stream: str, **arguments: Any) -> StreamReader:  # noqa: ANN401
+        """Return a reader of the range of a stream.
+
+        Args:
+            at: the broker.
+            stream: the stream.
+            arguments: further ones of `StreamReader`.
+        """
+        from rabbit_chx.streams import StreamReader
+
+        since, until = self.range
+        return StreamReader(
+            stream_settings(at.settings),
+            stream,
+            start=since or "first",
+            end=until,
+            addresses=parse_addresses(self.addresses),
+            **arguments,
+        )
+
+
+def parse_time(name: str, text: str | None, now: datetime) -> datetime | None:
+    """Return the time that an option gives; None where it is not given.
+
+    Args:
+        name: the option.
+        text: ISO 8601 with its zone, or how long ago.
+        now: the time from which it is counted back.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text.strip()):
+        try:
+            return now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
+        except OverflowError:
+            raise InputError(
+                f"{name} {text} is before the year 1: leave it out to begin at the first row"
+            ) from None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InputError(f"{name} is {text!r:.60}: give {_TIME_HELP}") from None
+    if moment.tzinfo is None:
+        raise InputError(f"{name} {text} has no zone: write {text}Z for UTC, or {text}+02:00")
+    return moment
+
+
+def time_text(moment: datetime) -> str:
+    """Return a time in UTC, with milliseconds, as the time of a chunk has them."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_addresses(texts: tuple[str, ...]) -> Mapping[str, str]:
+    """Return where each advertised address is reached.
+
+    Args:
+        texts: each ``HOST:PORT=HOST:PORT``.
+
+    Raises:
+        InputError: a text is not of this form.
+    """
+    for text in texts:
+        if not _ADDRESS.fullmatch(text):
+            raise InputError(f"--address is {text!r:.60}: give rabbit-0:5552=127.0.0.1:15552")
+    return dict(text.split("=", 1) for text in texts)
+
+
+def _super_stream(at: LiveBroker, name: str) -> Placement:
+    """Read the partitions of a super stream.
+
+    Raises:
+        InputError: the management API says that it is none. The stream protocol gives the queues of any exchange.
+    """
+    if at.management_url is not None:
+        from rabbit_chx.topology.reading import modulo_map_read
+
+        try:
+            source = at.management("").run(modulo_map_read(at.settings.vhost, name))
+        except MismatchError:
+            source = None
+        if source is None or source.kind != "super-stream":
+            raise InputError(
+                f"exchange {name!r} is no super stream: leave --super-stream out, and name it as the exchange"
+            )
+        return Placement(name, source, SuperStream(map(str, source.numbered)))
+    with closing(StreamConnection(stream_settings(at.settings))) as connection:
+        partitions = connection.partitions(name)
+    numbered = tuple((stream, str(number)) for number, stream in enumerate(partitions))
+    return Placement(name, ModuloMap(name, "super-stream", numbered), SuperStream(partitions))
+
+
+def _placed(exchange: str, ring: RingInput) -> Placement:
+    if isinstance(ring.source, ModuloMap):
+        remedy = (
+            f"give --super-stream {exchange}"
+            if ring.type == "super-stream"
+            else "its rows are not placed here"
+        )
+        raise InputError(f"exchange {exchange!r} is of type {ring.type}, and has no ring: {remedy}")
+    if ring.arguments:
+        raise InputError(
+            f"exchange {exchange!r} hashes {hashes_text(ring.arguments)}: rows are placed by their routing key alone"
+        )
+    if ring.arguments is None:
+        say(f"{ring.doubt}, so it is taken for the routing key")
+    return Placement(exchange, ring.source, ring.source)

@@ -1,0 +1,272 @@
+"""``rabbit-chx stream show``: what is in streams, where they are, and who writes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rabbit_chx.amqp import ConnectionSettings
+from rabbit_chx.analysis.wording import plural
+from rabbit_chx.cli.broker_options import BrokerOptions, LiveBroker, counted
+from rabbit_chx.cli.command import TEXT, Outcome, argument, command, option, options
+from rabbit_chx.cli.report import document, entry, numbers, texts
+from rabbit_chx.cli.stderr import say
+from rabbit_chx.cli.stream_options import parse_addresses, time_text
+from rabbit_chx.errors import NotFoundError, RabbitChxError
+from rabbit_chx.rendering import Block, Facts, Line, Table
+from rabbit_chx.streams.codes import Code
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.streams.frames import StreamPlaces
+from rabbit_chx.streams.references import MOST_REFERENCES, writers_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_UNKNOWN = "-"
+_MOST_WRITERS = 20
+
+
+class RowPlace(NamedTuple):
+    """A row at an end of a stream: its offset, and the time of its chunk."""
+
+    offset: int
+    time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStream:
+    """A stream.
+
+    Attributes:
+        name: its name.
+        exchange: the super stream or exchange that it was asked for by; None where it was named itself.
+        places: its nodes.
+        first: its first row; None where it has no rows.
+        last: its last row.
+        rows: how many rows were counted; None where they were not.
+        segments: of how many files its log is; None where no API tells it.
+        writers: the last id of each name that it remembers; None where no API tells it.
+    """
+
+    name: str
+    exchange: str | None
+    places: StreamPlaces
+    first: RowPlace | None = None
+    last: RowPlace | None = None
+    rows: int | None = None
+    segments: int | None = None
+    writers: Mapping[str, int] | None = None
+
+    @property
+    def span(self) -> int:
+        """How many offsets there are from the first row to the last: at least as many as rows."""
+        return self.last.offset - self.first.offset + 1 if self.first and self.last else 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsReport:
+    """Streams of a vhost."""
+
+    vhost: str
+    version: str
+    streams: Sequence[ShownStream]
+
+    def blocks(self) -> Iterator[Block]:
+        """Return the streams, where they are, and who writes to them."""
+        yield Facts([("vhost", self.vhost), ("broker", f"RabbitMQ {self.version}")])
+        columns = [
+            *texts("stream"),
+            *numbers("first", "last", "rows"),
+            *texts("first at", "last at"),
+            *numbers("segments", "writers"),
+        ]
+        rows = [
+            (
+                stream.name,
+                _UNKNOWN if stream.first is None else stream.first.offset,
+                _UNKNOWN if stream.last is None else stream.last.offset,
+                _rows_text(stream),
+                _time_text(stream.first),
+                _time_text(stream.last),
+                _UNKNOWN if stream.segments is None else stream.segments,
+                _UNKNOWN if stream.writers is None else f"{len(stream.writers)} of {MOST_REFERENCES}",
+            )
+            for stream in self.streams
+        ]
+        yield Table(columns, rows)
+        if any(stream.rows is None and stream.span for stream in self.streams):
+            yield Line(
+                "<= counts the offsets; the broker's own notes have some of them. --count counts the rows."
+            )
+        yield Table(
+            texts("stream", "leader", "replicas"),
+            [
+                (
+                    stream.name,
+                    str(stream.places.leader or "none"),
+                    ", ".join(map(str, stream.places.replicas)) or "none",
+                )
+                for stream in self.streams
+            ],
+        )
+        named = [
+            (stream.name, writer, last)
+            for stream in self.streams
+            for writer, last in (stream.writers or {}).items()
+        ]
+        if named:
+            yield Table([*texts("stream", "writer"), *numbers("last id")], named[:_MOST_WRITERS])
+        if len(named) > _MOST_WRITERS:
+            yield Line(f"and {plural(len(named) - _MOST_WRITERS, 'more writer')}; --output json has all")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document ``rabbit-chx/streams``."""
+        return document(
+            "streams",
+            vhost=self.vhost,
+            version=self.version,
+            streams=[
+                {
+                    **entry(stream, "name", "exchange"),
+                    "first": _end_json(stream.first),
+                    "last": _end_json(stream.last),
+                    "offsets": stream.span,
+                    **entry(stream, "rows", "segments"),
+                    "leader": stream.places.leader and str(stream.places.leader),
+                    "replicas": [str(node) for node in stream.places.replicas],
+                    "writers": None if stream.writers is None else dict(stream.writers),
+                }
+                for stream in self.streams
+            ],
+        )
+
+
+def _rows_text(stream: ShownStream) -> str:
+    if stream.rows is not None:
+        return f"{stream.rows:,}"
+    return f"<= {stream.span:,}" if stream.span else "0"
+
+
+def _time_text(end: RowPlace | None) -> str:
+    return _UNKNOWN if end is None else f"{end.time:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
+    return end and {"offset": end.offset, "time": time_text(end.time)}
+
+
+@command(
+    example="rabbit-chx stream show orders-0 orders-1 --management-url http://guest:guest@localhost:15672"
+)
+def show(
+    *,
+    names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
+    count: bool = option(is_flag=True, help="Read all rows, and count them."),
+    address: tuple[str, ...] = option(
+        "--address",
+        multiple=True,
+        metavar="HOST:PORT=HOST:PORT",
+        help="An address that a node advertises for streams, and where it is reached from here.",
+    ),
+    broker: BrokerOptions = options(BrokerOptions),
+) -> Outcome:
+    """Show streams: first and last row, how many rows, leader and replicas, and who writes to them.
+
+    A NAME is that of a stream, of a super stream, which is shown as its partitions, or of an exchange, if all that is bound to it are
+    streams. --url is that of streams,
+    rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
+
+    A stream remembers the names of 255 writers. Named publishers and AMQP channels take one each. --management-url shows them,
+    with the plugin rabbitmq_stream_management from RabbitMQ 3.13 on. What it tells is up to 5 s old.
+
+    Nothing is changed. The exit code is 0.
+    """
+    at, addresses = broker.live(streams=True), parse_addresses(address)
+    settings = stream_settings(at.settings)
+    with closing(StreamConnection(settings)) as connection:
+        version, found = connection.server_version, _places(connection, names)
+    streams = [_with_ends(settings, stream, addresses) for stream in found]
+    if at.management_url is None:
+        say("only the management API tells segments and writers: give --management-url to see them")
+    else:
+        streams = list(_with_figures(at, streams))
+    if count:
+        streams = [_counted(settings, stream, addresses) for stream in streams]
+    return Outcome(StreamsReport(at.settings.vhost, version, streams))
+
+
+def _places(connection: StreamConnection, names: Sequence[str]) -> list[ShownStream]:
+    """Return the streams of these names, and the partitions of super streams among them.
+
+    Raises:
+        NotFoundError: a name is that of neither.
+    """
+    found: dict[str, ShownStream] = {}
+    of_name = connection.metadata(names, missing_ok=True)
+    for name in names:
+        if of_name[name].code != Code.STREAM_DOES_NOT_EXIST:
+            connection.metadata([name])  # raises where the user may not see it
+            found.setdefault(name, ShownStream(name, None, of_name[name]))
+            continue
+        try:
+            partitions = connection.partitions(name)
+        except NotFoundError:
+            raise NotFoundError(
+                f"{connection.where}: there is no stream, super stream or exchange {name!r}: check the name and the vhost",
+                queue=name,
+            ) from None
+        of_stream = connection.metadata(partitions)
+        found |= {stream: ShownStream(stream, name, of_stream[stream]) for stream in partitions}
+    return list(found.values())
+
+
+def _with_ends(
+    settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]
+) -> ShownStream:
+    """Return the stream with its first and its last row. Each costs a chunk."""
+    from rabbit_chx.streams import StreamReader
+
+    with StreamReader(settings, stream.name, start="last", addresses=addresses) as reader:
+        last = _end(next(reader, None), -1)
+    with StreamReader(settings, stream.name, batch_rows=1, addresses=addresses) as reader:
+        first = _end(next(reader, None), 0)
+    return replace(stream, first=first, last=last)
+
+
+def _end(batch: pa.RecordBatch | None, row: int) -> RowPlace | None:
+    if batch is None:
+        return None
+    return RowPlace(batch["offset"][row].as_py(), batch["timestamp"][row].as_py().astimezone(UTC))
+
+
+def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mapping[str, str]) -> ShownStream:
+    from rabbit_chx.streams import StreamReader
+
+    rows = 0
+    with (
+        counted(f"rows of {stream.name}", stream.span) as seen,
+        StreamReader(settings, stream.name, addresses=addresses) as reader,
+    ):
+        for batch in reader:
+            rows += batch.num_rows
+            seen(rows)
+    return replace(stream, rows=rows)
+
+
+def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:
+    """Yield the streams with what the management API tells. What it does not tell is said on stderr, once."""
+    problem: RabbitChxError | None = None
+    for stream in streams:
+        figures: dict[str, Any] = {}
+        try:
+            told = at.management("").request("GET", "queues", at.settings.vhost, stream.name)
+            figures["segments"] = told.get("segments")
+            figures["writers"] = writers_of(str(at.management_url), at.settings, stream.name)
+        except RabbitChxError as error:
+            problem = problem or error
+        yield replace(stream, **figures)
+    if problem is not None:
+        say(str(problem))

@@ -1,0 +1,289 @@
+"""`stream show`, `verify` of the rows that streams have, and `replay`, on real brokers with rows of real clients."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from quick_rings import quick_prefix
+from stream_writers import by_rstream
+from streamed import Streamed
+from trips import STREAMS, declare_trips
+
+from rabbit_chx import HashRing, Publisher, StreamPublisher, replay
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.cli import main
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.testing import (
+    RunningBroker,
+    docker_broker,
+    need,
+    skip_unless_ci,
+    temporary_vhost,
+)
+from rabbit_chx.testing.needs import release_is_in
+
+pytestmark = pytest.mark.broker
+
+RING = HashRing.from_bindings([(stream, 1) for stream in STREAMS])
+KEYS = [f"user-{n}" for n in range(10)]
+
+
+@dataclass(frozen=True)
+class Trips:
+    """A vhost with the exchange `trips`."""
+
+    broker: RunningBroker
+    channel: BlockingChannel
+
+    @property
+    def at(self) -> tuple[str, ...]:
+        """The options of the broker."""
+        assert self.broker.management_url is not None, "these tests need RABBIT_CHX_TEST_MANAGEMENT_URL"
+        return ("--url", self.broker.stream_url, "--management-url", self.broker.management_url)
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """The options of the broker and of its rings."""
+        return (*self.at, "--ring-via", shlex.join(quick_prefix(self.broker)))
+
+
+@pytest.fixture
+def trips(vhost: RunningBroker) -> Iterator[Trips]:
+    """The vhost with 40 rows in three streams."""
+    with pika.BlockingConnection(pika_parameters(f"{vhost.url}?heartbeat=0")) as connection:
+        declare_trips(connection.channel(), vhost.url)
+        yield Trips(vhost, connection.channel())
+
+
+def rows_of(capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str, Any]]:
+    """The documents of `replay`."""
+    assert main(["replay", *command, "--output", "json"]) == 0, capsys.readouterr()
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_each_row_is_where_the_mirror_says(trips: Trips, answer: Callable[..., Any]) -> None:
+    found = answer("verify", "trips", "--all-streams", *trips.live)
+    assert [found[name] for name in ("rows", "right", "wrong", "without_key", "other_exchange")] == [
+        40,
+        40,
+        0,
+        0,
+        0,
+    ]
+    assert found["ring"]["provenance"] == "read"
+    expected = Counter(RING.destination_for(key) for key in KEYS)
+    assert {each["stream"]: each["right"] for each in found["streams"]} == {
+        stream: 4 * count for stream, count in expected.items()
+    }
+    later = answer("verify", "trips", "--all-streams", *trips.live, "--until", "1d", code=3)
+    assert later["rows"] == 0
+
+
+def test_rows_that_are_elsewhere_are_found(trips: Trips, answer: Callable[..., Any], tmp_path: Path) -> None:
+    other = HashRing.from_buckets([STREAMS[2], STREAMS[0], STREAMS[1], STREAMS[1]])
+    file = tmp_path / "ring.json"
+    file.write_text(other.to_json())
+    given = ("--stream", STREAMS[1], "--stream", STREAMS[2])
+    found = answer("verify", "trips", *given, "--ring", str(file), *trips.at, code=1)
+    lie_in = {stream: [key for key in KEYS if RING.destination_for(key) == stream] for stream in STREAMS[1:]}
+    wrong = sum(4 for stream, keys in lie_in.items() for key in keys if other.destination_for(key) != stream)
+    assert (found["wrong"], found["right"]) == (wrong, 4 * sum(map(len, lie_in.values())) - wrong)
+    assert len(found["examples"]) == min(wrong, 20)
+    for example in found["examples"]:
+        assert RING.destination_for(example["key"]) == example["stream"]
+        assert other.destination_for(example["key"]) == example["belongs_to"] != example["stream"]
+
+
+def test_a_guess_is_no_proof(
+    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = answer("verify", "trips", "--all-streams", *trips.at, code=3)
+    assert (found["ring"]["provenance"], found["right"]) == ("assumed", 40)
+    assert main(["replay", "user-7", "--exchange", "trips", *trips.at]) == 2
+    assert (
+        "the ring is assumed from the bindings, so the keys may be in another stream"
+        in capsys.readouterr().err
+    )
+
+
+def test_rows_of_others_are_counted_and_not_compared(trips: Trips, answer: Callable[..., Any]) -> None:
+    without = by_rstream(trips.broker.url, trips.broker.stream_url, STREAMS[0])
+    with StreamPublisher(trips.broker.stream_url, stream=STREAMS[0]) as publisher:
+        publisher.publish_many(["user-7"] * 3, ["b"] * 3)
+    with Publisher(trips.broker.url, "") as straight:
+        straight.publish_many([STREAMS[0]] * 2, ["b"] * 2)
+    found = answer("verify", "trips", "--stream", STREAMS[0], *trips.live)
+    assert (found["without_key"], found["other_exchange"], found["wrong"]) == (len(without), 5, 0)
+    assert found["right"] > 0
+
+
+def test_super_streams(trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    if not release_is_in(trips.broker.version, ">=3.13"):
+        pytest.skip("the stream protocol makes super streams from 3.13 on")
+    settings = stream_settings(trips.broker.stream_url)
+    with closing(StreamConnection(settings)) as connection:
+        connection.create_super_stream("events", ["events-0", "events-1"], ["0", "1"])
+    with StreamPublisher(trips.broker.stream_url, super_stream="events") as publisher:
+        publisher.publish_many(KEYS * 3, [f"{n}" for n in range(30)])
+    for where in (trips.at, trips.at[:2]):
+        found = answer("verify", "--super-stream", "events", *where)
+        assert (found["rows"], found["right"], found["exchange"]) == (30, 30, "events")
+        assert found["super_stream"]["partitions"] == ["events-0", "events-1"]
+    one = answer("verify", "--super-stream", "events", "--stream", "events-1", *trips.at)
+    assert [each["stream"] for each in one["streams"]] == ["events-1"]
+    rows = rows_of(capsys, "user-4", "--super-stream", "events", *trips.at)
+    assert [(row["key"], row["value"]) for row in rows] == [("user-4", text) for text in ("4", "14", "24")]
+    shown = answer("stream", "show", "events", *trips.at)["streams"]
+    assert [(each["name"], each["exchange"]) for each in shown] == [
+        ("events-0", "events"),
+        ("events-1", "events"),
+    ]
+    # The stream protocol lists the queues of any exchange: this one's rows are placed by a ring, and not by murmur3.
+    assert main(["verify", "--super-stream", "trips", *trips.at]) == 2
+    assert "'trips' is no super stream" in capsys.readouterr().err
+    assert main(["verify", "--super-stream", "trips", *trips.at[:2]]) == 1
+    assert "tells whether this one is a super stream" in capsys.readouterr().out
+
+
+def test_the_rows_of_keys_come_from_the_streams_that_have_them(
+    trips: Trips, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    keys = ("user-7", "user-1")
+    expected = [
+        (RING.destination_for(key), f"user-{n % 10}", f"trip {n}")
+        for n in range(40)
+        for key in keys
+        if f"user-{n % 10}" == key
+    ]
+    rows = rows_of(capsys, *keys, "--exchange", "trips", *trips.live)
+    found = [(row["stream"], row["key"], row["value"]) for row in rows]
+    assert sorted(found) == sorted(expected)
+    assert len({stream for stream, _, _ in expected}) == 2
+    for stream in STREAMS:  # each in the order of its stream
+        offsets = [row["offset"] for row in rows if row["stream"] == stream]
+        assert offsets == sorted(offsets)
+    file = tmp_path / "ring.json"
+    file.write_text(RING.to_json())
+    for stream in STREAMS:
+        if stream != RING.destination_for("user-7"):
+            trips.channel.queue_delete(stream)
+    rows = rows_of(capsys, "user-7", "--exchange", "trips", "--ring", str(file), *trips.at)
+    assert [row["value"] for row in rows] == ["trip 7", "trip 17", "trip 27", "trip 37"]
+    assert main(["replay", "user-7", "user-1", "--exchange", "trips", "--ring", str(file), *trips.at]) == 77
+
+
+def test_rows_from_a_time_on_and_up_to_it(trips: Trips, capsys: pytest.CaptureFixture[str]) -> None:
+    time.sleep(0.05)
+    between = datetime.now(UTC)
+    time.sleep(0.05)
+    with Publisher(trips.broker.url, "trips") as publisher:
+        publisher.publish_many(["user-7"] * 2, [b"later", b"\xff"])
+    given = ("user-7", "--exchange", "trips", *trips.live)
+    after = rows_of(capsys, *given, "--since", between.isoformat())
+    assert [row.get("value", row.get("value_base64")) for row in after] == ["later", "/w=="]
+    assert datetime.fromisoformat(after[0]["timestamp"]) >= between
+    before = rows_of(capsys, *given, "--until", between.isoformat())
+    assert [row["value"] for row in before] == ["trip 7", "trip 17", "trip 27", "trip 37"]
+    assert len(rows_of(capsys, *given, "--since", "1h")) == 6
+    assert main(["replay", *given, "--since", (between + timedelta(days=1)).isoformat()]) == 0
+    nothing = capsys.readouterr()
+    assert (nothing.out, nothing.err) == (
+        "",
+        "rabbit-chx: no row; rows from before a change of the ring may be elsewhere\n",
+    )
+
+
+def test_replay_in_python_gives_columns(trips: Trips) -> None:
+    url, stream = trips.broker.stream_url, str(RING.destination_for("user-7"))
+    with StreamPublisher(url, stream=stream) as publisher:  # which came by no exchange
+        publisher.publish_many(["user-7"], ["straight"])
+    batches = list(replay(url, [b"user-7"], ring=RING, include=["message_id"]))
+    assert [name for batch in batches for name in batch.schema.names] == [
+        *("stream", "offset", "timestamp", "key", "value", "message_id")
+    ]
+    assert batches[0]["stream"].to_pylist() == [stream] * 5
+    batches = list(replay(url, "user-7", ring=RING, exchange="trips"))
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == [
+        b"trip 7",
+        b"trip 17",
+        b"trip 27",
+        b"trip 37",
+    ]
+
+
+def test_what_is_in_streams(vhost: RunningBroker, answer: Callable[..., Any]) -> None:
+    stream, where = Streamed(vhost, "s", {}), ("--url", vhost.stream_url)
+    with stream.connection(None) as connection:
+        connection.create_stream("empty")
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    stream.publish(["a", "b"])
+    stream.store_offsets()
+    stream.publish(["c"])
+    shown, empty = answer("stream", "show", "s", "empty", *where)["streams"]
+    assert (empty["name"], empty["first"], empty["last"], empty["offsets"]) == ("empty", None, None, 0)
+    assert shown["first"]["offset"] == 0
+    assert shown["last"]["offset"] == shown["offsets"] - 1 > 2  # the notes of the broker take offsets
+    assert (
+        before
+        < datetime.fromisoformat(shown["first"]["time"])
+        <= datetime.fromisoformat(shown["last"]["time"])
+    )
+    assert (shown["rows"], shown["writers"], shown["segments"], shown["exchange"]) == (None, None, None, None)
+    assert ":" in shown["leader"]
+    assert shown["replicas"] == []
+    counted = answer("stream", "show", "s", "empty", "--count", *where)["streams"]
+    assert [each["rows"] for each in counted] == [3, 0]
+
+
+def test_what_is_no_stream_is_named(vhost: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stream", "show", "nothing", "--url", vhost.stream_url]) == 77
+    assert "there is no stream, super stream or exchange 'nothing'" in capsys.readouterr().err
+
+
+def test_who_writes_is_what_the_management_api_tells(
+    trips: Trips, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    vhost = trips.broker
+    if not release_is_in(vhost.version, ">=3.13"):
+        pytest.skip("the management API tells it from 3.13 on")
+    if not vhost.owned:
+        skip_unless_ci("it enables a plugin, so it needs a broker that the tests started")
+    vhost.run("rabbitmq-plugins", "enable", "rabbitmq_stream_management")
+    with StreamPublisher(vhost.stream_url, stream=STREAMS[0], name="loader") as publisher:
+        publisher.publish_many(["k"], ["b"], ids=[7])
+    (shown,) = answer("stream", "show", STREAMS[0], *trips.at)["streams"]
+    assert shown["writers"]["loader"] == 7
+    assert len(shown["writers"]) == 2  # with the AMQP channel
+    assert main(["stream", "show", STREAMS[0], *trips.at]) == 0
+    assert "2 of 255" in capsys.readouterr().out
+
+
+@pytest.mark.docker
+def test_3_10(answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """There is neither a page of writers nor a version of the commands."""
+    need("docker")
+    with docker_broker("3.10") as broker, temporary_vhost(broker) as inside:
+        with pika.BlockingConnection(pika_parameters(inside.url)) as connection:
+            declare_trips(connection.channel(), inside.url)
+            trips = Trips(inside, connection.channel())
+        assert answer("verify", "trips", "--all-streams", *trips.live)["right"] == 40
+        rows = rows_of(capsys, "user-7", "--exchange", "trips", "--since", "1h", *trips.live)
+        assert [row["value"] for row in rows] == ["trip 7", "trip 17", "trip 27", "trip 37"]
+        assert main(["stream", "show", *STREAMS, "--count", "--output", "json", *trips.at]) == 0
+        found = capsys.readouterr()
+        shown = json.loads(found.out)["streams"]
+        assert sum(each["rows"] for each in shown) == 40
+        assert {each["writers"] for each in shown} == {None}
+        assert found.err.count("it needs RabbitMQ 3.13 or newer") == 1

@@ -1,0 +1,123 @@
+"""What happens to the broker while a named publisher writes to a stream, and a reader follows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from broker_alarms import disk_alarm, memory_alarm
+from delivery_checker import Verdict
+from fire_streams import StreamRun, delete_stream, kill_again_and_again, make_stream
+from publishing_support import through
+from tcp_proxy import Proxy
+
+from rabbit_chx.errors import MismatchError
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.restarts,
+    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.timeout(300),
+]
+
+ONCE = "Each row is stored once, in order, over a new connection. A reader is given each row once."
+WAITS = "Each row is stored once, in order; the publisher waits and keeps its connection."
+KILLS = 3
+ROLL_OVER_KILLS = 5
+
+
+def test_confirms_are_lost(home: RunningBroker, line: Proxy, kept: Callable[..., Verdict]) -> None:
+    """The rows arrive, and nothing comes back: then the line is reset."""
+
+    def swallow(_: StreamRun) -> None:
+        for _time in range(4):
+            line.to_client.held = True
+            time.sleep(0.5)
+            line.cut()
+            line.to_client.held = False
+            time.sleep(1)
+
+    run = StreamRun()
+    run.publish(through(home.stream_url, line.port), swallow)
+    kept(
+        run,
+        fault="confirms do not come for 0.5 s, then the connection is reset (RST), four times",
+        promise=ONCE,
+    )
+    assert run.resent > 0
+    assert run.reconnects >= 3
+
+
+def test_killed_again_and_again(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+    run = StreamRun()
+    run.publish(home.stream_url, kill_again_and_again(home, KILLS))
+    kept(run, fault=f"broker killed (SIGKILL) and started again, {KILLS} times", promise=ONCE)
+    assert run.reconnects == KILLS
+
+
+def test_killed_at_roll_overs(vhost: RunningBroker, kept: Callable[..., Verdict]) -> None:
+    make_stream(vhost, stream_max_segment_size_bytes="600")
+    run = StreamRun()
+    # In a large window more rows are in the batch that the broker loses.
+    run.publish(vhost.stream_url, kill_again_and_again(vhost, ROLL_OVER_KILLS), window=20_000)
+    kept(
+        run,
+        fault=f"broker killed (SIGKILL) and started again, {ROLL_OVER_KILLS} times; each chunk begins a new segment",
+        promise=f"{ONCE} Rows that the broker confirms and does not have are stored again.",
+    )
+    assert run.reconnects == ROLL_OVER_KILLS
+
+
+def test_restarted_in_good_order(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+    def restart(_: StreamRun) -> None:
+        time.sleep(1)
+        home.restart()
+
+    run = StreamRun()
+    run.publish(home.stream_url, restart)
+    kept(run, fault="broker restarted in good order", promise=ONCE)
+    assert run.reconnects >= 1
+
+
+@pytest.mark.parametrize(
+    ("alarm", "promise"),
+    [
+        (disk_alarm, WAITS),
+        (memory_alarm, "Each row is stored once, in order. The broker takes rows of streams all the time."),
+    ],
+    ids=["disk", "memory"],
+)
+def test_an_alarm(alarm: Any, promise: str, home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+    def raise_alarm(_: StreamRun) -> None:
+        time.sleep(0.5)
+        with alarm(home):
+            time.sleep(5)
+
+    run = StreamRun()
+    run.publish(home.stream_url, raise_alarm)
+    kept(run, fault=f"{alarm.__name__.replace('_', ' ')} for 5 s", promise=promise)
+    assert run.reconnects == 0
+    pauses = [later - at for (at, _), (later, _) in pairwise(run.calls)]
+    assert (max(pauses) > 3) == (alarm is disk_alarm)
+
+
+def test_the_stream_is_made_again(home: RunningBroker, kept: Callable[..., Verdict]) -> None:
+    def make_again(_: StreamRun) -> None:
+        time.sleep(1)
+        delete_stream(home)
+        make_stream(home)
+
+    run = StreamRun()
+    run.publish(home.stream_url, make_again, follow=False)
+    assert run.error is not None
+    kept(
+        run,
+        fault="the stream deleted and made again",
+        promise="PublishError, which names the last confirmed id: the rows went with the stream.",
+        elsewhere=range(1, run.handed + 1),
+    )
+    assert isinstance(run.error.__cause__, MismatchError) or "does not exist" in str(run.error)

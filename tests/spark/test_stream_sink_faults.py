@@ -1,0 +1,156 @@
+"""Exactly once into streams while tasks, workers, drivers and the broker die: each row is stored once in the end.
+
+`verify=full` counts the rows in each write, and the tests read them, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark_driver import SparkDriver
+from standalone_spark import standalone_spark
+from stream_sink_jobs import (
+    EndHalfWay,
+    Hold,
+    SlowFirst,
+    expected,
+    found,
+    orders_in,
+    rows_in,
+    stream_files,
+    wait_for_rows,
+    write,
+)
+
+from rabbit_chx.testing import RunningBroker, skip_unless_ci
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.chx_broker(">=3.13"),
+    pytest.mark.pyspark("4.0", "format('rabbitmq')"),
+    pytest.mark.timeout(300),
+]
+
+#: Each stream has more of them than are published at once.
+ROWS = 110_000
+#: Of a task, behind the rows that are published at first.
+HALF_WAY = 33_500
+COORDINATOR_S = 8.0
+
+
+@pytest.fixture
+def url(vhost: RunningBroker) -> str:
+    """The stream URL of a vhost with the super stream `orders`."""
+    return orders_in(vhost)
+
+
+@pytest.fixture
+def options(url: str) -> dict[str, Any]:
+    return {
+        "url": url, "superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
+    """A Spark that tries each task four times."""
+    driver = SparkDriver(tmp_path_factory.mktemp("spark"), "local[2,4]")
+    yield driver
+    driver.stop()
+
+
+@pytest.mark.parametrize("by_kill", [False, True], ids=["fail", "killed"])
+def test_tasks_that_end_half_way(
+    driver: SparkDriver, url: str, options: dict[str, Any], *, by_kill: bool
+) -> None:
+    report = driver.run(write, rows=ROWS, options=options, step=EndHalfWay(HALF_WAY, by_kill))
+    assert found(url) == expected(ROWS)
+    assert [task["attempt"] for task in report["tasks"]][:3] == [
+        1,
+        1,
+        1,
+    ]  # the last one is for keys that are null
+    assert report["streams"]["known"] > 0
+    assert (report["streams"]["verified"], report["notes"]) == (ROWS, [])
+
+
+def test_two_identical_jobs_at_once(
+    driver: SparkDriver, url: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The second one begins when the first has published some rows, and waits. It ends, and the first goes on."""
+    go_on = tmp_path / "go on"
+    first = driver.begin(write, rows=ROWS, options=options, step=Hold(frozenset({0}), go_on, after=HALF_WAY))
+    wait_for_rows(url, HALF_WAY // 2, lambda: not driver.has_answered(first))
+    report = driver.at_once(write, rows=ROWS, options=options)
+    assert report["streams"]["verified"] == ROWS
+    go_on.touch()
+    assert driver.answer(first, 120)["streams"]["verified"] == ROWS
+    assert found(url) == expected(ROWS)
+
+
+@pytest.mark.restarts
+def test_a_broker_that_is_killed(
+    driver: SparkDriver, broker: RunningBroker, url: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    if not broker.owned:
+        skip_unless_ci("it kills the broker, so it needs one that the tests started")
+    time.sleep(COORDINATOR_S)  # a broker that dies in the first seconds of its first stream loses it
+    go_on = tmp_path / "go on"
+    step = Hold(frozenset({0, 1}), go_on, after=HALF_WAY)
+    job = driver.begin(write, rows=ROWS, options=options, step=step)
+    wait_for_rows(url, HALF_WAY // 2, lambda: not driver.has_answered(job))
+    broker.kill()
+    go_on.touch()
+    broker.start()
+    report = driver.answer(job, 200)
+    assert found(url) == expected(ROWS)
+    assert report["streams"]["verified"] == ROWS
+    assert report["reconnects"] > 0
+
+
+def test_a_stream_whose_driver_is_killed(url: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """Of the first micro-batch two streams have their rows, and one has none, when driver and JVM are killed."""
+    source = tmp_path / "in"
+    source.mkdir()
+    for number in range(3):
+        lines = (f"{n}\n" for n in range(number * 10_000, (number + 1) * 10_000))
+        (source / f"{number}.txt").write_text("".join(lines))
+    once = {name: value for name, value in options.items() if name not in ("appId", "version")}
+    arguments: dict[str, Any] = {"source": source, "checkpoint": tmp_path / "checkpoint", "options": once}
+    killed = SparkDriver(tmp_path / "spark", "local[2]")
+    try:
+        job = killed.begin(stream_files, **arguments, step=Hold(frozenset({1}), tmp_path / "never"))
+        wait_for_rows(url, 3_000, lambda: not killed.has_answered(job))
+    finally:
+        killed.kill()
+    left = rows_in(url)
+    assert left < len(expected(10_000))
+    again = SparkDriver(tmp_path / "spark", "local[2]")
+    again.run(stream_files, **arguments)
+    again.stop()
+    assert Counter(found(url)) == Counter(expected(30_000))
+
+
+def test_speculation(url: str, options: dict[str, Any], tmp_path: Path) -> None:
+    """A copy of a slow task publishes its rows while the task has published a part of them."""
+    conf = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.5",
+        "spark.speculation.quantile": "0.5",
+    }
+    with standalone_spark(tmp_path / "cluster", cores=2, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
+        driver = SparkDriver(tmp_path / "spark", cluster.master, conf)
+        report = driver.run(write, rows=ROWS, options=options, step=SlowFirst(HALF_WAY, 30.0))
+        driver.stop()
+    slow = next(task for task in report["tasks"] if task["partition"] == 0)
+    assert slow["attempt"] == 1, "the copy has not won"
+    assert (report["streams"]["verified"], report["notes"]) == (ROWS, [])
+    assert report["streams"]["known"] > 0
+    assert found(url) == expected(ROWS)

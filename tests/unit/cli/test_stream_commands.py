@@ -1,0 +1,227 @@
+"""The commands about streams: how times and addresses are written, what is refused, and what results look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rabbit_chx.analysis import ModuloMap
+from rabbit_chx.cli.replay import ReplayedRow
+from rabbit_chx.cli.stored_rows import StoredReport
+from rabbit_chx.cli.stream_options import Placement, parse_addresses, parse_time
+from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
+from rabbit_chx.errors import InputError
+from rabbit_chx.rendering import ConsoleOutput
+from rabbit_chx.routing import HashRing, SuperStream
+from rabbit_chx.streams import MisplacedRow, StreamParity
+from rabbit_chx.streams.frames import Node, StreamPlaces
+
+NOW = datetime(2026, 11, 22, 18, tzinfo=UTC)
+READ = HashRing.from_buckets(["s0", "s1"])
+ASSUMED = HashRing.from_bindings([("s0", 1), ("s1", 1)], provenance="assumed")
+ROW = MisplacedRow(7, b"k\xff", "s1")
+NOBODY = ("--url", "rabbitmq-stream://127.0.0.1:1", "--management-url", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("90s", NOW - timedelta(seconds=90)),
+        ("30min", NOW - timedelta(minutes=30)),
+        ("1.5h", NOW - timedelta(minutes=90)),
+        (" 7d ", NOW - timedelta(days=7)),
+        ("2026-11-22T10:00:00Z", NOW - timedelta(hours=8)),
+        ("2026-11-22T12:00+02:00", NOW - timedelta(hours=8)),
+    ],
+)
+def test_a_time_is_a_date_with_its_zone_or_how_long_ago(text: str, moment: datetime) -> None:
+    assert parse_time("--since", text, NOW) == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("yesterday", "--since is 'yesterday': give ISO 8601 with its zone"),
+        ("2h30", "--since is '2h30'"),
+        ("-2h", "--since is '-2h'"),
+        ("2026-11-22T10:00", r"has no zone: write 2026-11-22T10:00Z for UTC"),
+        ("2026-11-22", "has no zone"),
+        ("9999999d", "before the year 1"),
+    ],
+)
+def test_another_time_is_refused_and_the_remedy_named(text: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        parse_time("--since", text, NOW)
+
+
+def test_addresses_are_pairs() -> None:
+    assert parse_addresses(("rabbit-0:5552=127.0.0.1:15552", "[::1]:1=h:2")) == {
+        "rabbit-0:5552": "127.0.0.1:15552",
+        "[::1]:1": "h:2",
+    }
+    for text in ("rabbit-0:5552", "rabbit-0=127.0.0.1:1", "a:1=b"):
+        with pytest.raises(InputError, match="give rabbit-0:5552="):
+            parse_addresses((text,))
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (["verify", "x", "--since", "2h"], "--since is about the rows of streams"),
+        (["verify", "x", "--ring", "f"], "--ring is about the rows of streams"),
+        (["verify", "x", "--stream", "s", "--count", "3"], "leave --keys, --pattern and --count out"),
+        (["verify", "x", "--stream", "s", "--passive"], "--passive watches traffic"),
+        (["verify", "x", "--stream", "s", "--all-streams"], "by --stream and by --all-streams"),
+        (["verify", "--stream", "s"], "nothing says where the rows belong"),
+        (["verify", "x", "--super-stream", "s"], "exchange 'x' and --super-stream s"),
+        (["verify", "--super-stream", "s", "--ring", "f"], "by --super-stream and by --ring"),
+        (["verify", "x", "--stream", "s", "--topology", "t", "--ring", "f"], "by --ring and by --topology"),
+        (["replay", "k"], "nothing says where the rows belong"),
+        (
+            ["replay", "k", "--exchange", "x", "--since", "1h", "--until", "2h"],
+            "--until 2h is before --since 1h",
+        ),
+        (["replay", "k", "--exchange", "x", "--address", "a=b"], "--address is 'a=b'"),
+        (["replay", "k", "--exchange", "x"], "give --ring-via"),
+        (["stream", "show", "s", "--address", "a=b"], "--address is 'a=b'"),
+    ],
+)
+def test_what_contradicts_itself_is_refused_before_anything_is_read(
+    ran: Callable[..., tuple[int, str, str]], command: list[str], says: str
+) -> None:
+    code, out, errors = ran(*command, *NOBODY)
+    assert (code, out) == (2, "")
+    assert says in errors
+
+
+def test_an_address_of_streams_is_not_asked_over_amqp(
+    ran: Callable[..., tuple[int, str, str]],
+) -> None:
+    command = ("replay", "k", "--exchange", "x", "--ring-via", "", *NOBODY)
+    code, _, errors = ran(*command)
+    assert (code, "this asks over AMQP: give --url amqp://" in errors) == (2, True)
+    assert "it must begin with amqp://" in ran("ring", "show", "x", *NOBODY)[2]
+
+
+def test_nobody_answers(ran: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, errors = ran("stream", "show", "s", *NOBODY, "--wait", "0.1")
+    assert (code, "nobody answers" in errors, "(--wait 0.1 is over)" in errors) == (69, True, True)
+
+
+def test_a_ring_that_hashes_a_header_places_no_rows(
+    ran: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "ring.json"
+    file.write_text(json.dumps({**json.loads(READ.to_json()), "arguments": {"hash-header": "tenant"}}))
+    code, _, errors = ran("replay", "k", "--exchange", "x", "--ring", str(file), *NOBODY)
+    assert (code, "placed by their routing key alone" in errors) == (2, True)
+
+
+def report(ring: HashRing = READ, **counts: Any) -> StoredReport:
+    examples = (ROW,) if counts.get("wrong") else ()
+    streams = [StreamParity("s0", sum(counts.values()), **counts, examples=examples), StreamParity("s1")]
+    return StoredReport(Placement("orders", ring, ring), "shop", streams, 1.25)
+
+
+@pytest.mark.parametrize(
+    ("found", "code"),
+    [
+        (report(right=9), 0),
+        (report(right=9, without_key=1, other_exchange=1), 0),
+        (report(right=9, wrong=1), 1),
+        (report(), 3),
+        (report(without_key=5), 3),
+        (report(ASSUMED, right=9), 3),
+        (report(ASSUMED, right=9, wrong=1), 1),
+    ],
+)
+def test_the_exit_code_says_what_was_found(found: StoredReport, code: int) -> None:
+    assert found.code == code
+
+
+def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(right=9, wrong=1, without_key=2)
+    ConsoleOutput().show(found)
+    lines = capsys.readouterr().out.splitlines()
+    assert "compared  10 of 12 rows" in lines
+    assert "wrong     1" in lines
+    assert [line.split() for line in lines if line.startswith((" s0 ", " all"))] == [
+        ["s0", "12", "9", "1", "2", "0"],
+        ["all", "12", "9", "1", "2", "0"],
+        ["s0", "7", r"k\xff", "s1"],
+    ]
+    document = found.as_json()
+    assert (document["format"], document["format_version"], document["way"]) == (
+        "rabbit-chx/verify",
+        1,
+        "stored",
+    )
+    counts = {"rows": 12, "right": 9, "wrong": 1, "without_key": 2, "other_exchange": 0}
+    assert counts.items() <= document.items()
+    assert document["streams"][0] == {"stream": "s0", **counts}
+    assert document["examples"] == [{"stream": "s0", "offset": 7, "key_base64": "a/8=", "belongs_to": "s1"}]
+
+
+def test_a_super_stream_that_may_be_none_is_doubted_where_rows_are_wrong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    source = ModuloMap("orders", "super-stream", (("s0", "0"), ("s1", "1")))
+    placement = Placement("orders", source, SuperStream(["s0", "s1"]))
+    for wrong in (0, 1):
+        streams = [StreamParity("s0", 1 + wrong, 1, wrong)]
+        ConsoleOutput().show(StoredReport(placement, "/", streams, 1.0, unchecked=True))
+        assert ("tells whether this one is a super stream" in capsys.readouterr().out) is bool(wrong)
+    assert placement.streams == ["s0", "s1"]
+
+
+def test_a_row_as_a_line_and_as_json() -> None:
+    row = ReplayedRow("s0", 3, datetime(2026, 11, 22, 10, 0, 0, 5_000, UTC), b"user\t7", b"\xff\x00")
+    assert row.as_line() == "s0\t3\t2026-11-22T10:00:00.005Z\tuser\\t7\tbase64:/wA="
+    assert row.as_json() == {
+        "format": "rabbit-chx/row",
+        "format_version": 1,
+        "stream": "s0",
+        "offset": 3,
+        "timestamp": "2026-11-22T10:00:00.005Z",
+        "key": "user\t7",
+        "value_base64": "/wA=",
+    }
+
+
+def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    nodes = [Node(f"rabbit-{n}", 5552) for n in range(3)]
+    first, last = RowPlace(5, NOW), RowPlace(1_104, NOW + timedelta(milliseconds=1_001))
+    full = ShownStream(
+        "s0",
+        "orders",
+        StreamPlaces(nodes[0], tuple(nodes[1:])),
+        first,
+        last,
+        1_099,
+        2,
+        {f"w{n}": n for n in range(21)},
+    )
+    found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamPlaces(None, ()))])
+    ConsoleOutput().show(found)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "s0 5 1,104 1,099 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z 2 21 of 255" in lines
+    assert "s1 - - 0 - - - -" in lines
+    assert "s0 rabbit-0:5552 rabbit-1:5552, rabbit-2:5552" in lines
+    assert "s1 none none" in lines
+    assert lines[-1] == "and 1 more writer; --output json has all"
+    document = found.as_json()
+    assert (document["format"], document["format_version"]) == ("rabbit-chx/streams", 1)
+    shown, empty = document["streams"]
+    assert (shown["first"], shown["offsets"], shown["rows"]) == (
+        {"offset": 5, "time": "2026-11-22T18:00:00.000Z"},
+        1_100,
+        1_099,
+    )
+    assert shown["replicas"] == ["rabbit-1:5552", "rabbit-2:5552"]
+    assert len(shown["writers"]) == 21
+    assert (empty["first"], empty["leader"], empty["rows"], empty["writers"]) == (None, None, None, None)
