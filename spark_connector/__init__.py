@@ -1,4 +1,4 @@
-"""Write Spark DataFrames and streams to RabbitMQ, confirmed.
+"""Write Spark DataFrames and streams to RabbitMQ, confirmed, and read its streams.
 
 ::
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from spark_connector.placing.stream_placement import place_for_streams as place_for_streams
     from spark_connector.publishing import batch_publisher as batch_publisher
     from spark_connector.publishing import publish as publish
+    from spark_connector.reading.replay import replay as replay
     from spark_connector.reports.write_report import WriteReport as WriteReport
 
 _NAMES = {
@@ -39,6 +40,7 @@ _NAMES = {
     "spark_connector.placing.prediction": ["queue_for"],
     "spark_connector.placing.stream_placement": ["place_for_streams"],
     "spark_connector.publishing": ["batch_publisher", "publish"],
+    "spark_connector.reading.replay": ["replay"],
     "spark_connector.reports.write_report": ["WriteReport"],
 }
 

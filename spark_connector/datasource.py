@@ -54,8 +54,9 @@ def data_source(*, speculation: bool | None = None) -> type[DataSource]:
         def schema(self) -> str:
             if load("spark_connector.options.queue_options", "is_of_queues")(self.options):
                 return str(load("spark_connector.reading.queue_reader", "queue_columns")(self.options))
-            options = load("spark_connector.options.read_options", "ReadOptions").checked(self.options)
-            return str(load("spark_connector.reading.task_rows", "columns")(options.include))
+            options = load("spark_connector.options.read_options", "ReadOptions")
+            include = options.checked(self.options, streaming=None).include
+            return str(load("spark_connector.reading.task_rows", "columns")(include))
 
         def reader(self, schema: StructType) -> Any:  # noqa: ANN401
             if load("spark_connector.options.queue_options", "is_of_queues")(self.options):

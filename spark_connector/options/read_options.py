@@ -205,12 +205,12 @@ class ReadOptions:
     )
 
     @classmethod
-    def parse(cls, texts: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+    def parse(cls, texts: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
         """Return the options of a read.
 
         Args:
             texts: what the user gave to ``.option(...)``; names in any case.
-            streaming: whether it is that of a streaming query.
+            streaming: whether it is that of a streaming query; None where Spark does not say.
 
         Raises:
             InputError: an option is unknown, missing, has a text that cannot be used, or contradicts another one.
@@ -225,7 +225,7 @@ class ReadOptions:
 
     @classmethod
     @raising_without_traceback
-    def checked(cls, texts: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+    def checked(cls, texts: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
         """Return the options as `parse` does; its errors have no traceback, which Spark might show with the password."""
         return cls.parse(texts, streaming=streaming)
 
@@ -259,7 +259,7 @@ class ReadOptions:
 READ_OPTIONS = (*ADDRESS_OPTIONS, *options_of(ReadOptions).values())
 
 
-def _check(options: ReadOptions, *, streaming: bool) -> None:
+def _check(options: ReadOptions, *, streaming: bool | None) -> None:
     """Check what the kinds of the options do not.
 
     Raises:
@@ -291,6 +291,8 @@ def _check(options: ReadOptions, *, streaming: bool) -> None:
     )
     ends = _given(endingOffsets=options.ending_offsets, endingTimestamp=options.ending_timestamp)
     _exclusive(*ends)
+    if streaming is None:
+        return
     if streaming:
         for name in ends:
             raise InputError(

@@ -126,10 +126,20 @@ def ring_reader(options: WriteOptions) -> Callable[[], ConsistentHashExchange] |
     """
     if options.ring_via is None:
         return None
-    return partial(_read, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)
+    return partial(read_exchange, options.ring_via, options.brokers.addresses[0].vhost, options.exchange)
 
 
-def _read(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:
+def read_exchange(prefix: str, vhost: str, exchange: str) -> ConsistentHashExchange:
+    """Return an exchange with its ring as it is now.
+
+    Args:
+        prefix: what runs the broker's command line tool, such as ``docker exec NAME``.
+        vhost: the exchange's vhost.
+        exchange: its name.
+
+    Raises:
+        RingSourceError: the ring cannot be read.
+    """
     from rabbit_chx.broker.ring_source import DiagnosticsRing  # only the driver loads it
 
     buckets, arguments = DiagnosticsRing(prefix).read_exchange(vhost, exchange)

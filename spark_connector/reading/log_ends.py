@@ -29,6 +29,8 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.5
+#: How long an end counts that has the same figures. A stream that was made again may have them, too.
+_KNOWN_S = 1.0
 
 
 class LogEnd(NamedTuple):
@@ -48,6 +50,12 @@ class _Line(NamedTuple):
     look: Look
 
 
+class _Known(NamedTuple):
+    stats: dict[str, int]
+    end: LogEnd
+    at: float
+
+
 class LogEnds:
     """What is asked about streams. A lost connection is opened again, within bounds. It is used by one thread.
 
@@ -65,8 +73,7 @@ class LogEnds:
         self._timeout_s = timeout_s
         self._lines: dict[Node | None, _Line] = {}
         self._leaders: dict[str, Node] = {}
-        # The last chunk that the broker told, which need not have rows, and where the stream ended then.
-        self._known: dict[str, tuple[int, LogEnd]] = {}
+        self._known: dict[str, _Known] = {}
 
     def close(self) -> None:
         """Close the connections; the next question opens some again."""
@@ -129,18 +136,18 @@ class LogEnds:
 
     def _end(self, stream: str) -> LogEnd:
         connection, look = self._line_of(stream)
-        last_chunk = -1
-        if Key.STREAM_STATS in connection.commands:  # from 3.11 on: what has not moved is not looked at again
-            last_chunk = connection.stats(stream)["committed_chunk_id"]
-            known, end = self._known.get(stream, (-1, None))
-            if end is not None and known == last_chunk:
-                return end
+        stats = None
+        if Key.STREAM_STATS in connection.commands:  # from 3.11 on
+            stats, known = connection.stats(stream), self._known.get(stream)
+            if known is not None and known.stats == stats and time.monotonic() - known.at < _KNOWN_S:
+                return known.end
         last = look.chunk_at(stream, "last")
         if last is None and look.first_chunk(stream, self._timeout_s):
             # One that is not with a majority yet comes as soon as it is.
             last = look.chunk_at(stream, "last", self._timeout_s)
         end = LogEnd(last.end, last.fingerprint) if last else LogEnd(self._first(stream), None)
-        self._known[stream] = (last_chunk, end)
+        if stats is not None:
+            self._known[stream] = _Known(stats, end, time.monotonic())
         return end
 
     def _first(self, stream: str) -> int:

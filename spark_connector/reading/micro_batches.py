@@ -104,7 +104,8 @@ class MicroBatches:
             )
             return Place(*end)
         last, before = end.fingerprint, place.before
-        if last is not None and before is not None and last.offset == before.offset and last != before:
+        must_be_last = last and before and (end.offset == place.next or last.offset <= before.offset)
+        if must_be_last and last != before:
             self._sources.lose(
                 stream,
                 f"{was_read} its log was rewritten: where {before} was, {last} is there. It was deleted and made again, or its "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from blocks import page, python_blocks, run_blocks
@@ -11,7 +12,6 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pyspark.sql import SparkSession
 from row_reader import rows_waiting
 
-import spark_connector
 from rabbit_chx import Broker, Publisher, StreamReader, Topology
 from rabbit_chx.testing import RunningBroker
 from rabbit_chx.topology import plan
@@ -28,7 +28,11 @@ def toml_blocks() -> list[str]:
 @pytest.mark.spark
 @pytest.mark.pyspark("4.2", "format('rabbitmq') of a streaming query")
 def test_the_blocks_run_and_print_what_the_page_says(
-    channel: BlockingChannel, vhost: RunningBroker, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+    channel: BlockingChannel,
+    vhost: RunningBroker,
+    spark: SparkSession,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert vhost.stream_url is not None
     assert vhost.ring_via is not None
@@ -50,7 +54,7 @@ def test_the_blocks_run_and_print_what_the_page_says(
         'amqp://guest:guest@localhost"': f'{vhost.url}"',
         '["docker", "exec", "rabbitmq"]': repr(list(vhost.ring_via)),
     }
-    spark_connector.register(spark)
+    words |= {f'"{name}"': repr(str(tmp_path / name)) for name in ("checkpoint", "orders.parquet")}
     run_blocks(PAGE, words, {"spark": spark}, after=check)
 
 

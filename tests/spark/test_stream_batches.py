@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from streamed import Streamed
 
 import spark_connector
-from rabbit_chx import Publisher, StreamPublisher
+from rabbit_chx import ExchangeRef, HashRing, Publisher, StreamPublisher
 from rabbit_chx.broker import pika_parameters
+from rabbit_chx.errors import InputError
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading.ranges import Range
@@ -206,3 +207,46 @@ def test_a_schema_of_the_user_is_refused(spark: SparkSession, vhost: RunningBrok
     reader = spark.read.format("rabbitmq").schema("value string")
     with pytest.raises(AnalysisException, match=r"leave \.schema"):
         reader.options(url=vhost.stream_url, stream="s").load().count()
+
+
+@pytest.mark.parametrize("behind", ["super stream", "exchange"])
+def test_a_key_is_replayed_from_the_one_stream_that_has_it(
+    spark: SparkSession, vhost: RunningBroker, behind: str
+) -> None:
+    spark_connector.register(spark)
+    names = ["orders-0", "orders-1"]
+    with Streamed(vhost, "s", {}).connection(None) as connection:
+        connection.create_super_stream("orders", names, ["0", "1"])
+    ring = HashRing.from_buckets(names)
+    keys = [f"key {number % 50}" for number in range(ROWS)]
+    of_keys: Any = (
+        {"ring": ring, "exchange": "orders"} if behind == "exchange" else {"super_stream": "orders"}
+    )
+    with StreamPublisher(vhost.stream_url, **of_keys) as publisher:
+        publisher.publish_many(keys, [f"early {number}" for number in range(ROWS)])
+        time.sleep(0.05)
+        since = datetime.now(UTC)
+        time.sleep(0.05)
+        publisher.publish_many(keys, numbered("late", ROWS))
+    options = {"url": vhost.stream_url, "exchange" if behind == "exchange" else "superStream": "orders"}
+    given = {"ring": ring} if behind == "exchange" else {}
+    frame = spark_connector.replay(spark, options, "key 7", since, **given)
+    assert frame.rdd.getNumPartitions() == 1  # the other stream is not read
+    assert values(frame) == [f"late {number}" for number in range(7, ROWS, 50)]
+    both = spark_connector.replay(spark, options, ["key 7", b"key 8"], since, **given)
+    assert both.count() == 2 * ROWS // 50
+
+
+def test_what_cannot_be_replayed(spark: SparkSession) -> None:
+    url = {"url": "rabbitmq-stream://nowhere"}
+    now = datetime.now(UTC)
+    for options, key, since, ring, says in (
+        ({"stream": "s"}, "k", now, None, "give superStream, or exchange with its ring"),
+        ({"exchange": "x"}, "k", now, None, "give ring=, or the option ringVia"),
+        ({"superStream": "x"}, "k", now, HashRing.from_buckets(["q"]), "a super stream has no ring"),
+        ({"exchange": "x"}, [], now, None, "there is no key"),
+        ({"exchange": "x"}, "k", "yesterday", None, "give a time with its zone"),
+        ({"exchange": "x"}, "k", now, HashRing.from_buckets([ExchangeRef("e")]), "which is no stream"),
+    ):
+        with pytest.raises(InputError, match=says):
+            spark_connector.replay(spark, url | options, key, since, ring=ring)

@@ -45,6 +45,11 @@ class Streamed:
             channel.exchange_declare("rows", _FANOUT, durable=True)
             channel.queue_bind(self.name, "rows")
 
+    def bind(self, stream: str, exchange: str, key: str, arguments: dict[str, Any]) -> None:
+        """Bind a stream to an exchange."""
+        with pika.BlockingConnection(pika_parameters(self.broker.url)) as connection:
+            connection.channel().queue_bind(stream, exchange, key, arguments)
+
     def make_again(self) -> None:
         """Delete the stream and make another one of its name."""
         with self.connection(None) as connection:

@@ -1,0 +1,83 @@
+"""The rows of a key from a time on, read from the one stream that has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rabbit_chx.amqp.names import bytes_of
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import SuperStream
+from spark_connector.options.read_options import ReadOptions
+from spark_connector.options.write_options import texts
+from spark_connector.placing.watched_ring import GivenRing, WatchedRing, read_exchange
+from spark_connector.reading.sources import Sources
+from spark_connector.spark_errors import raising_without_traceback
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@raising_without_traceback
+def replay(
+    spark: SparkSession,
+    options: Mapping[str, object],
+    key: str | bytes | Iterable[str | bytes],
+    since: datetime | str,
+    *,
+    ring: GivenRing | None = None,
+) -> DataFrame:
+    """Return the rows of a key, or of several, that were stored from a time on.
+
+    Only the streams that have the keys are read: the mirror says which. The ring, or the list of a super stream's streams, is the one
+    of now. Rows that were placed by another one may be in other streams, and are not found.
+
+    Args:
+        spark: the session, to which ``register`` has made the format known.
+        options: those of a read, with ``superStream``, or with ``exchange`` and its ring: by `ring`, or by ``ringVia``, the command
+            prefix by which this process reads it, such as ``docker exec NAME``.
+        key: the routing key, or several.
+        since: an aware time, or what the option ``startingTimestamp`` takes.
+        ring: the ring of the exchange or its slot table, its JSON, or a function that reads it.
+
+    Returns:
+        The rows, with the columns of a read.
+
+    Raises:
+        InputError: an option or the time cannot be used, or a key has no stream.
+        UnreachableError: nobody answers.
+        RingSourceError: the ring cannot be read.
+    """
+    keys = [bytes_of(each, "the key") for each in ([key] if isinstance(key, (str, bytes)) else key)]
+    if not keys:
+        raise InputError("there is no key: give at least one")
+    given = {name.lower(): text for name, text in texts(options, None).items()}
+    exchange, ring_via, super_stream = (
+        given.pop(name, None) for name in ("exchange", "ringvia", "superstream")
+    )
+    if "stream" in given or (exchange is None) == (super_stream is None):
+        raise InputError("a replay finds the stream by itself: give superStream, or exchange with its ring")
+    given["startingtimestamp"] = since.isoformat() if isinstance(since, datetime) else since
+    parsed = ReadOptions.parse(given | {"stream": "-"})  # which one is not known yet
+    if exchange is not None:
+        if (ring is None) == (ring_via is None):
+            raise InputError(f"exchange {exchange!r} has keys by its ring: give ring=, or the option ringVia")
+        read = partial(read_exchange, ring_via or "", parsed.brokers.addresses[0].vhost, exchange)
+        by_key: Any = WatchedRing(read if ring is None else ring).ring
+        streams = [by_key.destination_for(each) for each in keys]
+    else:
+        if ring is not None or ring_via is not None:
+            raise InputError("a super stream has no ring: leave it out")
+        with Sources(parsed) as sources:
+            partitions = SuperStream(sources.logs.partitions(str(super_stream)))
+        streams = [partitions.partition_for(each) for each in keys]
+    for each, stream in zip(keys, streams, strict=True):
+        if not isinstance(stream, str):
+            raise InputError(
+                f"key {each!r} goes to {stream}, which is no stream: look at the bindings of {exchange!r}"
+            )
+    given["stream"] = ",".join(dict.fromkeys(streams))
+    frame = spark.read.format("rabbitmq").options(**given).load()
+    return frame.where(frame["key"].isin([bytearray(each) for each in keys]))
