@@ -217,6 +217,9 @@ class StreamWriter:
         self._claimed = 0  # the last id that the broker claims to have, until it is proved
         self._known = 0  # the last id that it claimed to have before we sent anything
         self._confirmed_id = 0  # the highest id before which all rows of ours are confirmed
+        self._found: StoredRow | None = (
+            None  # the last row of ours, when it was looked up; it may be one of a later call
+        )
         self._numbered = 0  # of rows without ids: how many were numbered
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
         self._encoded: EncodedRows | None = None
@@ -242,7 +245,11 @@ class StreamWriter:
         return self._place_behind(self._known)
 
     def take(self, rows: Rows, exchange: str) -> None:
-        """Take the next rows; those before them are all confirmed."""
+        """Take the next rows; those before them are all confirmed.
+
+        Raises:
+            MismatchError: the last row of ours in the stream was one of them, with another key or body.
+        """
         message_ids = None
         if self._name is None:
             numbers = np.arange(self._numbered + 1, self._numbered + len(rows.keys) + 1)
@@ -255,6 +262,8 @@ class StreamWriter:
         self._rows = rows
         self._window = Window(rows.ids, self._window_rows)
         self._moved_at = time.monotonic()
+        if self._found is not None:
+            self._compare(self._found)
 
     def turn(self, wait_s: float) -> bool:
         """Send what the window allows, take what has come, and connect where there is no connection.
@@ -485,6 +494,7 @@ class StreamWriter:
         while True:
             last, first, is_cut = self._last_between(start, end)
             if last is not None:
+                self._found = last
                 self._compare(last)
                 return last.id
             if is_cut:

@@ -229,6 +229,22 @@ def test_a_broker_that_is_killed(
     check_once(vhost, rows, stream="t")
 
 
+def test_a_run_with_another_last_row_is_refused_also_where_a_later_call_gives_it(
+    vhost: RunningBroker, connection: StreamConnection
+) -> None:
+    assert connection.server_version
+    for last in ("b-2000", "another"):
+        with StreamPublisher(vhost.stream_url, stream="s", name="load") as publisher:
+            keys, bodies = ["k"] * 1_000, [f"b-{n}" for n in range(1, 1_001)]
+            publisher.publish_many(keys, bodies, ids=range(1, 1_001))
+            bodies = [*(f"b-{n}" for n in range(1_001, 2_000)), last]
+            if last == "another":
+                with pytest.raises(PublishError, match="the rows are not those of the earlier run"):
+                    publisher.publish_many(keys, bodies, ids=range(1_001, 2_001))
+            else:
+                publisher.publish_many(keys, bodies, ids=range(1_001, 2_001))
+
+
 def test_super_streams_are_placed_as_the_official_clients_do(vhost: RunningBroker) -> None:
     if not release_is_in(vhost.version, ">=3.13"):
         pytest.skip("before 3.13 no stream client makes super streams")

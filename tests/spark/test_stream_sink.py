@@ -18,9 +18,9 @@ from stream_sink_jobs import PLACING, STREAMS, expected, found, frame, orders_in
 import spark_connector
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
 from rabbit_chx.errors import InputError, NotFoundError, PublishError, RowError
-from rabbit_chx.streams import StreamPublisher
+from rabbit_chx.streams import StreamPublisher, references
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, skip_unless_ci
 from spark_connector import batch_publisher, dry_run, place_for_streams, publish
 from spark_connector.writing.stream_layout import StreamLayout
 
@@ -191,7 +191,8 @@ def test_what_a_batch_must_have(spark: SparkSession, options: dict[str, object])
 
 
 def test_at_least_once_takes_rows_in_any_order(spark: SparkSession, url: str) -> None:
-    report = publish(frame(spark, ROWS), {"url": url, "superStream": "orders"})
+    nobody = "rabbitmq-stream://127.0.0.1:1"
+    report = publish(frame(spark, ROWS), {"url": f"{nobody},{url}", "superStream": "orders"})
     assert sorted(found(url)) == expected(ROWS)
     assert report.streams is not None
     assert (report.confirmed, report.streams.rows) == (ROWS, Counter(stream for stream, *_ in expected(ROWS)))
@@ -277,3 +278,19 @@ def test_for_each_batch(spark: SparkSession, url: str, options: dict[str, object
     assert len(values) >= 2_000
     assert sorted(values) == list(range(len(values)))
     assert [report.streams.verified for report in reports[:2]] == [1_000, 1_000]
+
+
+def test_the_names_are_counted_before_the_write(
+    spark: SparkSession, vhost: RunningBroker, options: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is lowered: a stream with 250 names takes long to make."""
+    if not vhost.owned:
+        skip_unless_ci("it enables a plugin, so it needs a broker that the tests started")
+    vhost.run("rabbitmq-plugins", "enable", "rabbitmq_stream_management")
+    counted = {**options, "managementUrl": vhost.management_url}
+    publish(placed(spark, 100), counted)
+    publish(placed(spark, 100), {**counted, "appId": "another"})
+    monkeypatch.setattr(references, "_TOO_MANY", 2)
+    publish(placed(spark, 100), {**counted, "version": 2})
+    with pytest.raises(InputError, match=r"stream 'orders-\d' remembers 3 publishers with 'third/"):
+        publish(placed(spark, 100), {**counted, "appId": "third"})

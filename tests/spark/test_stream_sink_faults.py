@@ -87,7 +87,7 @@ def test_two_identical_jobs_at_once(
     go_on = tmp_path / "go on"
     first = driver.begin(write, rows=ROWS, options=options, step=Hold(frozenset({0}), go_on, after=HALF_WAY))
     wait_for_rows(url, HALF_WAY // 2, lambda: not driver.has_answered(first))
-    report = driver.at_once(write, rows=ROWS, options=options)
+    report = driver.at_once(write, within_s=200, rows=ROWS, options=options)
     assert report["streams"]["verified"] == ROWS
     go_on.touch()
     assert driver.answer(first, 120)["streams"]["verified"] == ROWS
@@ -147,7 +147,9 @@ def test_speculation(url: str, options: dict[str, Any], tmp_path: Path) -> None:
     }
     with standalone_spark(tmp_path / "cluster", cores=2, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
         driver = SparkDriver(tmp_path / "spark", cluster.master, conf)
-        report = driver.run(write, rows=ROWS, options=options, step=SlowFirst(HALF_WAY, 30.0))
+        report = driver.run(
+            write, rows=ROWS, options=options, step=SlowFirst(HALF_WAY, 60.0, tmp_path / "published")
+        )
         driver.stop()
     slow = next(task for task in report["tasks"] if task["partition"] == 0)
     assert slow["attempt"] == 1, "the copy has not won"

@@ -142,23 +142,30 @@ class Hold:
 class SlowFirst:
     """Makes the first attempt of partition 0 slow behind its first rows, so that Spark starts a copy of it.
 
+    The copy waits until the first attempt has published its first rows.
+
     Attributes:
         rows: how many rows are not slow.
         pause_s: how long it waits before each batch behind them.
+        published: the file that it makes then.
     """
 
     rows: int
     pause_s: float
+    published: Path
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass the rows on. Spark calls this in the task."""
         from pyspark import TaskContext
 
         task: Any = TaskContext.get()
-        slow = (task.partitionId(), task.attemptNumber()) == (0, 0)
-        given = 0
+        is_copy, given = task.attemptNumber() > 0, 0
+        deadline = time.monotonic() + _WAIT_S
+        while is_copy and not self.published.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         for batch in batches:
-            if slow and given >= self.rows:
+            if task.partitionId() == 0 and not is_copy and given >= self.rows:
+                self.published.touch()
                 time.sleep(self.pause_s)
             yield batch
             given += batch.num_rows

@@ -1,0 +1,81 @@
+"""The name that rows have in streams stands for all that says which row a number is."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
+
+from rabbit_chx.errors import InputError, MismatchError
+from rabbit_chx.routing import ExchangeRef, HashRing, Release, SlotTable, SuperStream
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.writing.stream_layout import (
+    ROW_BITS,
+    StreamLayout,
+    check_end,
+    check_version,
+    check_version_given,
+)
+
+SCHEMA = StructType().add("key", StringType()).add("value", StringType())
+RING = HashRing.from_buckets(["s0", "s1", "s1"])
+
+
+def digest(placing: SuperStream | HashRing | SlotTable, schema: StructType = SCHEMA) -> str:
+    return StreamLayout.of(placing, schema).digest
+
+
+def test_another_layout_has_another_name() -> None:
+    slots = HashRing.from_buckets([ExchangeRef("a"), ExchangeRef("b")])
+    layouts = [
+        digest(RING),
+        digest(HashRing.from_buckets(["s0", "s0", "s1"])),
+        digest(HashRing.from_buckets(["s1", "s0", "s0"])),
+        digest(SuperStream(["s0", "s1"])),
+        digest(SuperStream(["s1", "s0"])),
+        digest(SuperStream(["s0", "s1", "s2"])),
+        digest(SlotTable(slots, {ExchangeRef("a"): "s0", ExchangeRef("b"): "s1"})),
+        digest(SlotTable(slots, {ExchangeRef("a"): "s1", ExchangeRef("b"): "s0"})),
+        digest(RING, StructType().add("key", StringType()).add("value", BinaryType())),
+    ]
+    assert len(set(layouts)) == len(layouts)
+
+
+def test_what_does_not_move_rows_does_not_change_the_name() -> None:
+    upgraded = HashRing.from_buckets(["s0", "s1", "s1"], release=Release("4.0.5"))
+    assert digest(upgraded) == digest(RING)
+    more = StructType().add("VALUE", StringType()).add("Key", StringType()).add("ignored", IntegerType())
+    assert digest(RING, more) == digest(RING)
+    assert StreamLayout.of(RING, SCHEMA).name("load") == f"load/{digest(RING)}"
+    assert StreamLayout.of(RING, SCHEMA).streams == ("s0", "s1")
+
+
+def test_a_ring_by_which_rows_must_not_be_placed() -> None:
+    with pytest.raises(InputError, match="the ring is replayed: give one that was read from the broker"):
+        digest(HashRing.from_bindings([("s0", 1)]))
+    with pytest.raises(InputError, match="exchange audit of the ring is no stream"):
+        digest(HashRing.from_buckets(["s0", ExchangeRef("audit")]))
+
+
+def test_the_last_id_of_a_stream() -> None:
+    check_version("s", 7, 0)
+    check_version("s", 7, (7 << ROW_BITS) + 99)
+    with pytest.raises(InputError, match="stream 's' has rows of version 8 already"):
+        check_version("s", 7, (8 << ROW_BITS) + 1)
+    for last_id in (0, (6 << ROW_BITS) + 99, (7 << ROW_BITS) + 5):
+        check_end("s", "load/x", 7, 5, last_id)
+    with pytest.raises(MismatchError, match="has 6 rows of version 7 of 'load/x', and this run gives 5"):
+        check_end("s", "load/x", 7, 5, (7 << ROW_BITS) + 6)
+    with pytest.raises(MismatchError, match="got rows of version 8 of 'load/x' meanwhile"):
+        check_end("s", "load/x", 7, 5, (8 << ROW_BITS) + 1)
+
+
+def test_name_and_version_of_a_write() -> None:
+    url = {"url": "amqp://h", "superStream": "s"}
+    check_version_given(WriteOptions.parse(url), streaming=False)
+    once = {**url, "delivery": "exactly-once"}
+    check_version_given(WriteOptions.parse(once), streaming=True)
+    for given, missing in (({}, "appId"), ({"appId": "load"}, "version"), ({"version": "1"}, "appId")):
+        with pytest.raises(InputError, match=f"option '{missing}' is missing"):
+            check_version_given(WriteOptions.parse({**once, **given}), streaming=False)
+    with pytest.raises(InputError, match="option 'version' is for batch writes"):
+        check_version_given(WriteOptions.parse({**once, "version": "1"}), streaming=True)

@@ -1,0 +1,83 @@
+"""Rows that are not in the one order that each attempt has are refused, and those of a micro-batch are sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from rabbit_chx.errors import InputError
+from rabbit_chx.routing import SuperStream
+from spark_connector.options.write_options import WriteOptions
+from spark_connector.placing.placement import Placement, partition_numbers
+from spark_connector.writing import stream_task_writer
+from spark_connector.writing.columns import MessageColumns
+from spark_connector.writing.stream_layout import StreamLayout
+from spark_connector.writing.stream_task_writer import StreamTaskWriter
+from spark_connector.writing.task import Task
+from spark_connector.writing.write_plan import WritePlan
+
+SCHEMA = StructType().add("key", StringType()).add("value", StringType())
+PLACING = SuperStream(["s0", "s1"])
+OF_S1 = [key for key in map(str, range(100)) if PLACING.partition_for(key) == "s1"]
+
+
+def writer(partition: int = 1) -> StreamTaskWriter:
+    options = WriteOptions.parse({"url": "amqp://h", "superStream": "s", "delivery": "exactly-once"})
+    columns = MessageColumns.of(SCHEMA, options)
+    plan = WritePlan(columns, options, SCHEMA, streaming=True, layout=StreamLayout.of(PLACING, SCHEMA))
+    return StreamTaskWriter(plan, Task(partition=partition))
+
+
+def column(texts: Sequence[str]) -> Any:
+    """A column in chunks, as they come."""
+    return pa.chunked_array([pa.array([text.encode()], pa.binary()) for text in texts], pa.binary())
+
+
+def test_rows_in_order_may_be_equal() -> None:
+    checked = writer()
+    keys = sorted(OF_S1[:3] * 2)
+    checked._check_rows(column(keys), column(["a", "a", "a", "b", "", "\xff"]), 0)
+    checked._check_rows(column(keys[-1:]), column(["\xff"]), 6)
+    with pytest.raises(InputError, match="row 7 is before the row in front of it by key and value"):
+        checked._check_rows(column(keys[-1:]), column(["b"]), 7)
+
+
+@pytest.mark.parametrize("rows", [[(1, "a"), (0, "a")], [(0, "b"), (0, "a")]])
+def test_rows_out_of_order(rows: list[tuple[int, str]]) -> None:
+    keys = [sorted(OF_S1)[number] for number, _ in rows]
+    with pytest.raises(
+        InputError, match=r"row 11 is before .*: place the rows with spark_connector.place_for_streams"
+    ):
+        writer()._check_rows(column(keys), column([value for _, value in rows]), 10)
+
+
+def test_rows_of_another_stream() -> None:
+    with pytest.raises(
+        InputError,
+        match="the key of row 10 belongs to 's1', and all rows of partition 0 must be those of stream 's0'",
+    ):
+        writer(0)._check_rows(column(OF_S1[:1]), column(["a"]), 10)
+
+
+def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("b", "1"), ("a", "2"), ("\xff", "3"), ("a", "1")]
+    keys, values = zip(*rows, strict=True)
+    batches = [pa.record_batch([pa.array(keys), pa.array(values)], names=["key", "value"])] * 2
+    ((sorted_keys, sorted_values),) = writer()._sorted(batches)
+    found = zip(sorted_keys.to_pylist(), sorted_values.to_pylist(), strict=True)
+    assert list(found) == sorted((key.encode(), value.encode()) for key, value in rows * 2)
+    monkeypatch.setattr(stream_task_writer, "_MOST_SORTED", 10)
+    with pytest.raises(InputError, match="give its source fewer rows in a micro-batch"):
+        list(writer()._sorted(batches))
+
+
+def test_a_null_key_has_the_last_partition() -> None:
+    placement = Placement(PLACING.partitions, (1, 1), spare=True)
+    keys = pa.array([OF_S1[0], None, "é"])
+    expected = [1, 2, PLACING.partitions.index(PLACING.partition_for("é"))]
+    assert partition_numbers(PLACING, placement, None, keys).to_pylist() == expected
+    assert partition_numbers(PLACING, placement, None, keys.cast(pa.binary())).to_pylist() == expected
