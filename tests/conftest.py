@@ -37,6 +37,7 @@ TESTS = Path(__file__).resolve().parent
 SLOW_FILES = (
     "docs/test_tutorial.py",
     "broker/test_group_faults.py",
+    "spark/test_stream_sink_faults.py",
     "spark/test_standalone.py",
     "broker/test_rehearse_command.py",
     "broker/test_cluster.py",
@@ -47,6 +48,7 @@ SLOW_FILES = (
     "broker/test_drill_command.py",
     "spark/test_repeated_rows.py",
     "docs/test_testing.py",
+    "spark/test_stream_sink.py",
     "fire/spark/test_task_faults.py",
     "spark/test_secrets.py",
     "spark/test_attempts.py",
