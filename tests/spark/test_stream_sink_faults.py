@@ -38,9 +38,9 @@ pytestmark = [
 ]
 
 #: Each stream has more of them than are published at once.
-ROWS = 110_000
-#: Of a task, behind the rows that are published at first.
-HALF_WAY = 33_500
+ROWS = 125_000
+#: Of a task, behind the rows that are published at first, and those that are on the way to it in buffers.
+HALF_WAY = 37_000
 COORDINATOR_S = 8.0
 
 
