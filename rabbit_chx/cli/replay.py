@@ -96,7 +96,8 @@ def replay(
     """Show the rows of each KEY, oldest first: stream, offset, time, key and value. Only the stream that has a KEY is read.
 
     --exchange or --super-stream says where the rows were published. The ring of an exchange has to be known: by --ring-via, --ring or
-    --topology. A KEY is the routing key of a row. Rows without one are not found: those of other clients of the stream protocol.
+    --topology. A KEY is the routing key of a row. Rows without one are not found: those of other clients of the stream protocol. With
+    --by-message-id a KEY is the message id of a row, where those clients often write it.
 
     The ring is the one of now. Rows that were written before it changed may be in another stream: give the ring of that time by
     --ring FILE to see them.
@@ -115,6 +116,7 @@ def replay(
         keys,
         **{"super_stream": placement.exchange} if is_super_stream else {"ring": placement.placing},
         exchange=placement.exchange,
+        key_column=stream.key_column,
         since=since,
         until=until,
         addresses=addresses,

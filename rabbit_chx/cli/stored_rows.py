@@ -25,6 +25,7 @@ from rabbit_chx.cli.stream_options import Placement, StreamOptions
 from rabbit_chx.rendering import Block, Facts, Line, Table
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams import MisplacedRow, StreamParity, StreamReader, stream_parity
+from rabbit_chx.streams.parity import columns_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,10 +153,15 @@ def verify_stored(
     """
     began, found = time.monotonic(), []
     for name in dict.fromkeys(names):
-        with options.reader(at, name, include=("exchange",)) as reader:
+        with options.reader(at, name, include=columns_with(options.key_column)) as reader:
             size = reader.end_offset - reader.start_offset
             with counted(f"offsets of {name}", size) as seen:
-                found.append(stream_parity(name, _seen(reader, seen), placement.placing, placement.exchange))
+                batches = _seen(reader, seen)
+                found.append(
+                    stream_parity(
+                        name, batches, placement.placing, placement.exchange, key_column=options.key_column
+                    )
+                )
     unchecked = isinstance(placement.placing, SuperStream) and at.management_url is None
     return StoredReport(placement, at.settings.vhost, found, time.monotonic() - began, unchecked)
 

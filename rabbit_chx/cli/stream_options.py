@@ -23,6 +23,7 @@ from rabbit_chx.streams.connection import StreamConnection, stream_settings
 if TYPE_CHECKING:
     from rabbit_chx.cli.broker_options import LiveBroker
     from rabbit_chx.streams import StreamReader
+    from rabbit_chx.streams.parity import KeyColumn
 
 _UNITS_S = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 _AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d)")
@@ -70,6 +71,10 @@ class StreamOptions:
         metavar="FILE",
         help="A ring from a file, as `ring show --output json` wrote it, in the place of the one that the exchange has now.",
     )
+    by_message_id: bool = option(
+        is_flag=True,
+        help="The key of a row is its message id, where clients of super streams often write it, and not its routing key.",
+    )
     since: str | None = option(
         metavar="TIME", help=f"Begin at the first chunk of this time or later. {_TIME_HELP}"
     )
@@ -80,6 +85,11 @@ class StreamOptions:
         metavar="HOST:PORT=HOST:PORT",
         help="An address that a node advertises for streams, and where it is reached from here.",
     )
+
+    @property
+    def key_column(self) -> KeyColumn:
+        """The column that has the keys."""
+        return "message_id" if self.by_message_id else "key"
 
     @property
     def range(self) -> tuple[datetime | None, datetime | None]:

@@ -358,6 +358,7 @@ def verify(
 
     With --stream, --all-streams or --super-stream nothing is published. The command reads the rows that streams have, over the
     stream protocol. Each row says its exchange and its routing key; the ring, or for a super stream murmur3, says where it belongs.
+    With --by-message-id the message id of a row is its key, and rows that tell no exchange are compared, too.
     Rows that were written before the ring changed may be elsewhere: --since begins behind the change. --url is that of streams,
     rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
     """

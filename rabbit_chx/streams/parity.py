@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: What says which stream a key belongs to.
 Placing: TypeAlias = HashRing | SlotTable | SuperStream
+#: Where rows have their key: as their routing key, or as their message id, where clients of super streams often put it.
+KeyColumn: TypeAlias = Literal["key", "message_id"]
 
 
 class MisplacedRow(NamedTuple):
@@ -44,7 +46,7 @@ class StreamParity:
         rows: how many were read.
         right: rows whose key belongs to this stream.
         wrong: rows whose key belongs elsewhere.
-        without_key: rows that have no routing key, as those of other clients of the stream protocol.
+        without_key: rows that have no key; those of other clients of the stream protocol have no routing key.
         other_exchange: rows that were published to another exchange.
         examples: the first rows that are wrong.
     """
@@ -67,14 +69,40 @@ def places_of(placing: Placing) -> tuple[Place, ...]:
     return placing.partitions if isinstance(placing, SuperStream) else placing.destinations
 
 
-def is_of(batch: pa.RecordBatch, exchange: str) -> Column:
-    """Return whether each row was published to an exchange.
+def columns_with(key_column: KeyColumn) -> list[str]:
+    """Return the further columns of a `StreamReader` that tell the exchange and the key.
+
+    Args:
+        key_column: the column that has the keys.
+
+    Raises:
+        InputError: there is no such column.
+    """
+    if key_column not in get_args(KeyColumn):
+        raise InputError(f"key_column is {key_column!r:.60}: give 'key' or 'message_id'")
+    return ["exchange"] if key_column == "key" else ["exchange", key_column]
+
+
+def keys_in(batch: pa.RecordBatch, key_column: KeyColumn) -> Column:
+    """Return the key of each row, as binary.
+
+    Args:
+        batch: the rows.
+        key_column: the column that has the keys.
+    """
+    return batch[key_column].cast(pa.binary())
+
+
+def is_of(batch: pa.RecordBatch, exchange: str, key_column: KeyColumn) -> Column:
+    """Return whether each row was published to an exchange, or by a client that tells none.
 
     Args:
         batch: rows with the column exchange.
         exchange: the exchange.
+        key_column: the column that has the keys. A row with a routing key tells its exchange, too.
     """
-    return pc.is_in(batch["exchange"], value_set=pa.array([exchange]))
+    others = pa.array([exchange, None] if key_column == "message_id" else [exchange], pa.string())
+    return pc.is_in(batch["exchange"], value_set=others)
 
 
 def stream_parity(
@@ -83,6 +111,7 @@ def stream_parity(
     placing: Placing,
     exchange: str,
     *,
+    key_column: KeyColumn = "key",
     most_examples: int = 20,
 ) -> StreamParity:
     """Compare where rows are with where the mirror says.
@@ -92,6 +121,8 @@ def stream_parity(
         batches: the rows, with the columns offset, key and exchange, as a `StreamReader` with ``include=["exchange"]`` gives them.
         placing: the ring of the exchange, its slot table, or the super stream.
         exchange: the exchange, or the super stream. Rows that were published to another one are counted, and not compared.
+        key_column: the column that has the keys. With ``"message_id"``, which has to be included too, rows that tell no exchange are
+            compared as well.
         most_examples: how many of the rows that are wrong are kept.
 
     Raises:
@@ -110,21 +141,23 @@ def stream_parity(
     rows = compared = without_key = right = 0
     examples: list[MisplacedRow] = []
     for batch in batches:
-        if "exchange" not in batch.schema.names:
-            raise InputError("the rows do not tell their exchange: read them with include=['exchange']")
-        compares: Column = pc.and_(batch["key"].is_valid(), is_of(batch, exchange))
-        ours = batch.filter(compares)
+        columns = columns_with(key_column)
+        if missing := set(columns) - set(batch.schema.names):
+            raise InputError(f"the rows do not tell {', '.join(missing)}: read them with include={columns!r}")
+        batch_keys = keys_in(batch, key_column)
+        compares: Column = pc.and_(batch_keys.is_valid(), is_of(batch, exchange, key_column))
+        ours, our_keys = batch.filter(compares), batch_keys.filter(compares)
         # A key is hashed once in a batch, however often it comes.
-        keys: Column = ours["key"].dictionary_encode()
+        keys: Column = our_keys.dictionary_encode()
         at = placing.indices(keys.dictionary)[keys.indices.to_numpy()] if len(keys) else np.empty(0, np.int32)
         wrong = np.flatnonzero(at != here)
         rows += batch.num_rows
-        without_key += batch["key"].null_count
+        without_key += batch_keys.null_count
         compared += ours.num_rows
         right += ours.num_rows - len(wrong)
         for row in wrong[: most_examples - len(examples)].tolist():
             place = None if at[row] < 0 else places[at[row]]
-            examples.append(MisplacedRow(ours["offset"][row].as_py(), ours["key"][row].as_py(), place))
+            examples.append(MisplacedRow(ours["offset"][row].as_py(), our_keys[row].as_py(), place))
     return StreamParity(
         stream=stream,
         rows=rows,

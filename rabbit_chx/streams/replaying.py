@@ -16,12 +16,12 @@ from rabbit_chx.errors import InputError
 from rabbit_chx.routing import HashRing, SlotTable, SuperStream
 from rabbit_chx.streams.frames import offset_spec
 from rabbit_chx.streams.nodes import open_any, settings_of
-from rabbit_chx.streams.parity import is_of, places_of
+from rabbit_chx.streams.parity import columns_with, is_of, keys_in, places_of
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import schema_of
 
 if TYPE_CHECKING:
-    from rabbit_chx.streams.parity import Placing
+    from rabbit_chx.streams.parity import KeyColumn, Placing
     from rabbit_chx.streams.rows import Column
 
 
@@ -32,6 +32,7 @@ def replay(
     ring: HashRing | SlotTable | None = None,
     super_stream: str | None = None,
     exchange: str | None = None,
+    key_column: KeyColumn = "key",
     since: datetime | None = None,
     until: datetime | None = None,
     include: Collection[str] = (),
@@ -40,7 +41,7 @@ def replay(
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of some keys, from a time on, as record batches; only the streams that have these keys are read.
 
-    Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`. The rows of a stream are in its
+    Each batch is of one stream, and has the column ``stream`` before those of `StreamReader`; ``key`` is the key that was asked for. The rows of a stream are in its
     order. Of several streams, one comes behind the other. The end is what is there when the reading of a stream begins.
 
     The ring or the super stream says where the keys are now. Rows that were written before it changed are elsewhere: give the
@@ -48,10 +49,12 @@ def replay(
 
     Args:
         url: as of `StreamReader`.
-        keys: routing keys. A row without a routing key is never found, see `StreamReader`.
+        keys: the keys. A row without a key is never found, see `StreamReader`.
         ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must not be assumed.
-        super_stream: the super stream, whose partitions are read from the broker; in place of a ring.
+        super_stream: the super stream, whose partitions are read from the broker; in place of a ring. The stream protocol lists the
+            queues of any exchange, so make sure that it is one.
         exchange: pass over rows that were published to another exchange.
+        key_column: ``"message_id"`` where rows have their key as the message id, as clients of super streams often write them.
         since: an aware datetime. The first chunk of that time or later is the first; None for all that is there.
         until: an aware datetime: the first chunk of that time or later is not read.
         include: further columns, as of `StreamReader`.
@@ -77,6 +80,7 @@ def replay(
     if (ring is None) == (super_stream is None):
         raise InputError("give one of ring and super_stream: it says which streams have the keys")
     schema_of([*include])
+    needed = columns_with(key_column)
     for moment in filter(None, (since, until)):
         offset_spec(moment)  # raises for one without a zone
     placing: Placing | None = ring
@@ -93,14 +97,17 @@ def replay(
                 stream,
                 start=since or "first",
                 end=until,
-                include=include if exchange is None else list(dict.fromkeys([*include, "exchange"])),
+                include=list(dict.fromkeys([*include, *needed])),
                 addresses=addresses,
                 timeout_s=timeout_s,
             ) as reader:
                 for batch in reader:
-                    found = _found(batch, of_stream, exchange)
-                    if found.num_rows:
-                        yield _named(stream, found, include)
+                    found: Column = pc.is_in(keys_in(batch, key_column), value_set=of_stream)
+                    if exchange is not None:
+                        found = pc.and_(found, is_of(batch, exchange, key_column))
+                    rows = batch.filter(found)
+                    if rows.num_rows:
+                        yield _shown(stream, rows, include, key_column)
 
     return batches()
 
@@ -131,17 +138,11 @@ def keys_by_stream(placing: Placing | None, keys: Column) -> dict[str, Column]:
     return {stream: pa.array(some, pa.binary()) for stream, some in of_stream.items()}
 
 
-def _found(batch: pa.RecordBatch, keys: Column, exchange: str | None) -> pa.RecordBatch:
-    """Return the rows that have one of the keys, and that exchange."""
-    found: Column = pc.is_in(batch["key"], value_set=keys)
-    if exchange is not None:
-        found = pc.and_(found, is_of(batch, exchange))
-    return batch.filter(found)
-
-
-def _named(stream: str, batch: pa.RecordBatch, include: Collection[str]) -> pa.RecordBatch:
+def _shown(
+    stream: str, batch: pa.RecordBatch, include: Collection[str], key_column: KeyColumn
+) -> pa.RecordBatch:
     """Return the columns that were asked for, behind that of the stream."""
     schema = schema_of([*include])
-    name = pa.DictionaryArray.from_arrays(pa.array([0] * batch.num_rows, pa.int32()), pa.array([stream]))
-    columns = [name.cast(pa.string()), *(batch[column] for column in schema.names)]
-    return pa.RecordBatch.from_arrays(columns, names=["stream", *schema.names])
+    names: Column = pa.array([stream] * batch.num_rows, pa.string())
+    columns = {name: batch[name] for name in schema.names} | {"key": keys_in(batch, key_column)}
+    return pa.RecordBatch.from_arrays([names, *columns.values()], names=["stream", *columns])

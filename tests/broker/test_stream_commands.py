@@ -17,13 +17,14 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from quick_rings import quick_prefix
-from stream_writers import by_rstream
+from stream_writers import by_rstream, publish_by_rstream
 from streamed import Streamed
 from trips import STREAMS, declare_trips
 
 from rabbit_chx import HashRing, Publisher, StreamPublisher, replay
 from rabbit_chx.broker import pika_parameters
 from rabbit_chx.cli import main
+from rabbit_chx.routing import SuperStream
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
 from rabbit_chx.testing import (
     RunningBroker,
@@ -155,6 +156,31 @@ def test_super_streams(trips: Trips, answer: Callable[..., Any], capsys: pytest.
     assert "'trips' is no super stream" in capsys.readouterr().err
     assert main(["verify", "--super-stream", "trips", *trips.at[:2]]) == 1
     assert "tells whether this one is a super stream" in capsys.readouterr().out
+
+
+def test_a_super_stream_whose_publishers_place_otherwise(
+    vhost: RunningBroker, answer: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Producers of rstream write no routing key, and hash otherwise than those for Java."""
+    if not release_is_in(vhost.version, ">=3.13"):
+        pytest.skip("the stream protocol makes super streams from 3.13 on")
+    with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
+        connection.create_super_stream("events", ["events-0", "events-1"], ["0", "1"])
+    publish_by_rstream(vhost.stream_url, "events", KEYS)
+    given, where = ("--super-stream", "events"), ("--url", vhost.stream_url)
+    found = answer("verify", *given, *where, code=3)
+    assert (found["rows"], found["without_key"]) == (len(KEYS), len(KEYS))
+    found = answer("verify", *given, *where, "--by-message-id", code=1)
+    super_stream = SuperStream(["events-0", "events-1"])
+    wrong = {
+        key for key in KEYS if super_stream.partition_for(key) != super_stream.partition_for(key, "rstream")
+    }
+    assert 0 < len(wrong) < len(KEYS)
+    assert {example["key"] for example in found["examples"]} == wrong
+    assert (found["right"], found["wrong"]) == (len(KEYS) - len(wrong), len(wrong))
+    right = next(key for key in KEYS if key not in wrong)
+    (row,) = rows_of(capsys, right, *given, *where, "--by-message-id")
+    assert (row["key"], row["value"], row["stream"]) == (right, right, super_stream.partition_for(right))
 
 
 def test_the_rows_of_keys_come_from_the_streams_that_have_them(

@@ -168,6 +168,26 @@ def by_rstream_super_stream(_: str, stream_url: str, stream: str) -> list[Sent]:
     return [Sent(None, b"%d" % n, None, {"key": f"k-{n}"}) for n in range(2)]
 
 
+def publish_by_rstream(stream_url: str, super_stream: str, keys: Sequence[str]) -> None:
+    """Publish a row for each key to a super stream. The key is the message id, as in the examples of the clients, and the body."""
+
+    async def message_id(message: Any) -> Any:
+        return message.properties.message_id
+
+    async def publish() -> None:
+        async with rstream.SuperStreamProducer(
+            **_rstream_settings(stream_url),
+            routing_extractor=message_id,
+            routing=rstream.RouteType.Hash,
+            super_stream=super_stream,
+        ) as producer:
+            for key in keys:
+                properties = rstream.Properties(message_id=key)
+                await producer.send(rstream.AMQPMessage(body=key.encode(), properties=properties))
+
+    asyncio.run(asyncio.wait_for(publish(), _TIMEOUT_S))
+
+
 #: What writes rows into a stream and returns what they are, by the name of the client.
 WRITERS: dict[str, Callable[[str, str, str], list[Sent]]] = {
     "pika": by_pika,

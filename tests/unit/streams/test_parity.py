@@ -61,6 +61,22 @@ def test_rows_that_cannot_be_compared_are_counted() -> None:
     assert (found.without_key, found.other_exchange) == (3, 2)
 
 
+def test_the_message_id_may_be_the_key() -> None:
+    ids = pa.array(["k", "k", None], pa.string())
+    batches = [
+        rows([None, b"k", None], exchange).append_column("message_id", ids)
+        for exchange in (None, "orders", "x")
+    ]
+    found = stream_parity(
+        "s0", batches, HashRing.from_bindings([("s0", 1)]), "orders", key_column="message_id"
+    )
+    assert (found.rows, found.right, found.without_key, found.other_exchange) == (9, 4, 3, 2)
+    with pytest.raises(InputError, match="do not tell message_id"):
+        stream_parity("s0", [rows([b"k"])], RING, "orders", key_column="message_id")
+    with pytest.raises(InputError, match="key_column is 'value'"):
+        stream_parity("s0", [rows([b"k"])], RING, "orders", key_column="value")  # type: ignore[arg-type]
+
+
 def test_a_bucket_without_a_destination_is_nowhere() -> None:
     ring = HashRing.from_buckets(["s0", None, "s1"])  # two buckets exist, so keys go to the first two
     found = stream_parity("s0", [rows(KEYS)], ring, "orders")
