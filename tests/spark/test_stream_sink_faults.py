@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.chx_broker(">=3.13"),
     pytest.mark.pyspark("4.0", "format('rabbitmq')"),
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(400),
 ]
 
 #: Each stream has more of them than are published at once.
