@@ -52,6 +52,7 @@ SLOW_FILES = (
     "fire/spark/test_task_faults.py",
     "spark/test_secrets.py",
     "spark/test_attempts.py",
+    "spark/test_queues.py",
     "broker/test_management_faults.py",
     "spark/test_examples.py",
     "broker/test_running_broker.py",

@@ -57,6 +57,7 @@ def queue_reader(texts: Mapping[str, str], schema: StructType, *, speculation: b
     return QueueReader(options)
 
 
+@raising_without_traceback
 def queue_columns(texts: Mapping[str, str]) -> str:
     """Return the columns of the rows and their types, as Spark writes them.
 

@@ -23,7 +23,12 @@ from rabbit_chx.testing import RunningBroker
 if TYPE_CHECKING:
     Consumed = Callable[[], list[Any]]
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.pyspark("4.0", "format('rabbitmq')")]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.pyspark("4.0", "format('rabbitmq')"),
+    pytest.mark.timeout(300),
+]
 
 JOB = """
 import json
@@ -94,6 +99,14 @@ for read in (spark.read, spark.read.schema("a int")):
         read.format("rabbitmq").options(url=user, password=password).load().collect()
     except Exception as cause:
         print("FAILED", cause)
+for mode, queue in (("", "free"), ("peek", "q1"), ("peek", "alone"), ("peek", "free")):
+    try:
+        options = {"url": user, "password": password, "mode": mode, "queue": queue}
+        spark.read.format("rabbitmq").options(**options).load().collect()
+    except Exception as cause:
+        print("FAILED", cause)
+    else:
+        print("PEEKED")
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", exchange="nope")
 write(df, save="saveAsTable", reportPath=str(report))
 write(df, url=user, passwordEnv="SECRET_OF_RABBIT", reportPath=str(report))
@@ -128,10 +141,10 @@ spark.stop()
 
 @pytest.fixture
 def user(broker: RunningBroker, vhost_url: str) -> Iterator[str]:
-    """A user with the canary as password, who may write to `x` and to `twice`."""
+    """A user with the canary as password, who may write to `x` and to `twice`, and read `alone` and `free`."""
     management, vhost = Management(str(broker.management_url)), vhost_url.rpartition("/")[2]
     with canary_user(management, vhost, "") as name:
-        rights = {"configure": "^$", "write": "^(x|twice)$", "read": "^$"}
+        rights = {"configure": "^$", "write": "^(x|twice)$", "read": "^(alone|free)$"}
         management.request("PUT", "permissions", vhost, name, body=rights)
         yield name
 
@@ -141,6 +154,12 @@ def written(vhost_url: str, user: str, channel: Any, tmp_path: Path) -> Path:
     """The folder with all that the job wrote, its stdout and its stderr among it."""
     channel.exchange_declare("twice", "x-consistent-hash")
     channel.queue_bind("q1", "twice", "1")
+    for queue in ("alone", "free"):
+        channel.queue_declare(queue, durable=True)
+        channel.basic_publish("", queue, b"1")
+        channel.basic_publish("", queue, b"2")
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume("alone", lambda *_: None, consumer_tag="alone", exclusive=True)
     job, secret, folder = tmp_path / "job.py", tmp_path / "password", tmp_path / "written"
     job.write_text(JOB)
     secret.write_text(f"{CANARY}\n")
@@ -154,7 +173,7 @@ def written(vhost_url: str, user: str, channel: Any, tmp_path: Path) -> Path:
             stdout=stdout,
             stderr=stderr,
             text=True,
-            timeout=170,
+            timeout=280,
             check=False,
             env={
                 **os.environ,
@@ -163,6 +182,7 @@ def written(vhost_url: str, user: str, channel: Any, tmp_path: Path) -> Path:
                 "SPARK_LOCAL_DIRS": str(folder / "local"),
             },
         )
+    channel.basic_cancel("alone")
     assert done.returncode == 0, (folder / "stderr").read_text()[-3_000:]
     return folder
 
@@ -170,7 +190,10 @@ def written(vhost_url: str, user: str, channel: Any, tmp_path: Path) -> Path:
 def test_no_password_anywhere_and_a_second_attempt(written: Path, consumed: Consumed) -> None:
     assert traces_of_canary(written) == []
     stdout = (written / "stdout").read_text()
-    assert stdout.count("FAILED") == 7
+    assert stdout.count("FAILED") == 10
+    assert stdout.count("InputError: option 'mode' is missing") == stdout.count("PEEKED") == 1
+    assert "access to queue 'q1'" in stdout
+    assert "one consumer has the queue for itself" in stdout  # which a task finds
     assert stdout.count("InputError: option 'stream' is missing") == 2
     assert "unforeseen TypeError (at " in stdout
     assert stdout.count("WRITTEN") == 4
