@@ -115,6 +115,7 @@ hand-over: $(STAMP) ## slots change hands hundreds of times under load, and move
 
 simulate: $(STAMP) ## 100,000 simulated runs of the publishers with faults of all kinds, and a cut at every byte of a dialogue
 	$(BIN)/python tests/simulation/explore.py --seeds $(SEEDS)
+	STREAM_SEEDS=$(SEEDS) $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_stream_seeds.py
 	SIMULATION_STRIDE=1 $(PYTEST) -n auto --dist worksteal --timeout 3600 tests/simulation/test_every_byte.py
 
 churn: broker ## members of a group come, leave and are killed under load for four minutes; nothing is lost or out of order

@@ -7,10 +7,10 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import cycle
 
-from rabbit_chx.errors import BrokerTimeoutError
+from rabbit_chx.errors import BrokerTimeoutError, ConnectionLostError
 from rabbit_chx.streams.chunks import Chunk, read_chunk
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import MOST_IDS, Delivery, Key, OffsetSpec, milliseconds
+from rabbit_chx.streams.frames import MOST_IDS, Delivery, Key, OffsetSpec, StreamChanged, milliseconds
 
 _PAUSE_S = 0.2
 _UNSURE_S = 3.0
@@ -71,6 +71,7 @@ class Look:
 
         Raises:
             BrokerTimeoutError: there is none within the wait.
+            ConnectionLostError: the stream is deleted or has another leader, so that nothing comes any more.
         """
         connection, subscription = self._connection, next(self._subscriptions)
         connection.subscribe(subscription, stream, start, 1, properties)
@@ -82,6 +83,11 @@ class Look:
                 if isinstance(event, Delivery) and event.subscription_id == subscription:
                     connection.unsubscribe(subscription)
                     return read_chunk(event.chunk, check_crc=self._check_crc)
+                if isinstance(event, StreamChanged) and event.stream == stream:
+                    raise ConnectionLostError(
+                        f"{connection.where}: stream {stream!r} is deleted or has another leader",
+                        queue=stream,
+                    )
             if not wait_s:
                 connection.unsubscribe(subscription)
                 return None
