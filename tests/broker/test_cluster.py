@@ -12,6 +12,7 @@ from typing import Any
 
 import pika
 import pytest
+from fire_streams import StreamRun, addresses_of, leader_of, make_stream, stored, until_confirmed
 from sharded import LOOK_EVERY_S, Handled, in_a_loop, published, running, sharded, until
 from streamed import Streamed
 
@@ -295,3 +296,23 @@ def test_a_stream_is_read_on_when_the_node_that_gives_it_dies(cluster: RunningCl
             cluster.wait_until_together()
         found += [value for batch in reader for value in batch["value"].to_pylist()]
     assert found == bodies
+
+
+def test_rows_are_stored_once_in_order_when_the_leader_of_their_stream_dies(cluster: RunningCluster) -> None:
+    make_stream(cluster.nodes[0], "written", initial_cluster_size="3")
+    urls, addresses = [node.stream_url for node in cluster.nodes], addresses_of(cluster)
+    run = StreamRun()
+
+    def kill(_: StreamRun) -> None:
+        leader = leader_of(cluster, urls, "written")
+        leader.kill()
+        until_confirmed(run, time.monotonic() + 1)
+        leader.start()
+        cluster.wait_until_together()
+
+    run.publish(urls, kill, stream="written", addresses=addresses)
+    assert run.error is None
+    assert run.reconnects >= 1
+    rows = list(range(1, run.handed + 1))
+    assert stored(urls, "written", addresses=addresses) == rows
+    assert run.read == rows

@@ -278,6 +278,13 @@ def kill_again_and_again(broker: RunningBroker, times: int) -> Callable[[StreamR
     return kill
 
 
+def until_confirmed(run: StreamRun, after: float) -> None:
+    """Wait until rows are confirmed after a moment of the monotonic clock."""
+    for _ in waiting(90):
+        if run.calls[-1][0] > after:
+            return
+
+
 def waiting(seconds: float) -> Iterator[None]:
     """Go round until this takes too long.
 
