@@ -176,7 +176,8 @@ def _group_figures(record: FireRecord) -> Sequence[str]:
 
 def _end(record: FireRecord) -> str:
     """Return how a run ended, and what the fault did to rows besides."""
-    gone = f"{record.gone:,} confirmed rows went with the queue" if record.gone else ""
+    where = "are gone" if record.of_stream else "went with the queue"
+    gone = f"{record.gone:,} confirmed rows {where}" if record.gone else ""
     moved = (
         f"{record.moved:,} rows in another queue than before, as the ring has changed" if record.moved else ""
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -123,7 +124,10 @@ class StreamRun:
     @property
     def outcome(self) -> str:
         """How it ended."""
-        ended = "complete" if self.error is None else f"{self.error.__cause__}"[:140]
+        ended = "complete"
+        if self.error is not None:
+            words = re.sub(r"^rabbitmq-stream\S* ", "", f"{self.error.__cause__}")
+            ended = f"{words:.120} ..."
         return f"{ended}; {self.repaired:,} rows repaired" if self.repaired else ended
 
     def publish(
