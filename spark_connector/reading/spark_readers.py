@@ -180,7 +180,8 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return where the streams ended when they were looked at last."""
-        return offset_of({stream: Place(*end) for stream, end in self._batches.ends.items()}) or None
+        ends = self._batches.ends
+        return offset_of({stream: Place(*end) for stream, end in ends.items()}) if ends else None
 
     @raising_without_traceback
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

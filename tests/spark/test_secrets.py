@@ -40,7 +40,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from spark_connector.datasource import data_source
 
-url, password, secret_file = json.load(sys.stdin)
+url, password, secret_file, stream_url = json.load(sys.stdin)
 folder = Path.cwd()
 spark = (
     SparkSession.builder.master("local[2,2]")
@@ -126,6 +126,21 @@ query.awaitTermination()
 print(query.lastProgress)
 query.explain(extended=True)
 
+of_stream = {"url": stream_url.replace(f":{password}@", "@"), "password": password, "stream": "s"}
+rows = spark.read.format("rabbitmq").options(**of_stream).load()
+rows.explain(extended=True)
+print("READ", rows.count())
+reading = spark.readStream.format("rabbitmq").options(**of_stream, startingOffsets="earliest").load()
+query = (
+    reading.writeStream.format("noop")
+    .option("checkpointLocation", str(Path(folder, "reading")))
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+print(query.lastProgress)
+query.explain(extended=True)
+
 ui = spark.sparkContext.uiWebUrl
 api = f"api/v1/applications/{spark.sparkContext.applicationId}"
 for page in (
@@ -141,19 +156,22 @@ spark.stop()
 
 @pytest.fixture
 def user(broker: RunningBroker, vhost_url: str) -> Iterator[str]:
-    """A user with the canary as password, who may write to `x` and to `twice`, and read `alone` and `free`."""
+    """A user with the canary as password, who may write to `x` and to `twice`, and read `alone`, `free` and `s`."""
     management, vhost = Management(str(broker.management_url)), vhost_url.rpartition("/")[2]
     with canary_user(management, vhost, "") as name:
-        rights = {"configure": "^$", "write": "^(x|twice)$", "read": "^(alone|free)$"}
+        rights = {"configure": "^$", "write": "^(x|twice)$", "read": "^(alone|free|s)$"}
         management.request("PUT", "permissions", vhost, name, body=rights)
         yield name
 
 
 @pytest.fixture
-def written(vhost_url: str, user: str, channel: Any, tmp_path: Path) -> Path:
+def written(vhost: RunningBroker, user: str, channel: Any, tmp_path: Path) -> Path:
     """The folder with all that the job wrote, its stdout and its stderr among it."""
+    channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+    channel.basic_publish("", "s", b"a row")
     channel.exchange_declare("twice", "x-consistent-hash")
     channel.queue_bind("q1", "twice", "1")
+    stream_url = with_login(vhost.stream_url, user, CANARY)
     for queue in ("alone", "free"):
         channel.queue_declare(queue, durable=True)
         channel.basic_publish("", queue, b"1")
@@ -168,7 +186,7 @@ def written(vhost_url: str, user: str, channel: Any, tmp_path: Path) -> Path:
     with (folder / "stdout").open("w") as stdout, (folder / "stderr").open("w") as stderr:
         done = subprocess.run(
             [sys.executable, job],
-            input=json.dumps([with_login(vhost_url, user, CANARY), CANARY, str(secret)]),
+            input=json.dumps([with_login(vhost.url, user, CANARY), CANARY, str(secret), stream_url]),
             cwd=folder,
             stdout=stdout,
             stderr=stderr,
@@ -197,6 +215,7 @@ def test_no_password_anywhere_and_a_second_attempt(written: Path, consumed: Cons
     assert stdout.count("InputError: option 'stream' is missing") == 2
     assert "unforeseen TypeError (at " in stdout
     assert stdout.count("WRITTEN") == 4
+    assert stdout.count("READ 1\n") == 1
     assert " DEBUG " in (written / "stderr").read_text()
     assert "AppendData" in next((written / "ui").glob("*-sql*")).read_text()
     logged = "".join(file.read_text() for file in (written / "events").rglob("*") if file.is_file())
