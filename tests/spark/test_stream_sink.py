@@ -275,8 +275,10 @@ def test_for_each_batch(spark: SparkSession, url: str, options: dict[str, object
         query.awaitTermination(1)
     query.stop()
     values = [int(value) for _, _, value in found(url)]
-    assert len(values) >= 2_000
-    assert sorted(values) == list(range(len(values)))
+    assert len(set(values)) == len(values)
+    assert set(range(2_000)) <= set(
+        values
+    )  # of the batch that ran when the query was stopped, a part may be there
     assert [report.streams.verified for report in reports[:2]] == [1_000, 1_000]
 
 
