@@ -147,6 +147,7 @@ class StreamReader:
         self._check_crc = check_crc
         self._connection: StreamConnection | None = None
         self._credit = 0  # chunks that the broker may still send
+        self._ahead = 1  # the most that it might, so far
         self._largest = 0  # bytes of the largest of the latest chunks
         self._arrived: deque[Chunk] = deque()
         self._failure: Exception | None = None
@@ -284,7 +285,7 @@ class StreamReader:
         connection.subscribe(
             _SUBSCRIPTION, self.stream, self._progress.resume_at, 1, {"chunk_selector": "all"}
         )
-        self._credit = 1
+        self._credit = self._ahead = 1
         return connection
 
     def _receive_from(self, connection: StreamConnection, until: float) -> None:
@@ -332,9 +333,11 @@ class StreamReader:
                     pass
         self._largest = largest
         ahead = min(max(_FEWEST_CHUNKS_AHEAD, _BYTES_AHEAD // max(largest, 1)), _MOST_CHUNKS_AHEAD)
+        # A small first chunk says little of the next ones: it is often the publisher's first row.
+        ahead = min(ahead, 2 * self._ahead)
         if self._arrived and self._credit <= ahead // 2:
             connection.give_credit(_SUBSCRIPTION, ahead - self._credit)
-            self._credit = ahead
+            self._credit = self._ahead = ahead
 
     def _open(self, until: float, *, leader: bool) -> StreamConnection:
         return open_at(
