@@ -146,7 +146,9 @@ bench: java broker ## measure; bench/README.md says how to read it
 	$(BIN)/python bench/group_rate.py
 	$(BIN)/python bench/publish.py
 	$(BIN)/python bench/stream_publish.py
+	$(BIN)/python bench/stream_publish.py
 	$(BIN)/python bench/stream_read.py
+	$(BIN)/python bench/spark_streams.py
 	$(BIN)/python bench/spark_write.py
 	$(BIN)/python bench/client_routing.py
 	$(BIN)/python bench/spark_sizes.py

@@ -51,6 +51,16 @@ def test_foreach_batch(
     assert "batch 2: " in capsys.readouterr().out
 
 
+@pytest.mark.pyspark("4.2", "readStream.format('rabbitmq')")
+def test_stream_to_stream(
+    spark: SparkSession, vhost: RunningBroker, csv: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert example("stream_to_stream").run(vhost, spark, csv, ROWS)
+    said = capsys.readouterr().out
+    assert "mismatches 0, missing 0, repeated 0" in said
+    assert "5,000 flights" in said
+
+
 @pytest.mark.pyspark("4.0", "format('rabbitmq')")
 @pytest.mark.usefixtures("csv")
 def test_connect(vhost_url: str) -> None:

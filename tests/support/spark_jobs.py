@@ -231,3 +231,64 @@ def _keyed(ids: DataFrame) -> DataFrame:
 def _placed(keyed: DataFrame, partitions: int, step: Step | None) -> DataFrame:
     messages = keyed.repartition(partitions, "key").sortWithinPartitions("id").select("key", "value")
     return messages if step is None else messages.mapInArrow(step, messages.schema)
+
+
+def write_once(
+    spark: SparkSession,
+    *,
+    rows: int,
+    ring: str,
+    options: Mapping[str, str],
+    step: Step | None = None,
+) -> None:
+    """Write the rows 0, 1, ... into streams, each once.
+
+    Args:
+        spark: the session.
+        rows: how many.
+        ring: the JSON of the ring that places them.
+        options: those of the connector.
+        step: what the rows pass before they are written.
+    """
+    from rabbit_chx import HashRing
+    from spark_connector import place_for_streams
+
+    keyed = _keyed(spark.range(0, rows, 1, 4)).select("key", "value")
+    placed = place_for_streams(keyed, HashRing.from_json(ring), key="key")
+    stepped = placed if step is None else placed.mapInArrow(step, placed.schema)
+    stepped.write.format("rabbitmq").options(**options).mode("append").save()
+
+
+def stream_to_stream(
+    spark: SparkSession,
+    *,
+    source: Mapping[str, str],
+    ring: str,
+    checkpoint: Path,
+    options: Mapping[str, str],
+    step: Step | None = None,
+    forever: bool = False,
+) -> None:
+    """Read streams, and write their rows into others, each once.
+
+    Args:
+        spark: the session.
+        source: the options of the reading.
+        ring: the JSON of the ring that places the rows.
+        checkpoint: the folder of the query's checkpoint.
+        options: those of the writing.
+        step: what the rows pass before they are written.
+        forever: whether the query waits for more rows; else it ends with the last one that is there.
+    """
+    from rabbit_chx import HashRing
+    from spark_connector import place_for_streams
+
+    rows = spark.readStream.format("rabbitmq").options(**source).load().select("key", "value")
+    placed = place_for_streams(rows, HashRing.from_json(ring), key="key")
+    stepped = placed if step is None else placed.mapInArrow(step, placed.schema)
+    writer = stepped.writeStream.format("rabbitmq").options(**options)
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    writer = (
+        writer.trigger(processingTime="100 milliseconds") if forever else writer.trigger(availableNow=True)
+    )
+    writer.start().awaitTermination()

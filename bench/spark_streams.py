@@ -1,0 +1,161 @@
+"""Measure Spark and streams, both ways: confirmed rows per second into four streams, and rows per second out of them.
+
+In: the same rows over AMQP through the hash exchange, over the stream protocol at least once, and exactly once, with the shuffle and
+the sort that it needs, without and with `verify=full`, which reads everything back. Out: the sum of the sizes of all values, beside the same
+rows in Parquet files. All in turns, in one run; a run counts only if every row is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+
+import pika
+from pyspark.sql import DataFrame
+from spark_write import prepared, spark_on
+
+from rabbit_chx import Broker, HashRing
+from rabbit_chx.broker import pika_parameters
+from rabbit_chx.rendering import TableColumn, render_table
+from rabbit_chx.testing import RunningBroker, find_broker, temporary_vhost
+from spark_connector import place_for_streams
+
+EXCHANGE = "orders"
+STREAMS = tuple(f"orders-{number}" for number in range(4))
+CORES, BODY_BYTES = 2, 100
+AT_LEAST_ONCE = "stream protocol, at least once"
+WAYS_IN = (
+    "AMQP, through the exchange",
+    AT_LEAST_ONCE,
+    "stream protocol, exactly once",
+    "the same, verify=full",
+)
+
+
+def declared(place: RunningBroker) -> HashRing:
+    """Make the exchange and empty streams, and return the ring."""
+    with pika.BlockingConnection(pika_parameters(place.url)) as connection:
+        channel = connection.channel()
+        channel.exchange_delete(EXCHANGE)
+        channel.exchange_declare(EXCHANGE, "x-consistent-hash", durable=True)  # type: ignore[arg-type]
+        for stream in STREAMS:
+            channel.queue_delete(stream)
+            channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+            channel.queue_bind(stream, EXCHANGE, "1")
+    with Broker(place.url, ring_source=place.ring_via) as broker:
+        return broker.ring(EXCHANGE)
+
+
+def ways_in(
+    rows: DataFrame, place: RunningBroker, ring: HashRing, versions: count[int]
+) -> dict[str, Callable[[], None]]:
+    """Return the ways to write the rows."""
+    by_ring = {"exchange": EXCHANGE, "ring": ring.to_json()}
+
+    def write(frame: DataFrame, **options: str | int) -> None:
+        frame.write.format("rabbitmq").options(**by_ring, **options).mode("append").save()
+
+    def once(verify: str) -> None:
+        placed = place_for_streams(rows, ring, key="key")
+        write(
+            placed,
+            url=place.stream_url,
+            delivery="exactly-once",
+            appId="bench",
+            version=next(versions),
+            verify=verify,
+        )
+
+    ways = (
+        lambda: write(rows, url=place.url),
+        lambda: write(rows, url=place.stream_url),
+        lambda: once("tail"),
+        lambda: once("full"),
+    )
+    return dict(zip(WAYS_IN, ways, strict=True))
+
+
+def read(frame: DataFrame) -> int:
+    """Return the size of all values in bytes."""
+    return int(frame.selectExpr("sum(length(value))").first()[0])  # type: ignore[index]
+
+
+def measured(work: Callable[[], int | None], rows: int) -> float:
+    """Return the rows per second. Exit if the work returns that it has read something else."""
+    time.sleep(1)  # the broker is still busy with the run before
+    started = time.perf_counter()
+    size = work()
+    seconds = time.perf_counter() - started
+    if size is not None:
+        check(size, rows)
+    return rows / seconds
+
+
+def check(size: int, rows: int) -> None:
+    """Exit if it is not the size of so many rows."""
+    if size != rows * BODY_BYTES:
+        raise SystemExit(f"{size} bytes instead of {rows * BODY_BYTES}: not every row is there once")
+
+
+def show(what: str, rows: int, rates: Mapping[str, Sequence[float]]) -> str:
+    """Return the rates as a table."""
+    medians = {name: statistics.median(values) for name, values in rates.items()}
+    first = next(iter(medians.values()))
+    headings = ("rows", "rows/s (median)", "min", "max", "times the first")
+    return render_table(
+        (TableColumn(what, numeric=False), *map(TableColumn, headings)),
+        [
+            (
+                name,
+                rows,
+                *map(round, (medians[name], min(values), max(values))),
+                f"{medians[name] / first:.2f}",
+            )
+            for name, values in rates.items()
+        ],
+    )
+
+
+def main() -> None:
+    """Measure, and print two tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rows and rounds, for a look")
+    quick = parser.parse_args().quick
+    few, many, rounds = (50_000, 500_000, 1) if quick else (300_000, 5_000_000, 5)
+    rates_in: dict[str, list[float]] = defaultdict(list)
+    rates_out: dict[str, list[float]] = defaultdict(list)
+    with find_broker() as found, temporary_vhost(found) as place, tempfile.TemporaryDirectory() as folder:
+        spark = spark_on(CORES)
+        small, large = prepared(spark, few), prepared(spark, many)
+        versions = count(1)
+        streams = (
+            spark.read.format("rabbitmq").options(url=place.stream_url, stream=",".join(STREAMS))
+        )  # fmt: skip
+        for of_round in range(rounds + 1):
+            for name in WAYS_IN:
+                rate = measured(ways_in(small, place, declared(place), versions)[name], few)
+                check(read(streams.load()), few)
+                if of_round:  # the first one starts the Python workers
+                    rates_in[name].append(rate)
+        ways_in(large, place, declared(place), versions)[AT_LEAST_ONCE]()
+        large.write.parquet(f"{folder}/rows")
+        ways_out = {
+            'read.format("rabbitmq")': lambda: read(streams.load()),
+            "read.parquet": lambda: read(spark.read.parquet(f"{folder}/rows")),
+        }
+        for _ in range(rounds):
+            for name, work in ways_out.items():
+                rates_out[name].append(measured(work, many))
+        spark.stop()
+        print(f"\n{place.origin}; {CORES} cores, {BODY_BYTES}-byte bodies, {rounds} rounds")
+    print(show("in", few, rates_in))
+    print(show("out", many, rates_out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Rows written to streams exactly once, while tasks fail, workers and the broker die, and jobs are cancelled and run again."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import spark_jobs
+from delivery_checker import Verdict
+from spark_driver import SparkDriver
+from spark_runs import SparkRun
+from stream_site import StreamSite, stream_site_on
+
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.restarts,
+    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.timeout(400),
+]
+
+MASTER = "local[2,4]"
+ROWS = 60_000
+FAULT_AT = 10_000
+PATH = "Spark into streams, exactly once"
+ONCE = "The write succeeds: Spark runs the task again, with all its rows. Every row is in its stream once."
+ON_THE_SAME_TASK = "The write succeeds, and no task is repeated. Every row is in its stream once."
+AGAIN = "The write ends at once. Run again with the same appId and version, it completes: every row is in its stream once."
+
+
+@pytest.fixture
+def site(vhost: RunningBroker) -> Iterator[StreamSite]:
+    """The exchange and its streams."""
+    with stream_site_on(vhost) as site:
+        yield site
+
+
+@pytest.fixture
+def run(driver: SparkDriver, site: StreamSite, tmp_path: Path) -> SparkRun:
+    """A run of the driver on the site."""
+    return SparkRun(driver, site, tmp_path, {**site.options, "appId": "fire", "version": "1"})
+
+
+@contextmanager
+def workers_killed(run: SparkRun) -> Iterator[None]:
+    """Kill the Python workers that are connected."""
+    for worker in run.those_that_publish(run.driver.workers):
+        os.kill(worker.pid, signal.SIGKILL)
+    yield
+
+
+@contextmanager
+def broker_killed(run: SparkRun) -> Iterator[None]:
+    """Kill the broker, and start it again."""
+    run.site.broker.kill()
+    yield
+    run.site.broker.start()
+
+
+def begin(run: SparkRun, site: StreamSite, **arguments: Any) -> None:
+    """Start the write."""
+    run.begin(spark_jobs.write_once, rows=ROWS, ring=site.ring.to_json(), **arguments)
+
+
+def expect_each_once(
+    run: SparkRun, site: StreamSite, record: Callable[..., Verdict], *, fault: str, promise: str
+) -> None:
+    """Every row is where it belongs, and there once; the report says the same."""
+    report = run.report
+    assert report["confirmed"] == report["rows"] == ROWS
+    run.search_for_the_password()
+    record(site.history(ROWS, range(ROWS)), path=PATH, fault=fault, promise=promise)
+
+
+def test_workers_that_are_killed(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+    begin(run, site)
+    run.meet(workers_killed(run), FAULT_AT)
+    assert run.end_unharmed().error is None
+    assert any(task["attempt"] for task in run.report["tasks"])
+    words = "the Python workers of tasks killed (SIGKILL)"
+    expect_each_once(run, site, record, fault=words, promise=ONCE)
+
+
+def test_a_broker_that_is_killed(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+    begin(run, site)
+    run.meet(broker_killed(run), FAULT_AT)
+    assert run.end_unharmed().error is None
+    assert not any(task["attempt"] for task in run.report["tasks"])
+    words = "broker killed (SIGKILL) and started again"
+    expect_each_once(run, site, record, fault=words, promise=ON_THE_SAME_TASK)
+
+
+def test_tasks_that_fail_half_way(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
+    begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), ROWS // 8, run.begun))
+    run.meet(nullcontext(), FAULT_AT // 2)
+    assert run.end_unharmed().error is None
+    assert sorted(task["attempt"] for task in run.report["tasks"]) == [
+        0,
+        0,
+        0,
+        1,
+        1,
+    ]  # the last is for rows without a key
+    expect_each_once(run, site, record, fault="two tasks fail half way", promise=ONCE)
+
+
+def test_a_job_that_is_cancelled_and_run_again(
+    run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
+) -> None:
+    begin(run, site)
+    run.meet(nullcontext(run.driver.at_once(spark_jobs.cancel)), FAULT_AT)
+    assert "cancel" in str(run.end_unharmed().error).lower()
+    assert run.report["failed"]
+    assert 0 < len([row for stream in site.queues for row in site.rows_in(stream)]) < ROWS
+    begin(run, site, step=None)
+    assert run.end_unharmed().error is None
+    expect_each_once(run, site, record, fault="the job cancelled half way, and run again", promise=AGAIN)

@@ -1,0 +1,124 @@
+"""Spark reads streams and writes streams, each row once through both, while the driver, workers and the broker die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spark_jobs
+from delivery_checker import Verdict
+from spark_driver import SparkDriver
+from spark_runs import SparkRun
+from stream_site import StreamSite, stream_site_on
+
+from rabbit_chx import StreamPublisher
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from rabbit_chx.testing import RunningBroker
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.broker,
+    pytest.mark.restarts,
+    pytest.mark.chx_broker(restartable=True),
+    pytest.mark.timeout(400),
+]
+
+MASTER = "local[2,4]"
+SOURCES = ("source-0", "source-1")
+ROWS, PER_BATCH = 60_000, 12_000
+PATH = "Spark from streams into streams, exactly once"
+SUCCEEDS = "The successor goes on from the checkpoint. Every row is in its stream once."
+GOES_ON = "The query goes on. Every row is in its stream once."
+
+
+@pytest.fixture
+def site(vhost: RunningBroker) -> Iterator[StreamSite]:
+    """The exchange and its streams, and the streams that are read, with all their rows."""
+    url = str(vhost.stream_url)
+    with closing(StreamConnection(stream_settings(url))) as connection:
+        for stream in SOURCES:
+            connection.create_stream(stream)
+    with stream_site_on(vhost) as site:
+        for number, stream in enumerate(SOURCES):
+            rows = range(number, ROWS, len(SOURCES))
+            with StreamPublisher(url, stream=stream, name="source") as publisher:
+                for start in range(0, len(rows), 500):  # some chunks
+                    some = rows[start : start + 500]
+                    publisher.publish_many(
+                        [spark_jobs.key_of(row) for row in some],
+                        [f"{row} {'.' * 80}" for row in some],
+                        ids=np.arange(start + 1, start + 1 + len(some)),
+                    )
+        yield site
+
+
+@pytest.fixture
+def started(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]]:
+    """Starts a driver, and begins the query; the second one goes on where the first one was."""
+    drivers: list[SparkDriver] = []
+
+    def start() -> SparkRun:
+        drivers.append(SparkDriver(tmp_path / "spark", MASTER))
+        run = SparkRun(drivers[-1], site, tmp_path / "run", site.options)
+        run.begin(
+            spark_jobs.stream_to_stream,
+            source={
+                "url": site.url,
+                "stream": ",".join(SOURCES),
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(PER_BATCH),
+            },
+            ring=site.ring.to_json(),
+            checkpoint=tmp_path / "checkpoint",
+            step=None,
+        )
+        return run
+
+    yield start
+    for driver in drivers:
+        driver.stop()
+
+
+@pytest.mark.parametrize("at_row", [1, PER_BATCH, ROWS // 2], ids=["first_batch", "second_batch", "middle"])
+def test_a_driver_that_dies(
+    at_row: int, site: StreamSite, started: Callable[[], SparkRun], record: Callable[..., Verdict]
+) -> None:
+    first = started()
+    site.wait_for_rows(at_row, 120)
+    first.driver.kill()
+    there = site.rows_there()
+    second = started()
+    assert second.end_unharmed().error is None
+    second.search_for_the_password()
+    assert there < ROWS, "the query ended before the driver died"
+    record(
+        site.history(ROWS, range(ROWS)),
+        path=PATH,
+        fault=f"the driver killed (SIGKILL), Python and JVM, behind row {at_row:,}",
+        promise=SUCCEEDS,
+    )
+
+
+def test_a_worker_and_the_broker_that_die(
+    site: StreamSite, started: Callable[[], SparkRun], record: Callable[..., Verdict]
+) -> None:
+    run = started()
+    site.wait_for_rows(PER_BATCH, 120)
+    for worker in run.driver.workers():
+        os.kill(worker.pid, signal.SIGKILL)
+    site.wait_for_rows(ROWS // 2, 120)
+    site.broker.kill()
+    site.broker.start()
+    assert run.end_unharmed().error is None
+    run.search_for_the_password()
+    record(
+        site.history(ROWS, range(ROWS)),
+        path=PATH,
+        fault="all Python workers killed (SIGKILL), then the broker, which is started again",
+        promise=GOES_ON,
+    )

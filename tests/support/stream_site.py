@@ -1,0 +1,93 @@
+"""An exchange with streams on a broker that faults happen to, and what is in the streams at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+
+import spark_jobs
+from canary import CANARY
+from declared import with_login
+from delivery_checker import Attempt, History
+from fire_queues import EXCHANGE, QUEUES, ring_of
+from fire_site import Site, site_on
+from fire_streams import COORDINATOR_S
+
+from rabbit_chx import HashRing, StreamReader
+from rabbit_chx.testing import RunningBroker
+
+_POLL_S = 0.2
+
+
+class StreamSite(Site):
+    """A site whose queues are streams, written to over the stream protocol."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the user who writes."""
+        return with_login(str(self.broker.stream_url), self.user, CANARY)
+
+    @property
+    def ring(self) -> HashRing:
+        """The ring of the exchange."""
+        ring = ring_of(self.broker.version)
+        return HashRing.from_buckets(ring.buckets, ring.release)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of a write that stores each row once."""
+        return {
+            "exchange": EXCHANGE,
+            "ring": self.ring.to_json(),
+            "delivery": "exactly-once",
+            "verify": "full",
+        }
+
+    def rows_in(self, stream: str) -> list[int]:
+        """Return the numbers of the rows of a stream, in their order."""
+        with StreamReader(str(self.broker.stream_url), stream) as reader:
+            bodies = (text for batch in reader for text in batch["value"].to_pylist())
+            return [int(body.split()[0]) for body in bodies if body]
+
+    def wait_for_rows(self, least: int, within_s: float, running: Callable[[], bool] = lambda: True) -> None:
+        """Wait until the streams have so many rows."""
+        deadline = time.monotonic() + within_s
+        while (there := self.rows_there()) < least:
+            assert time.monotonic() < deadline, f"{there:,} rows after {within_s:g} s"
+            assert running(), f"it ended with {there:,} rows"
+            time.sleep(_POLL_S)
+
+    def rows_there(self) -> int:
+        """Return how many rows the streams have, about."""
+        readers = [StreamReader(str(self.broker.stream_url), stream) for stream in self.queues]
+        return sum(reader.end_offset - reader.start_offset for reader in readers)
+
+    def history(self, rows: int, confirmed: Collection[int] | int) -> History:
+        """Return what is judged: no copy is allowed."""
+        return History(
+            attempted=[Attempt(row, spark_jobs.key_of(row)) for row in range(rows)],
+            acked=confirmed,
+            found={stream: self.rows_in(stream) for stream in self.queues},
+            queue_for=lambda key: str(self.ring.destination_for(key)),
+            republished=0,
+        )
+
+
+@contextmanager
+def stream_site_on(broker: RunningBroker, **arguments: object) -> Iterator[StreamSite]:
+    """Make a user, the exchange and its streams on a vhost that has none of them.
+
+    Args:
+        broker: the broker, with the vhost in its URL.
+        arguments: of the streams; a dash is an underscore.
+    """
+    of_stream = {
+        "x-queue-type": "stream",
+        **{f"x-{key.replace('_', '-')}": value for key, value in arguments.items()},
+    }
+    with site_on(broker) as plain:
+        site = StreamSite(plain.broker, plain.management, plain.vhost, plain.user)
+        site.declare(dict.fromkeys(QUEUES, of_stream))
+        time.sleep(COORDINATOR_S)
+        yield site
