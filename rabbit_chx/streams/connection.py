@@ -18,6 +18,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
@@ -28,6 +29,7 @@ from rabbit_chx.amqp.uri import parse_stream_uri
 from rabbit_chx.connection import failures
 from rabbit_chx.connection.blocking_connection import Transport
 from rabbit_chx.errors import (
+    AccessRefusedError,
     BrokerTimeoutError,
     ConnectionLostError,
     InputError,
@@ -54,6 +56,8 @@ _LONGEST_WAIT_S = 1.0
 _LARGEST_LOGIN = 8192 - 64
 _TOO_LARGE = "it has {:,} bytes, and stream.initial_frame_max allows 8,192 in a frame"
 _HEARTBEAT = frames.frame(Key.HEARTBEAT, b"")
+#: A routing key that nobody has bound.
+_NO_KEY = "rabbit_chx: is this a super stream?"
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -201,11 +205,23 @@ class StreamConnection:
     def partitions(self, super_stream: str) -> tuple[str, ...]:
         """Return the streams of a super stream, in its order.
 
+        The broker lists the queues of any exchange (3.10.8 and 4.3.6). That of a super stream has a binding key for each partition,
+        so it has nothing for another key. One that hashes has. A user without the permission write is not told.
+
         Raises:
             NotFoundError: there is none of that name.
+            InputError: there is an exchange of that name, and it is none of a super stream.
         """
         doing = f"list the partitions of super stream {super_stream!r}"
-        return self._ask(frames.partitions(super_stream), doing, super_stream)
+        streams = self._ask(frames.partitions(super_stream), doing, super_stream)
+        with suppress(AccessRefusedError):
+            if self._ask(frames.route(_NO_KEY, super_stream), doing, super_stream):
+                raise InputError(
+                    f"{self.where}: {super_stream!r} is no super stream, but an exchange that takes any key: give the exchange with its "
+                    "ring",
+                    exchange=super_stream,
+                )
+        return streams
 
     def stats(self, stream: str) -> dict[str, int]:
         """Return the figures of a stream by their names, such as ``first_chunk_id``; -1 in an empty stream.

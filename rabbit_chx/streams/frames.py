@@ -70,6 +70,7 @@ class Key(IntEnum):
     OPEN = 21
     CLOSE = 22
     HEARTBEAT = 23
+    ROUTE = 24
     PARTITIONS = 25
     EXCHANGE_COMMAND_VERSIONS = 27
     STREAM_STATS = 28
@@ -307,7 +308,7 @@ def parse_frame(frame: memoryview) -> Message:
         raise ValueError(f"version {version} of the command {key:#06x} of the stream protocol")
     if key in _COMMANDS:
         return _COMMANDS[key](fields)
-    if not key & _REPLY_BIT and key != Key.PARTITIONS:  # 3.10 answers it without the bit
+    if not key & _REPLY_BIT and key not in (Key.ROUTE, Key.PARTITIONS):  # 3.10 answers them without the bit
         raise ValueError(f"{key:#06x} is no command of the stream protocol that a broker sends us")
     correlation_id = fields.whole(4)
     # Metadata has no code of its own, but one for each stream.
@@ -492,6 +493,12 @@ def partitions(super_stream: str) -> Request[tuple[str, ...]]:
     """Ask for the streams of a super stream, in its order."""
     content = _name(super_stream, "the super stream name")
     return Request(Key.PARTITIONS, content, lambda fields: tuple(fields.array(fields.text)))
+
+
+def route(routing_key: str, super_stream: str) -> Request[tuple[str, ...]]:
+    """Ask for the streams that a super stream's exchange has for a routing key."""
+    content = _name(routing_key, "the routing key") + _name(super_stream, "the super stream name")
+    return Request(Key.ROUTE, content, lambda fields: tuple(fields.array(fields.text)))
 
 
 def declare_publisher(publisher_id: int, stream: str, reference: str | None) -> Request[None]:

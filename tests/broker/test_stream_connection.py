@@ -12,12 +12,14 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
 import trustme
 from declared import with_login
+from exchange_types import CHX, DIRECT
+from pika.adapters.blocking_connection import BlockingChannel
 from tcp_proxy import Proxy
 
 from rabbit_chx.amqp import Secret
@@ -295,6 +297,26 @@ def test_a_super_stream(stream: StreamConnection) -> None:
     stream.delete_super_stream("x")
     with pytest.raises(NotFoundError):
         stream.metadata(["x-0"])
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-super-stream": True}])
+def test_a_super_stream_by_amqp(
+    stream: StreamConnection, channel: BlockingChannel, arguments: dict[str, Any]
+) -> None:
+    channel.exchange_declare("super", DIRECT, durable=True, arguments=arguments)
+    for order in (1, 0):
+        channel.queue_declare(f"x-{order}", durable=True, arguments={"x-queue-type": "stream"})
+        channel.queue_bind(f"x-{order}", "super", str(order), {"x-stream-partition-order": order})
+    assert stream.partitions("super") == ("x-0", "x-1")
+
+
+def test_a_hash_exchange_is_no_super_stream(stream: StreamConnection, channel: BlockingChannel) -> None:
+    channel.exchange_declare("hashed", CHX, durable=True)
+    for name in ("a", "b"):
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+        channel.queue_bind(name, "hashed", "1")
+    with pytest.raises(InputError, match="'hashed' is no super stream, but an exchange that takes any key: give"):
+        stream.partitions("hashed")
 
 
 @pytest.mark.chx_broker(">=3.11")
