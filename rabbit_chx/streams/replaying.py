@@ -51,8 +51,8 @@ def replay(
         url: as of `StreamReader`.
         keys: the keys. A row without a key is never found, see `StreamReader`.
         ring: the ring of a hash exchange, or its slot table, whose queues are streams. It must not be assumed.
-        super_stream: the super stream, whose partitions are read from the broker; in place of a ring. The stream protocol lists the
-            queues of any exchange, so make sure that it is one.
+        super_stream: the super stream, whose partitions are read from the broker; in place of a ring. An exchange that takes any key is
+            refused.
         exchange: pass over rows that were published to another exchange.
         key_column: ``"message_id"`` where rows have their key as the message id, as clients of super streams often write them.
         since: an aware datetime. The first chunk of that time or later is the first; None for all that is there.
