@@ -64,6 +64,13 @@ def broker_killed(run: SparkRun) -> Iterator[None]:
     run.site.broker.start()
 
 
+@contextmanager
+def cancelled(run: SparkRun) -> Iterator[None]:
+    """Cancel the job, whose rows trickle."""
+    run.driver.at_once(spark_jobs.cancel)
+    yield
+
+
 def begin(run: SparkRun, site: StreamSite, **arguments: Any) -> None:
     """Start the write."""
     run.begin(spark_jobs.write_once, rows=ROWS, ring=site.ring.to_json(), **arguments)
@@ -115,7 +122,7 @@ def test_a_job_that_is_cancelled_and_run_again(
     run: SparkRun, site: StreamSite, record: Callable[..., Verdict]
 ) -> None:
     begin(run, site)
-    run.meet(nullcontext(run.driver.at_once(spark_jobs.cancel)), FAULT_AT)
+    run.meet(cancelled(run), FAULT_AT)
     assert "cancel" in str(run.end_unharmed().error).lower()
     assert run.report["failed"]
     assert 0 < len([row for stream in site.queues for row in site.rows_in(stream)]) < ROWS
