@@ -42,7 +42,7 @@ _MEANINGS = (
     _Meaning(403, "", AccessRefusedError, "check user name, password and auth_mechanism"),
     _Meaning(404, "home node .* is down or inaccessible", UnreachableError, "wait until that node is up"),
     _Meaning(404, "", NotFoundError, "check the name and the vhost, or declare it first"),
-    _Meaning(405, "locked queue", AccessRefusedError, "the queue is exclusive to another connection: use it there, or name another"),
+    _Meaning(405, "locked queue", BrokerRefusedError, "the queue is exclusive to another connection: use it there, or name another"),
     _Meaning(406, "unknown exchange type", BrokerRefusedError, _ENABLE),
     _Meaning(406, "message size", BrokerRefusedError, "send smaller bodies, or raise max_message_size in the broker's configuration"),
     _Meaning(406, "does not have a (running )?replica", UnreachableError, "wait until a node with a replica of the stream is up"),

@@ -38,7 +38,7 @@ from rabbit_chx.errors import (
         (
             405,
             "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'.",
-            AccessRefusedError,
+            BrokerRefusedError,
             False,
         ),
         (
