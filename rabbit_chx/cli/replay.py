@@ -115,7 +115,7 @@ def replay(
         stream_settings(at.settings),
         keys,
         **{"super_stream": placement.exchange} if is_super_stream else {"ring": placement.placing},
-        exchange=placement.exchange,
+        exchange=stream.published_to or placement.exchange,
         key_column=stream.key_column,
         since=since,
         until=until,
@@ -130,7 +130,8 @@ def replay(
             if is_super_stream or stream.ring
             else "; rows from before a change of the ring may be elsewhere"
         )
-        say(f"{found or 'no row'}{older}")
+        none = f"no row that was published to {stream.published_to or placement.exchange!r}; for another one give --published-to"
+        say(f"{found or none}{older}")
 
     return Outcome(batches=_records(batches, shown), finish=finish)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -45,14 +46,12 @@ class StoredReport:
         vhost: the vhost.
         streams: what was found in each stream.
         seconds: how long it took.
-        unchecked: whether it is not known that the super stream is one.
     """
 
     placement: Placement
     vhost: str
     streams: Sequence[StreamParity]
     seconds: float
-    unchecked: bool = False
 
     @property
     def is_guess(self) -> bool:
@@ -104,12 +103,10 @@ class StoredReport:
                     for stream, row in examples
                 ],
             )
-        if self.unchecked and self._total("wrong"):
-            yield Line(
-                "The stream protocol lists the queues of any exchange: --management-url tells whether this one is a super stream."
-            )
         if not self._total("right") + self._total("wrong"):
-            yield Line("No row has a key of this exchange: nothing is proven.")
+            yield Line(
+                "No row has a key of this exchange: nothing is proven. Rows that came through another one need --published-to."
+            )
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON document of this command."""
@@ -137,6 +134,22 @@ class StoredReport:
         return sum(getattr(each, name) for each in self.streams)
 
 
+def exchange_of(at: LiveBroker, stream: str, options: StreamOptions) -> str | None:
+    """Return the exchange that most of the first rows of a stream were published to; None where none says one.
+
+    Args:
+        at: the broker.
+        stream: the stream.
+        options: which part of it, and where its nodes are.
+    """
+    with options.reader(at, stream, include=["exchange"]) as reader:
+        for batch in reader:
+            names: Counter[str] = Counter(name for name in batch["exchange"].to_pylist() if name)
+            if names:
+                return names.most_common(1)[0][0]
+    return None
+
+
 def verify_stored(
     at: LiveBroker, placement: Placement, names: Sequence[str], options: StreamOptions
 ) -> StoredReport:
@@ -159,11 +172,14 @@ def verify_stored(
                 batches = _seen(reader, seen)
                 found.append(
                     stream_parity(
-                        name, batches, placement.placing, placement.exchange, key_column=options.key_column
+                        name,
+                        batches,
+                        placement.placing,
+                        options.published_to or placement.exchange,
+                        key_column=options.key_column,
                     )
                 )
-    unchecked = isinstance(placement.placing, SuperStream) and at.management_url is None
-    return StoredReport(placement, at.settings.vhost, found, time.monotonic() - began, unchecked)
+    return StoredReport(placement, at.settings.vhost, found, time.monotonic() - began)
 
 
 def _seen(reader: StreamReader, seen: Callable[[int], None]) -> Iterable[pa.RecordBatch]:

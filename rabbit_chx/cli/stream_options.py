@@ -71,6 +71,11 @@ class StreamOptions:
         metavar="FILE",
         help="A ring from a file, as `ring show --output json` wrote it, in the place of the one that the exchange has now.",
     )
+    published_to: str | None = option(
+        type=TEXT,
+        metavar="NAME",
+        help="The exchange that the rows were published to, where it is another one that the hash exchange is bound to.",
+    )
     by_message_id: bool = option(
         is_flag=True,
         help="The key of a row is its message id, where clients of super streams often write it, and not its routing key.",
@@ -218,7 +223,7 @@ def _super_stream(at: LiveBroker, name: str) -> Placement:
     """Read the partitions of a super stream.
 
     Raises:
-        InputError: the management API says that it is none. The stream protocol gives the queues of any exchange.
+        InputError: it is none.
     """
     if at.management_url is not None:
         from rabbit_chx.topology.reading import modulo_map_read

@@ -358,6 +358,7 @@ def verify(
 
     With --stream, --all-streams or --super-stream nothing is published. The command reads the rows that streams have, over the
     stream protocol. Each row says its exchange and its routing key; the ring, or for a super stream murmur3, says where it belongs.
+    Without EXCHANGE it is the one that most of the first rows of the stream were published to.
     With --by-message-id the message id of a row is its key, and rows that tell no exchange are compared, too.
     Rows that were written before the ring changed may be elsewhere: --since begins behind the change. --url is that of streams,
     rabbitmq-stream://user:password@host:5552/vhost, or the AMQP URI of the same host, and then the port is 5552, or 5551 with TLS.
@@ -373,6 +374,10 @@ def verify(
         if streams and all_streams:
             raise InputError("the streams are given twice, by --stream and by --all-streams: leave one out")
         at = broker.live(streams=True)
+        if streams and exchange is None and topology is None and stored.super_stream is None:
+            from rabbit_chx.cli.stored_rows import exchange_of
+
+            exchange = exchange_of(at, streams[0], stored)
         placement = stored.placement(at, exchange, topology)
         return _of_stored_rows(at, placement, streams, stored)
     _refuse(typed(StreamOptions), "is about the rows of streams: give --stream NAME or --all-streams, too")

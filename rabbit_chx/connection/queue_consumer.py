@@ -129,6 +129,7 @@ class QueueConsumer:
         self._connection = Connection(settings, self._lock, ConsumingSession)
         self._session: ConsumingSession = self._connection.session  # type: ignore[assignment]  # as it is made above
         self._held: list[int] = []  # the last tag of each consumer with unsettled messages
+        self._sizes: dict[str, float] = {}  # bytes of a message of each queue, by what was taken last
 
     def __enter__(self) -> Self:
         return self
@@ -167,7 +168,10 @@ class QueueConsumer:
             UnreachableError: the connection was lost. What was taken is given back.
         """
         taken: list[Delivery] = []
-        size, step = 0, _FIRST_STEP
+        # What comes beyond the bytes is given back, and some queues count that against a delivery limit.
+        size, step = 0, 1
+        if queue in self._sizes:
+            step = max(1, min(_FIRST_STEP, int(most_bytes / self._sizes[queue])))
         while len(taken) < most and size < most_bytes:
             if taken:
                 step = min(_GROWTH * step, (most_bytes - size) * len(taken) // max(size, 1) + 1)
@@ -177,6 +181,8 @@ class QueueConsumer:
             size += sum(map(_size, came))
             if len(came) < step:
                 break
+        if taken:
+            self._sizes[queue] = max(1.0, size / len(taken))
         return taken
 
     def acknowledge(self, last: Delivery) -> None:

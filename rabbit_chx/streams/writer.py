@@ -498,6 +498,10 @@ class StreamWriter:
                 self._compare(last)
                 return last.id
             if is_cut:
+                _log.warning(
+                    "stream %s: it has no row of %r any more, so that it has stored all up to id %d cannot be proved",
+                    self.stream, self._name, min(self._known, claimed_id),
+                )  # fmt: skip
                 return min(self._known, claimed_id)
             if start == 0:
                 return 0

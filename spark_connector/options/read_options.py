@@ -32,7 +32,7 @@ Bound: TypeAlias = str | datetime | Mapping[str, int]
 FURTHER_COLUMNS = ("exchange", "message_id", "properties", "headers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LARGEST_OFFSET = (1 << 63) - 1
-_EARLIEST = -2
+_EARLIEST, _LATEST = -2, -1
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -309,7 +309,20 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
         raise InputError(
             "option 'endingOffsets' is 'earliest', and a batch ends there with nothing: leave it out"
         )
+    _in_json(options)
     _in_order(options)
+
+
+def _in_json(options: ReadOptions) -> None:
+    for name, bound, word, number in (
+        ("startingOffsets", options.starting_offsets, "latest", _LATEST),
+        ("endingOffsets", options.ending_offsets, "earliest", _EARLIEST),
+    ):
+        for stream, offset in bound.items() if isinstance(bound, Mapping) else ():
+            if offset == number:
+                raise InputError(
+                    f"option {name!r} is {number} ({word}) for {stream!r}, and a batch has nothing of it then: give another offset"
+                )
 
 
 def _in_order(options: ReadOptions) -> None:

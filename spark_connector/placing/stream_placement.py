@@ -35,13 +35,17 @@ def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: s
         once = {"superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 42}
         rows.write.format("rabbitmq").options(url=url, **once).mode("append").save()
     """
+    from pyspark.sql import functions
+
     placing = streams if isinstance(streams, SuperStream) else as_ring(streams)
     column, nullable = text_column(df, key, "the routing key with key=")
     value, _ = text_column(df, "value", "the body 'value'")
     names = placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
     # The write names the rows of the spare partition, which have no stream.
     placement = Placement(names, (1,) * len(names), spare=nullable or _has_holes(placing))
-    return moved(df, column, placing, placement, () if df.isStreaming else (column, value))
+    # By bytes, whatever the collation of a column is.
+    order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
+    return moved(df, column, placing, placement, () if df.isStreaming else order)
 
 
 def _has_holes(placing: SuperStream | KeyMap) -> bool:

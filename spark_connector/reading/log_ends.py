@@ -20,7 +20,7 @@ from rabbit_chx.errors import RabbitChxError, UnreachableError
 from rabbit_chx.streams.chunks import Chunk, Fingerprint
 from rabbit_chx.streams.codes import Code, refusal
 from rabbit_chx.streams.connection import StreamConnection
-from rabbit_chx.streams.frames import Key, Node
+from rabbit_chx.streams.frames import Key, Node, StreamPlaces
 from rabbit_chx.streams.look import Look
 from rabbit_chx.streams.nodes import at_node, open_any
 
@@ -78,6 +78,7 @@ class LogEnds:
     def close(self) -> None:
         """Close the connections; the next question opens some again."""
         lines, self._lines = self._lines, {}
+        self._leaders.clear()
         self._known.clear()
         for line in lines.values():
             line.connection.close()
@@ -125,12 +126,7 @@ class LogEnds:
                 continue
             if places.code != Code.OK:
                 raise refusal(connection.where, f"tell where stream {stream!r} is", places.code, stream)
-            if places.leader is None:
-                raise UnreachableError(
-                    f"{connection.where}: stream {stream!r} has no leader now: wait until one is elected",
-                    queue=stream,
-                )
-            self._leaders[stream] = places.leader
+            self._leaders[stream] = self._leader(stream, places)
             ends[stream] = self._end(stream)
         return ends
 
@@ -163,9 +159,19 @@ class LogEnds:
             self._lines[connection.node] = _Line(connection, Look(connection))
         return next(iter(self._lines.values()))
 
+    def _leader(self, stream: str, places: StreamPlaces) -> Node:
+        if places.leader is None:
+            raise UnreachableError(
+                f"{self._any().connection.where}: stream {stream!r} has no leader now: wait until one is elected",
+                queue=stream,
+            )
+        return places.leader
+
     def _line_of(self, stream: str) -> _Line:
         """Return the line to the leader's node."""
-        self._any()
+        connection = self._any().connection
+        if stream not in self._leaders:  # the connections are new
+            self._leaders[stream] = self._leader(stream, connection.metadata([stream])[stream])
         node = self._leaders[stream]
         if node not in self._lines:
             connection = StreamConnection(at_node(self._settings[0], node, self._addresses))

@@ -30,6 +30,7 @@ class MicroBatches:
         self._sources = Sources(options)
         self._logs = self._sources.logs
         self._held = False
+        self._gone: set[str] = set()
 
     def close(self) -> None:
         """Close the connections."""
@@ -79,9 +80,11 @@ class MicroBatches:
             stream: self._place(stream, place.next + counts[stream], place) if counts[stream] else place
             for stream, place in known.items()
         }
+        # A stream that is gone keeps its place: it may come back, as one that was unbound and bound again.
+        gone = {stream: places[stream] for stream, place in starts.items() if place is None}
         # The rows of a stream that is new come with the next micro-batch, which begins at what the checkpoint then has.
         new = self.ends.keys() - places.keys()
-        return found | {stream: Place(self._logs.first(stream)) for stream in new}
+        return gone | found | {stream: Place(self._logs.first(stream)) for stream in new}
 
     def _look(self) -> None:
         if not self._held:
@@ -92,10 +95,13 @@ class MicroBatches:
         end = self.ends.get(stream)
         was_read = f"stream {stream!r} was read up to offset {place.next}, and"
         if end is None:
-            self._sources.lose(
-                stream, f"{was_read} it is deleted, or is not part of {self._options.source} any more"
-            )
+            if stream not in self._gone:
+                self._sources.lose(
+                    stream, f"{was_read} it is deleted, or is not part of {self._options.source} any more"
+                )
+                self._gone.add(stream)
             return None
+        self._gone.discard(stream)
         if end.offset < place.next:
             self._sources.lose(
                 stream,

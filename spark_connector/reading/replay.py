@@ -78,6 +78,10 @@ def replay(
             raise InputError(
                 f"key {each!r} goes to {stream}, which is no stream: look at the bindings of {exchange!r}"
             )
+        if "," in stream or stream != stream.strip():
+            raise InputError(
+                f"key {each!r} goes to stream {stream!r}, whose name the option 'stream' cannot have: use rabbit_chx.replay"
+            )
     given["stream"] = ",".join(dict.fromkeys(streams))
     frame = spark.read.format("rabbitmq").options(**given).load()
     return frame.where(frame["key"].isin([bytearray(each) for each in keys]))

@@ -38,6 +38,7 @@ class Sources:
         self.logs = LogEnds(options.brokers.resolve(), options.addresses, options.timeout_s)
         self._options = options
         self._bound: tuple[str, ...] = ()
+        self._now: tuple[str, ...] = ()  # the streams whose ends were asked last
         self._read_at = -_BINDINGS_S
 
     def __enter__(self) -> Self:
@@ -60,7 +61,8 @@ class Sources:
             AccessRefusedError: the user may not read a stream.
             UnreachableError: nobody answers in time.
         """
-        return self.logs.ends(self._streams())
+        self._now = self._streams()
+        return self.logs.ends(self._now)
 
     def offsets_at(self, option: str, bound: Bound, ends: Mapping[str, LogEnd]) -> dict[str, int]:
         """Return the offsets where the streams begin or end by the options.
@@ -74,12 +76,11 @@ class Sources:
             InputError: the option does not name the streams that are read.
             MissingRowsError: a stream does not exist, or ends before it should begin.
         """
-        streams = self._streams()
-        for stream in streams:
+        for stream in self._now:
             if stream not in ends:
                 self.lose(stream, f"stream {stream!r} does not exist: check the name and the vhost")
         for stream in bound if isinstance(bound, Mapping) else ():
-            if stream not in streams:
+            if stream not in self._now:
                 raise InputError(
                     f"option {option!r} names stream {stream!r}, which is not one of {self._options.source}: leave it out",
                     queue=stream,

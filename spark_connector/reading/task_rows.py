@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from rabbit_chx.errors import MissingRowsError
+from rabbit_chx.errors import MissingRowsError, NotFoundError
 from rabbit_chx.streams.reader import StreamReader
 from rabbit_chx.streams.rows import COLUMN_TYPES
 from spark_connector.options.read_options import ReadOptions
@@ -81,6 +81,10 @@ def rows_of(each: Range, options: ReadOptions, task: int = 0) -> Iterator[pa.Rec
                 )
     except MissingRowsError as cause:
         raise in_sparks_words(cause) from None
+    except NotFoundError as cause:
+        if strict:
+            raise in_sparks_words(MissingRowsError(str(cause), queue=each.stream)) from None
+        _log.warning("%s; the reading goes on without (failOnDataLoss is false)", cause)
 
 
 def in_sparks_words(cause: MissingRowsError) -> MissingRowsError:

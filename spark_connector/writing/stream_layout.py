@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rabbit_chx.amqp.replies import may_pass
@@ -172,6 +173,10 @@ def check_version_given(options: WriteOptions, *, streaming: bool) -> None:
             "option 'version' is for batch writes: that of a micro-batch is its number plus 1; leave it out"
         )
     if streaming:
+        if options.skip_stale:
+            raise InputError(
+                "option 'onStaleVersion' is 'skip', which is for batch writes: a query would leave micro-batches out; leave it away"
+            )
         return
     for name, value in (("appId", options.app_id), ("version", options.version)):
         if value is None:
@@ -201,7 +206,7 @@ def check_version(stream: str, version: int, last_id: int) -> None:
 
 
 def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> None:
-    """Check that a stream has no more of a version than the rows that were written, and nothing of a later one.
+    """Check that a stream has as much of a version as the rows that were written, and nothing of a later one.
 
     Args:
         stream: the stream.
@@ -211,7 +216,7 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
         last_id: the last id that it remembers now.
 
     Raises:
-        MismatchError: it has.
+        MismatchError: it has more, or less.
     """
     stored_version, stored = last_id >> ROW_BITS, last_id & ((1 << ROW_BITS) - 1)
     if stored_version > version:
@@ -224,6 +229,13 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
         raise MismatchError(
             f"stream {stream!r} has {stored:,} rows of version {version} of {name!r}, and this run gives {rows:,}: the rows are not "
             "those of the earlier run; give the same rows, or a higher version for others",
+            queue=stream,
+        )
+
+    if rows and last_id < (version << ROW_BITS) + rows:
+        raise MismatchError(
+            f"stream {stream!r} has confirmed {rows:,} rows of version {version} of {name!r}, and now it does not know them all: it was "
+            "deleted and made again, or its log was cut; write the same rows again",
             queue=stream,
         )
 
@@ -243,7 +255,9 @@ def check_absent(layout: StreamLayout, options: WriteOptions, partitions: Collec
     name = layout.name(options.app_id)
     for partition, stream in enumerate(layout.streams):
         if partition not in partitions:
-            last = last_id(options.brokers.resolve(), stream, name)
+            last = patiently(
+                partial(last_id, options.brokers.resolve(), stream, name), options.reconnect_timeout_s
+            )
             if last >> ROW_BITS == options.version:
                 check_end(stream, name, options.version, 0, last)
 

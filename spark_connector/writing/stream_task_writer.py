@@ -181,7 +181,7 @@ class StreamTaskWriter(TaskWriter):
             before: number of the rows before them.
 
         Raises:
-            InputError: they are not; none of them was sent.
+            InputError: they are not; none of them was sent, but those before them were.
         """
         partition, streams = self._task.partition, self._layout.streams
         indices = indices_or_hole(self._layout.placing, keys)
@@ -190,7 +190,7 @@ class StreamTaskWriter(TaskWriter):
             where = repr(streams[indices[row]]) if indices[row] >= 0 else "no stream"
             raise InputError(
                 f"the key of row {before + row} belongs to {where}, and all rows of partition {partition} must be those of stream "
-                f"{streams[partition]!r}: {_PLACE}"
+                f"{streams[partition]!r}: {_PLACE}{_stored(before)}"
             )
         unsorted = _first_unsorted(keys, bodies)
         if self._last_row is not None and (keys[0].as_py(), bodies[0].as_py()) < self._last_row:
@@ -198,7 +198,7 @@ class StreamTaskWriter(TaskWriter):
         if unsorted is not None:
             raise InputError(
                 f"row {before + unsorted} is before the row in front of it by key and value, and each attempt must give the rows in the same "
-                f"order: {_PLACE}"
+                f"order: {_PLACE}{_stored(before)}"
             )
         self._last_row = keys[-1].as_py(), bodies[-1].as_py()
 
@@ -248,6 +248,14 @@ class StreamTaskWriter(TaskWriter):
     def _add(self, report: StreamReport) -> None:
         self._total = _sum(self._total, report)
         self._on_progress(_as_published(self._total))
+
+
+def _stored(rows: int) -> str:
+    return (
+        f"; {rows:,} rows of this version are stored already, so give the placed rows another one"
+        if rows
+        else ""
+    )
 
 
 def _pieces(messages: Iterator[Messages]) -> Iterator[tuple[Any, Any]]:

@@ -114,6 +114,20 @@ def test_what_is_more_than_was_wanted_is_not_kept(settings: ConnectionSettings) 
         assert consumer.ready("classic") == 1_000 - len(taken)
 
 
+@pytest.mark.parametrize("queue", ["classic", "quorum"])
+def test_few_messages_are_fetched_and_given_back(settings: ConnectionSettings, queue: str) -> None:
+    """Each counts against the delivery limit of a quorum queue before 4.3."""
+    fill(settings, queue, 300, 10_000)
+    again = []
+    with QueueConsumer(settings) as consumer:
+        while taken := consumer.take(queue, 1_000, 100_000):
+            again += [delivery.redelivered for delivery in taken]
+            consumer.acknowledge(taken[-1])
+            until_ready(settings, queue, 300 - len(again))
+    assert len(again) == 300
+    assert sum(again) <= 60
+
+
 def test_a_queue_that_has_no_more_ends_at_once(settings: ConnectionSettings) -> None:
     fill(settings, "quorum", 3)
     began = time.monotonic()

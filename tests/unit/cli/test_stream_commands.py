@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from rabbit_chx.analysis import ModuloMap
 from rabbit_chx.cli.replay import ReplayedRow
 from rabbit_chx.cli.stored_rows import StoredReport
 from rabbit_chx.cli.stream_options import Placement, parse_addresses, parse_time
 from rabbit_chx.cli.stream_show import RowPlace, ShownStream, StreamsReport
 from rabbit_chx.errors import InputError
 from rabbit_chx.rendering import ConsoleOutput
-from rabbit_chx.routing import HashRing, SuperStream
+from rabbit_chx.routing import HashRing
 from rabbit_chx.streams import MisplacedRow, StreamParity
 from rabbit_chx.streams.frames import Node, StreamPlaces
 
@@ -77,7 +76,6 @@ def test_addresses_are_pairs() -> None:
         (["verify", "x", "--stream", "s", "--count", "3"], "leave --keys, --pattern and --count out"),
         (["verify", "x", "--stream", "s", "--passive"], "--passive watches traffic"),
         (["verify", "x", "--stream", "s", "--all-streams"], "by --stream and by --all-streams"),
-        (["verify", "--stream", "s"], "nothing says where the rows belong"),
         (["verify", "x", "--super-stream", "s"], "exchange 'x' and --super-stream s"),
         (["verify", "--super-stream", "s", "--ring", "f"], "by --super-stream and by --ring"),
         (["verify", "x", "--stream", "s", "--topology", "t", "--ring", "f"], "by --ring and by --topology"),
@@ -165,18 +163,6 @@ def test_stored_rows_as_a_table_and_as_json(capsys: pytest.CaptureFixture[str]) 
     assert counts.items() <= document.items()
     assert document["streams"][0] == {"stream": "s0", **counts}
     assert document["examples"] == [{"stream": "s0", "offset": 7, "key_base64": "a/8=", "belongs_to": "s1"}]
-
-
-def test_a_super_stream_that_may_be_none_is_doubted_where_rows_are_wrong(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    source = ModuloMap("orders", "super-stream", (("s0", "0"), ("s1", "1")))
-    placement = Placement("orders", source, SuperStream(["s0", "s1"]))
-    for wrong in (0, 1):
-        streams = [StreamParity("s0", 1 + wrong, 1, wrong)]
-        ConsoleOutput().show(StoredReport(placement, "/", streams, 1.0, unchecked=True))
-        assert ("tells whether this one is a super stream" in capsys.readouterr().out) is bool(wrong)
-    assert placement.streams == ["s0", "s1"]
 
 
 def test_a_row_as_a_line_and_as_json() -> None:

@@ -87,6 +87,14 @@ def test_where_it_begins_and_ends() -> None:
         ({"startingOffsets": "latest"}, "a batch begins there with nothing"),
         ({"endingOffsets": "earliest"}, "a batch ends there with nothing"),
         (
+            {"startingOffsets": '{"s": -1}'},
+            r"'startingOffsets' is -1 \(latest\) for 's', and a batch has nothing",
+        ),
+        (
+            {"endingOffsets": '{"s": -2}'},
+            r"'endingOffsets' is -2 \(earliest\) for 's', and a batch has nothing",
+        ),
+        (
             {"startingTimestamp": "2026-01-31T12:00:00"},
             "give a time with its zone, as 2026-01-31T12:00:00Z, or milli",
         ),

@@ -61,8 +61,13 @@ def test_the_last_id_of_a_stream() -> None:
     check_version("s", 7, (7 << ROW_BITS) + 99)
     with pytest.raises(InputError, match="stream 's' has rows of version 8 already"):
         check_version("s", 7, (8 << ROW_BITS) + 1)
-    for last_id in (0, (6 << ROW_BITS) + 99, (7 << ROW_BITS) + 5):
-        check_end("s", "load/x", 7, 5, last_id)
+    check_end("s", "load/x", 7, 5, (7 << ROW_BITS) + 5)
+    check_end("s", "load/x", 7, 0, 0)
+    for last_id in (0, (6 << ROW_BITS) + 99, (7 << ROW_BITS) + 4):
+        with pytest.raises(
+            MismatchError, match=r"has confirmed 5 rows of version 7 .* does not know them all"
+        ):
+            check_end("s", "load/x", 7, 5, last_id)
     with pytest.raises(MismatchError, match="has 6 rows of version 7 of 'load/x', and this run gives 5"):
         check_end("s", "load/x", 7, 5, (7 << ROW_BITS) + 6)
     with pytest.raises(MismatchError, match="got rows of version 8 of 'load/x' meanwhile"):
@@ -73,6 +78,8 @@ def test_name_and_version_of_a_write() -> None:
     url = {"url": "amqp://h", "superStream": "s"}
     check_version_given(WriteOptions.parse(url), streaming=False)
     once = {**url, "delivery": "exactly-once"}
+    with pytest.raises(InputError, match="'onStaleVersion' is 'skip', which is for batch writes"):
+        check_version_given(WriteOptions.parse({**once, "onStaleVersion": "skip"}), streaming=True)
     check_version_given(WriteOptions.parse(once), streaming=True)
     for given, missing in (({}, "appId"), ({"appId": "load"}, "version"), ({"version": "1"}, "appId")):
         with pytest.raises(InputError, match=f"option '{missing}' is missing"):

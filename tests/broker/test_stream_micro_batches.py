@@ -1,0 +1,75 @@
+"""Where micro-batches of streams begin and end, without a Spark: streams that go and come back."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from exchange_types import FANOUT
+from pika.adapters.blocking_connection import BlockingChannel
+
+from rabbit_chx import Publisher
+from rabbit_chx.errors import MissingRowsError
+from rabbit_chx.testing import RunningBroker
+from spark_connector.options.read_options import ReadOptions
+from spark_connector.reading import sources
+from spark_connector.reading.micro_batches import MicroBatches
+from spark_connector.reading.ranges import Range
+from spark_connector.reading.task_rows import rows_of
+
+pytestmark = pytest.mark.broker
+
+STREAMS = ("log.0", "log.1")
+
+
+@pytest.fixture
+def options(
+    vhost: RunningBroker, channel: BlockingChannel, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """Of a reading of two streams behind an exchange, each with 23 rows."""
+    monkeypatch.setattr(sources, "_BINDINGS_S", 0.0)
+    channel.exchange_declare("rows", FANOUT, durable=True)
+    for stream in STREAMS:
+        channel.queue_declare(stream, durable=True, arguments={"x-queue-type": "stream"})
+        channel.queue_bind(stream, "rows")
+    with Publisher(vhost.url, "rows") as publisher:
+        publisher.publish_many(["k"] * 23, ["row"] * 23)
+    return {
+        "url": str(vhost.stream_url),
+        "exchange": "rows",
+        "managementUrl": str(vhost.management_url),
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "false",
+    }
+
+
+def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
+    options: dict[str, str], channel: BlockingChannel, caplog: pytest.LogCaptureFixture
+) -> None:
+    batches = MicroBatches(ReadOptions.parse(options, streaming=True))
+    read = batches.after(batches.begin(), None, None)
+    assert {stream: place.next for stream, place in read.items()} == dict.fromkeys(STREAMS, 23)
+    channel.queue_unbind("log.0", "rows")
+    with caplog.at_level(logging.WARNING):
+        assert batches.after(batches.after(read, None, None), None, None) == read
+    assert caplog.text.count("is not part of exchange 'rows' any more") == 1
+    channel.queue_bind("log.0", "rows")
+    assert batches.after(read, None, None) == read
+    batches.close()
+
+
+def test_a_leader_is_asked_for_again_when_the_connections_are_new(options: dict[str, str]) -> None:
+    batches = MicroBatches(ReadOptions.parse(options, streaming=True))
+    batches.hold()
+    batches.close()  # as after a lost connection
+    places = batches.after(batches.begin(), 10, None)
+    assert sum(place.next for place in places.values()) == 10
+    batches.close()
+
+
+def test_a_stream_that_is_deleted_before_its_task(options: dict[str, str], channel: BlockingChannel) -> None:
+    channel.queue_delete("log.0")
+    gone = Range("log.0", 0, 23, None)
+    assert list(rows_of(gone, ReadOptions.parse(options))) == []
+    with pytest.raises(MissingRowsError, match="With failOnDataLoss=false the reading goes on"):
+        list(rows_of(gone, ReadOptions.parse({**options, "failOnDataLoss": "true"})))
