@@ -202,11 +202,19 @@ class StreamConnection:
                 raise refusal(self.where, f"tell where stream {stream!r} is", places[stream].code, stream)
         return places
 
+    def queues_of(self, exchange: str) -> tuple[str, ...]:
+        """Return the queues that are bound to an exchange, whatever its type (3.10.8 and 4.3.6).
+
+        Raises:
+            NotFoundError: there is none of that name.
+        """
+        return self._ask(frames.partitions(exchange), f"list the queues of exchange {exchange!r}", exchange)
+
     def partitions(self, super_stream: str) -> tuple[str, ...]:
         """Return the streams of a super stream, in its order.
 
-        The broker lists the queues of any exchange (3.10.8 and 4.3.6). That of a super stream has a binding key for each partition,
-        so it has nothing for another key. One that hashes has. A user without the permission write is not told.
+        Its exchange has a binding key for each partition, so it has nothing for another key. An exchange that hashes has. A user
+        without the permission write is not told.
 
         Raises:
             NotFoundError: there is none of that name.

@@ -134,7 +134,8 @@ class ReadOptions:
     exchange: str | None = option(
         "exchange",
         TEXT,
-        "instead: all streams that are bound to an exchange, or to exchanges behind it, such as slots; needs `managementUrl`",
+        "instead: all streams that are bound to an exchange, and with `managementUrl` those behind exchanges that are bound to it, "
+        "such as slots",
     )
     management_url: ManagementUrl | None = option(
         "managementUrl",
@@ -276,11 +277,8 @@ def _check(options: ReadOptions, *, streaming: bool | None) -> None:
             "option 'stream' is missing: name the stream to read, or give superStream, or exchange"
         )
     _exclusive(*given)
-    if (options.exchange is None) != (options.management_url is None):
-        missing, there = (
-            ("exchange", "managementUrl") if options.exchange is None else ("managementUrl", "exchange")
-        )
-        raise InputError(f"option {there!r} needs the option {missing!r}: give both, or neither")
+    if options.management_url is not None and options.exchange is None:
+        raise InputError("option 'managementUrl' needs the option 'exchange': give both, or leave it out")
     if not options.timeout_s:
         raise InputError("option 'readTimeout' is 0: give more than 0 seconds")
     _exclusive(

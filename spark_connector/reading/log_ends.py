@@ -92,6 +92,22 @@ class LogEnds:
         """
         return self._patiently(lambda: self._any().connection.partitions(super_stream))
 
+    def streams_of(self, exchange: str) -> tuple[str, ...]:
+        """Return the streams that are bound to an exchange.
+
+        Raises:
+            NotFoundError: there is no such exchange.
+            UnreachableError: nobody answers in time.
+        """
+
+        def ask() -> tuple[str, ...]:
+            connection = self._any().connection
+            queues = connection.queues_of(exchange)
+            places = connection.metadata(queues, missing_ok=True)
+            return tuple(queue for queue in queues if places[queue].code != Code.STREAM_DOES_NOT_EXIST)
+
+        return self._patiently(ask)
+
     def ends(self, streams: Iterable[str]) -> dict[str, LogEnd]:
         """Return where streams end; those that are not there are left out.
 

@@ -137,9 +137,17 @@ class Sources:
         return self._bound
 
     def _bound_now(self, exchange: str) -> tuple[str, ...]:
+        management_url = self._options.management_url
+        if management_url is None:
+            streams = self.logs.streams_of(exchange)
+            if not streams:
+                raise InputError(
+                    f"no stream is bound to exchange {exchange!r}: check its name and the vhost, or give managementUrl, which tells "
+                    "the streams behind exchanges that are bound to it",
+                    exchange=exchange,
+                )
+            return streams
         from spark_connector.reading.bound_streams import bound_streams  # only the planner loads it
 
-        management_url = self._options.management_url
-        assert management_url is not None  # noqa: S101  # the options are checked
         settings = self._options.brokers.resolve()[0]
         return bound_streams(management_url.with_login_of(settings), settings.vhost, exchange)

@@ -9,12 +9,13 @@ from exchange_types import FANOUT
 from pika.adapters.blocking_connection import BlockingChannel
 
 from rabbit_chx import Publisher
-from rabbit_chx.errors import MissingRowsError
+from rabbit_chx.errors import InputError, MissingRowsError, NotFoundError
 from rabbit_chx.testing import RunningBroker
 from spark_connector.options.read_options import ReadOptions
 from spark_connector.reading import sources
 from spark_connector.reading.micro_batches import MicroBatches
 from spark_connector.reading.ranges import Range
+from spark_connector.reading.sources import Sources
 from spark_connector.reading.task_rows import rows_of
 
 pytestmark = pytest.mark.broker
@@ -56,6 +57,26 @@ def test_a_stream_that_is_unbound_and_bound_again_goes_on_where_it_was(
     channel.queue_bind("log.0", "rows")
     assert batches.after(read, None, None) == read
     batches.close()
+
+
+def test_the_streams_of_an_exchange_without_the_management_api(
+    options: dict[str, str], channel: BlockingChannel
+) -> None:
+    channel.queue_declare("no stream", durable=True)
+    channel.queue_bind("no stream", "rows")
+    del options["managementUrl"]
+    with Sources(ReadOptions.parse(options)) as found:
+        assert sorted(found.ends()) == list(STREAMS)
+    with (
+        Sources(ReadOptions.parse({**options, "exchange": "amq.topic"})) as nothing,
+        pytest.raises(InputError, match=r"no stream is bound to exchange 'amq\.topic'"),
+    ):
+        nothing.ends()
+    with (
+        Sources(ReadOptions.parse({**options, "exchange": "no"})) as nowhere,
+        pytest.raises(NotFoundError, match="list the queues of exchange 'no'"),
+    ):
+        nowhere.ends()
 
 
 def test_a_leader_is_asked_for_again_when_the_connections_are_new(options: dict[str, str]) -> None:

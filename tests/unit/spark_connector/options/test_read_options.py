@@ -72,7 +72,6 @@ def test_where_it_begins_and_ends() -> None:
     [
         ({"stream": ""}, "option 'stream' is missing: name the stream to read, or give superStream"),
         ({"superStream": "o"}, "options 'stream' and 'superStream' are both given"),
-        ({"stream": "", "exchange": "x"}, "option 'exchange' needs the option 'managementUrl'"),
         ({"managementUrl": "http://here"}, "option 'managementUrl' needs the option 'exchange'"),
         ({"stream": "a,,b"}, "option 'stream' is 'a,,b': give the name of a stream"),
         ({"stream": "a,a"}, "option 'stream' names 'a' twice"),
