@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -12,21 +13,39 @@ from declared import with_login
 from delivery_checker import Attempt, History
 from fire_queues import EXCHANGE, QUEUES, ring_of
 from fire_site import Site, site_on
-from fire_streams import COORDINATOR_S
+from fire_streams import COORDINATOR_S, addresses_of
 
 from rabbit_chx import HashRing, StreamReader
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing.running_broker import in_vhost
 
 _POLL_S = 0.2
 
 
 class StreamSite(Site):
-    """A site whose queues are streams, written to over the stream protocol."""
+    """A site whose queues are streams, written to over the stream protocol.
+
+    Attributes:
+        cluster: the cluster that it is on; None for a single broker.
+    """
+
+    cluster: RunningCluster | None = None
+
+    @property
+    def stream_urls(self) -> list[str]:
+        """The URLs of all nodes, as a user who may do everything."""
+        nodes = [self.broker] if self.cluster is None else self.cluster.nodes
+        return [str(in_vhost(node, self.vhost).stream_url) for node in nodes]
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where the addresses that the nodes advertise are for us."""
+        return {} if self.cluster is None else addresses_of(self.cluster)
 
     @property
     def url(self) -> str:
-        """The URL of the user who writes."""
-        return with_login(str(self.broker.stream_url), self.user, CANARY)
+        """The URLs of all nodes, as the user who writes."""
+        return ",".join(with_login(url, self.user, CANARY) for url in self.stream_urls)
 
     @property
     def ring(self) -> HashRing:
@@ -42,11 +61,17 @@ class StreamSite(Site):
             "ring": self.ring.to_json(),
             "delivery": "exactly-once",
             "verify": "full",
+            **self.reach,
         }
+
+    @property
+    def reach(self) -> dict[str, str]:
+        """The option that says where nodes are, if it is needed."""
+        return {"addresses": json.dumps(self.addresses)} if self.addresses else {}
 
     def rows_in(self, stream: str) -> list[int]:
         """Return the numbers of the rows of a stream, in their order."""
-        with StreamReader(str(self.broker.stream_url), stream) as reader:
+        with StreamReader(self.stream_urls, stream, addresses=self.addresses) as reader:
             bodies = (text for batch in reader for text in batch["value"].to_pylist())
             return [int(body.split()[0]) for body in bodies if body]
 
@@ -60,7 +85,8 @@ class StreamSite(Site):
 
     def rows_there(self) -> int:
         """Return how many rows the streams have, about."""
-        readers = [StreamReader(str(self.broker.stream_url), stream) for stream in self.queues]
+        urls, addresses = self.stream_urls, self.addresses
+        readers = [StreamReader(urls, stream, addresses=addresses) for stream in self.queues]
         return sum(reader.end_offset - reader.start_offset for reader in readers)
 
     def history(self, rows: int, confirmed: Collection[int] | int) -> History:
@@ -75,19 +101,16 @@ class StreamSite(Site):
 
 
 @contextmanager
-def stream_site_on(broker: RunningBroker, **arguments: object) -> Iterator[StreamSite]:
+def stream_site_on(broker: RunningBroker, cluster: RunningCluster | None = None) -> Iterator[StreamSite]:
     """Make a user, the exchange and its streams on a vhost that has none of them.
 
     Args:
         broker: the broker, with the vhost in its URL.
-        arguments: of the streams; a dash is an underscore.
+        cluster: its nodes, where it is one of some.
     """
-    of_stream = {
-        "x-queue-type": "stream",
-        **{f"x-{key.replace('_', '-')}": value for key, value in arguments.items()},
-    }
     with site_on(broker) as plain:
         site = StreamSite(plain.broker, plain.management, plain.vhost, plain.user)
-        site.declare(dict.fromkeys(QUEUES, of_stream))
+        site.cluster = cluster
+        site.declare({stream: {"x-queue-type": "stream"} for stream in QUEUES})
         time.sleep(COORDINATOR_S)
         yield site

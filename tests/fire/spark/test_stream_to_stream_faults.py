@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import spark_jobs
 from delivery_checker import Verdict
+from fire_streams import leader_of
 from spark_driver import SparkDriver
 from spark_runs import SparkRun
 from stream_site import StreamSite, stream_site_on
 
 from rabbit_chx import StreamPublisher
 from rabbit_chx.streams.connection import StreamConnection, stream_settings
-from rabbit_chx.testing import RunningBroker
+from rabbit_chx.testing import RunningBroker, RunningCluster
+from rabbit_chx.testing.running_broker import temporary_vhost
 
 pytestmark = [
     pytest.mark.spark,
@@ -36,17 +39,18 @@ SUCCEEDS = "The successor goes on from the checkpoint. Every row is in its strea
 GOES_ON = "The query goes on. Every row is in its stream once."
 
 
-@pytest.fixture
-def site(vhost: RunningBroker) -> Iterator[StreamSite]:
-    """The exchange and its streams, and the streams that are read, with all their rows."""
-    url = str(vhost.stream_url)
-    with closing(StreamConnection(stream_settings(url))) as connection:
+@contextmanager
+def site_with_sources(vhost: RunningBroker, cluster: RunningCluster | None = None) -> Iterator[StreamSite]:
+    """Make the exchange and its streams, and the streams that are read, with all their rows."""
+    with closing(StreamConnection(stream_settings(str(vhost.stream_url)))) as connection:
         for stream in SOURCES:
-            connection.create_stream(stream)
-    with stream_site_on(vhost) as site:
+            connection.create_stream(stream, {} if cluster is None else {"initial-cluster-size": "3"})
+    with stream_site_on(vhost, cluster) as site:
         for number, stream in enumerate(SOURCES):
             rows = range(number, ROWS, len(SOURCES))
-            with StreamPublisher(url, stream=stream, name="source") as publisher:
+            with StreamPublisher(
+                site.stream_urls, stream=stream, name="source", addresses=site.addresses
+            ) as publisher:
                 for start in range(0, len(rows), 500):  # some chunks
                     some = rows[start : start + 500]
                     publisher.publish_many(
@@ -58,8 +62,15 @@ def site(vhost: RunningBroker) -> Iterator[StreamSite]:
 
 
 @pytest.fixture
-def started(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]]:
-    """Starts a driver, and begins the query; the second one goes on where the first one was."""
+def site(vhost: RunningBroker) -> Iterator[StreamSite]:
+    """A site on one broker."""
+    with site_with_sources(vhost) as site:
+        yield site
+
+
+@contextmanager
+def starting(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]]:
+    """Start drivers, each of which begins the query; the second one goes on where the first one was."""
     drivers: list[SparkDriver] = []
 
     def start() -> SparkRun:
@@ -72,6 +83,7 @@ def started(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]
                 "stream": ",".join(SOURCES),
                 "startingOffsets": "earliest",
                 "maxOffsetsPerTrigger": str(PER_BATCH),
+                **site.reach,
             },
             ring=site.ring.to_json(),
             checkpoint=tmp_path / "checkpoint",
@@ -82,6 +94,13 @@ def started(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]
     yield start
     for driver in drivers:
         driver.stop()
+
+
+@pytest.fixture
+def started(site: StreamSite, tmp_path: Path) -> Iterator[Callable[[], SparkRun]]:
+    """Starts a driver on the site."""
+    with starting(site, tmp_path) as start:
+        yield start
 
 
 @pytest.mark.parametrize("at_row", [1, PER_BATCH, ROWS // 2], ids=["first_batch", "second_batch", "middle"])
@@ -120,5 +139,34 @@ def test_a_worker_and_the_broker_that_die(
         site.history(ROWS, range(ROWS)),
         path=PATH,
         fault="all Python workers killed (SIGKILL), then the broker, which is started again",
+        promise=GOES_ON,
+    )
+
+
+@pytest.mark.docker
+def test_a_leader_that_dies_on_three_nodes(
+    chx_cluster: RunningCluster, record_on: Callable[[str], Any], tmp_path: Path
+) -> None:
+    record = record_on(chx_cluster.version)
+    chx_cluster.wait_until_together()
+    with (
+        temporary_vhost(chx_cluster.nodes[0]) as home,
+        site_with_sources(home, chx_cluster) as site,
+        starting(site, tmp_path) as start,
+    ):
+        run = start()
+        site.wait_for_rows(PER_BATCH, 120)
+        leader = leader_of(chx_cluster, site.stream_urls, site.queues[0])
+        leader.kill()
+        site.wait_for_rows(ROWS // 2, 180)
+        leader.start()
+        assert run.end_unharmed().error is None
+        chx_cluster.wait_until_together()
+        run.search_for_the_password()
+        history = site.history(ROWS, range(ROWS))
+    record(
+        history,
+        path=f"{PATH}, three nodes",
+        fault="a node that leads a stream killed (SIGKILL), and started again later",
         promise=GOES_ON,
     )
