@@ -50,8 +50,8 @@ def run(driver: SparkDriver, site: StreamSite, tmp_path: Path) -> SparkRun:
 
 @contextmanager
 def workers_killed(run: SparkRun) -> Iterator[None]:
-    """Kill the Python workers that are connected."""
-    for worker in run.those_that_publish(run.driver.workers):
+    """Kill the Python workers."""
+    for worker in run.driver.workers():
         os.kill(worker.pid, signal.SIGKILL)
     yield
 
