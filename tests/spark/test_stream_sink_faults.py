@@ -1,11 +1,10 @@
-"""Exactly once into streams while tasks, workers, drivers and the broker die: each row is stored once in the end.
+"""Exactly once into a super stream: two jobs at once, a driver that dies, and copies of tasks; tests/fire/spark has other faults.
 
 `verify=full` counts the rows in each write, and the tests read them, too.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +14,11 @@ import pytest
 from spark_driver import SparkDriver
 from standalone_spark import standalone_spark
 from stream_sink_jobs import (
-    EndHalfWay,
     Hold,
     SlowFirst,
     expected,
     found,
+    load_into,
     orders_in,
     rows_in,
     stream_files,
@@ -27,7 +26,7 @@ from stream_sink_jobs import (
     write,
 )
 
-from rabbit_chx.testing import RunningBroker, skip_unless_ci
+from rabbit_chx.testing import RunningBroker
 
 pytestmark = [
     pytest.mark.spark,
@@ -41,7 +40,6 @@ pytestmark = [
 ROWS = 125_000
 #: Of a task, behind the rows that are published at first, and those that are on the way to it in buffers.
 HALF_WAY = 37_000
-COORDINATOR_S = 8.0
 
 
 @pytest.fixture
@@ -52,9 +50,7 @@ def url(vhost: RunningBroker) -> str:
 
 @pytest.fixture
 def options(url: str) -> dict[str, Any]:
-    return {
-        "url": url, "superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full",
-    }  # fmt: skip
+    return load_into(url)
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +59,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkDriver]:
     driver = SparkDriver(tmp_path_factory.mktemp("spark"), "local[2,4]")
     yield driver
     driver.stop()
-
-
-@pytest.mark.parametrize("by_kill", [False, True], ids=["fail", "killed"])
-def test_tasks_that_end_half_way(
-    driver: SparkDriver, url: str, options: dict[str, Any], *, by_kill: bool
-) -> None:
-    report = driver.run(write, rows=ROWS, options=options, step=EndHalfWay(HALF_WAY, by_kill))
-    assert found(url) == expected(ROWS)
-    assert [task["attempt"] for task in report["tasks"]][:3] == [
-        1,
-        1,
-        1,
-    ]  # the last one is for keys that are null
-    assert report["streams"]["known"] > 0
-    assert (report["streams"]["verified"], report["notes"]) == (ROWS, [])
 
 
 def test_two_identical_jobs_at_once(
@@ -92,26 +73,6 @@ def test_two_identical_jobs_at_once(
     go_on.touch()
     assert driver.answer(first, 120)["streams"]["verified"] == ROWS
     assert found(url) == expected(ROWS)
-
-
-@pytest.mark.restarts
-def test_a_broker_that_is_killed(
-    driver: SparkDriver, broker: RunningBroker, url: str, options: dict[str, Any], tmp_path: Path
-) -> None:
-    if not broker.owned:
-        skip_unless_ci("it kills the broker, so it needs one that the tests started")
-    time.sleep(COORDINATOR_S)  # a broker that dies in the first seconds of its first stream loses it
-    go_on = tmp_path / "go on"
-    step = Hold(frozenset({0, 1}), go_on, after=HALF_WAY)
-    job = driver.begin(write, rows=ROWS, options=options, step=step)
-    wait_for_rows(url, HALF_WAY // 2, lambda: not driver.has_answered(job))
-    broker.kill()
-    go_on.touch()
-    broker.start()
-    report = driver.answer(job, 200)
-    assert found(url) == expected(ROWS)
-    assert report["streams"]["verified"] == ROWS
-    assert report["reconnects"] > 0
 
 
 def test_a_stream_whose_driver_is_killed(url: str, options: dict[str, Any], tmp_path: Path) -> None:

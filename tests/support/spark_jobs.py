@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -170,13 +171,8 @@ def stream_files(
         )
     else:
         messages = keyed.select("key", "value")
-        stepped = messages if step is None else messages.mapInArrow(step, messages.schema)
-        writer = stepped.writeStream.format("rabbitmq").options(**options)
-    writer = writer.option("checkpointLocation", str(checkpoint))
-    writer = (
-        writer.trigger(processingTime="100 milliseconds") if forever else writer.trigger(availableNow=True)
-    )
-    writer.start().awaitTermination()
+        writer = _stepped(messages, step).writeStream.format("rabbitmq").options(**options)
+    _run(writer, checkpoint, forever=forever)
 
 
 def stream_forever(
@@ -222,17 +218,6 @@ def live_heap(spark: SparkSession) -> int:
     return int(runtime.totalMemory() - runtime.freeMemory())
 
 
-def _keyed(ids: DataFrame) -> DataFrame:
-    return ids.selectExpr(
-        "id", f"concat('key ', id % {KEYS}) AS key", "concat(id, ' ', repeat('.', 80)) AS value"
-    )
-
-
-def _placed(keyed: DataFrame, partitions: int, step: Step | None) -> DataFrame:
-    messages = keyed.repartition(partitions, "key").sortWithinPartitions("id").select("key", "value")
-    return messages if step is None else messages.mapInArrow(step, messages.schema)
-
-
 def write_once(
     spark: SparkSession,
     *,
@@ -254,9 +239,8 @@ def write_once(
     from spark_connector import place_for_streams
 
     keyed = _keyed(spark.range(0, rows, 1, 4)).select("key", "value")
-    placed = place_for_streams(keyed, HashRing.from_json(ring), key="key")
-    stepped = placed if step is None else placed.mapInArrow(step, placed.schema)
-    stepped.write.format("rabbitmq").options(**options).mode("append").save()
+    placed = place_for_streams(keyed, HashRing.from_json(ring))
+    _stepped(placed, step).write.format("rabbitmq").options(**options).mode("append").save()
 
 
 def stream_to_stream(
@@ -284,11 +268,27 @@ def stream_to_stream(
     from spark_connector import place_for_streams
 
     rows = spark.readStream.format("rabbitmq").options(**source).load().select("key", "value")
-    placed = place_for_streams(rows, HashRing.from_json(ring), key="key")
-    stepped = placed if step is None else placed.mapInArrow(step, placed.schema)
-    writer = stepped.writeStream.format("rabbitmq").options(**options)
-    writer = writer.option("checkpointLocation", str(checkpoint))
-    writer = (
-        writer.trigger(processingTime="100 milliseconds") if forever else writer.trigger(availableNow=True)
+    placed = place_for_streams(rows, HashRing.from_json(ring))
+    writer = _stepped(placed, step).writeStream.format("rabbitmq").options(**options)
+    _run(writer, checkpoint, forever=forever)
+
+
+def _keyed(ids: DataFrame) -> DataFrame:
+    return ids.selectExpr(
+        "id", f"concat('key ', id % {KEYS}) AS key", "concat(id, ' ', repeat('.', 80)) AS value"
     )
-    writer.start().awaitTermination()
+
+
+def _placed(keyed: DataFrame, partitions: int, step: Step | None) -> DataFrame:
+    messages = keyed.repartition(partitions, "key").sortWithinPartitions("id").select("key", "value")
+    return _stepped(messages, step)
+
+
+def _stepped(frame: DataFrame, step: Step | None) -> DataFrame:
+    return frame if step is None else frame.mapInArrow(step, frame.schema)
+
+
+def _run(writer: DataStreamWriter, checkpoint: Path, *, forever: bool) -> None:
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    trigger: Any = {"processingTime": "100 milliseconds"} if forever else {"availableNow": True}
+    writer.trigger(**trigger).start().awaitTermination()

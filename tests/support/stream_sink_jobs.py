@@ -5,8 +5,6 @@ A `SparkDriver` is sent the functions that take a session.
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -35,6 +33,13 @@ def orders_in(vhost: RunningBroker) -> str:
     with closing(StreamConnection(stream_settings(vhost.stream_url))) as connection:
         connection.create_super_stream("orders", STREAMS, [str(number) for number in range(len(STREAMS))])
     return vhost.stream_url
+
+
+def load_into(url: str) -> dict[str, Any]:
+    """Return the options of a write into it, exactly once, that is read back."""
+    return {
+        "url": url, "superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full",
+    }  # fmt: skip
 
 
 def frame(spark: SparkSession, rows: int) -> DataFrame:
@@ -76,33 +81,6 @@ def wait_for_rows(url: str, rows: int, still: Callable[[], bool] = lambda: True)
         assert still(), "the job has ended before"
         assert time.monotonic() < until, f"{rows_in(url)} of {rows} rows came"
         time.sleep(0.05)
-
-
-@dataclass(frozen=True, slots=True)
-class EndHalfWay:
-    """Ends the first attempt of each task when it has given some rows, the first of which are published then.
-
-    Attributes:
-        rows: how many rows.
-        by_kill: whether the Python worker is killed by SIGKILL; else the task fails.
-    """
-
-    rows: int
-    by_kill: bool = False
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Pass the rows on. Spark calls this in the task."""
-        from pyspark import TaskContext
-
-        task: Any = TaskContext.get()
-        given = 0
-        for batch in batches:
-            yield batch
-            given += batch.num_rows
-            if task.attemptNumber() == 0 and given >= self.rows:
-                if self.by_kill:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                raise RuntimeError("half way")
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,11 @@ class StreamSite(Site):
 
     def rows_there(self) -> int:
         """Return how many rows the streams have, about."""
-        urls, addresses = self.stream_urls, self.addresses
-        readers = [StreamReader(urls, stream, addresses=addresses) for stream in self.queues]
-        return sum(reader.end_offset - reader.start_offset for reader in readers)
+        rows = 0
+        for stream in self.queues:
+            with StreamReader(self.stream_urls, stream, addresses=self.addresses) as reader:
+                rows += reader.end_offset - reader.start_offset
+        return rows
 
     def history(self, rows: int, confirmed: Collection[int] | int) -> History:
         """Return what is judged: no copy is allowed."""

@@ -27,8 +27,10 @@ pytestmark = [
 ]
 
 MASTER = "local[2,4]"
-ROWS = 60_000
-FAULT_AT = 10_000
+ROWS = 250_000
+#: Behind the first rows that the first task sends at once; it has three times as many.
+FAULT_AT = 30_000
+FAILS_AT = 45_000
 PATH = "Spark into streams, exactly once"
 ONCE = "The write succeeds: Spark runs the task again, with all its rows. Every row is in its stream once."
 ON_THE_SAME_TASK = "The write succeeds, and no task is repeated. Every row is in its stream once."
@@ -86,15 +88,18 @@ def expect_each_once(
     record(site.history(ROWS, range(ROWS)), path=PATH, fault=fault, promise=promise)
 
 
+@pytest.mark.representative
 def test_workers_that_are_killed(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
     begin(run, site)
     run.meet(workers_killed(run), FAULT_AT)
     assert run.end_unharmed().error is None
     assert any(task["attempt"] for task in run.report["tasks"])
+    assert run.report["streams"]["known"] > 0
     words = "the Python workers of tasks killed (SIGKILL)"
     expect_each_once(run, site, record, fault=words, promise=ONCE)
 
 
+@pytest.mark.representative
 def test_a_broker_that_is_killed(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
     begin(run, site)
     run.meet(broker_killed(run), FAULT_AT)
@@ -105,16 +110,12 @@ def test_a_broker_that_is_killed(run: SparkRun, site: StreamSite, record: Callab
 
 
 def test_tasks_that_fail_half_way(run: SparkRun, site: StreamSite, record: Callable[..., Verdict]) -> None:
-    begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), ROWS // 8, run.begun))
-    run.meet(nullcontext(), FAULT_AT // 2)
+    begin(run, site, step=spark_jobs.FailHalfWay(frozenset({0, 2}), FAILS_AT, run.begun))
+    run.meet(nullcontext(), FAULT_AT)
     assert run.end_unharmed().error is None
-    assert sorted(task["attempt"] for task in run.report["tasks"]) == [
-        0,
-        0,
-        0,
-        1,
-        1,
-    ]  # the last is for rows without a key
+    attempts = [task["attempt"] for task in run.report["tasks"]]  # the last is for rows without a key
+    assert sorted(attempts) == [0, 0, 0, 1, 1]
+    assert run.report["streams"]["known"] > 0
     expect_each_once(run, site, record, fault="two tasks fail half way", promise=ONCE)
 
 
