@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from spark_connector.dry_runs import DryRun as DryRun
     from spark_connector.dry_runs import dry_run as dry_run
     from spark_connector.placing.placement import place as place
+    from spark_connector.placing.placement import place_for_streams as place_for_streams
     from spark_connector.placing.prediction import queue_for as queue_for
-    from spark_connector.placing.stream_placement import place_for_streams as place_for_streams
     from spark_connector.publishing import batch_publisher as batch_publisher
     from spark_connector.publishing import publish as publish
     from spark_connector.reading.replay import replay as replay
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "spark_connector.draining": ["drain", "DrainReport"],
     "spark_connector.dry_runs": ["dry_run", "DryRun"],
-    "spark_connector.placing.placement": ["place"],
+    "spark_connector.placing.placement": ["place", "place_for_streams"],
     "spark_connector.placing.prediction": ["queue_for"],
-    "spark_connector.placing.stream_placement": ["place_for_streams"],
     "spark_connector.publishing": ["batch_publisher", "publish"],
     "spark_connector.reading.replay": ["replay"],
     "spark_connector.reports.write_report": ["WriteReport"],

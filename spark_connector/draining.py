@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +108,7 @@ def drain(
     parsed = QueueOptions.parse(texts(options, None), peeks=False)
     began = time.monotonic()
     ready = queues_of(parsed)
-    with parsed.brokers.first_that_answers(QueueConsumer) as consumer:
+    with closing(parsed.brokers.first_that_answers(QueueConsumer)) as consumer:
         work = _Drain(consumer, parsed, ready, max_messages)
         try:
             while max_seconds is None or time.monotonic() - began < max_seconds:

@@ -12,14 +12,13 @@ connection that ends.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import struct
 import threading
 import time
 from collections import deque
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from pamqp import commands, frame
 
@@ -98,7 +97,7 @@ def look_at_queue(settings: ConnectionSettings, queue: str) -> QueueFacts:
         AccessRefusedError: the user may not read the queue, or it is exclusive to another connection.
         UnreachableError: nobody answers at the address.
     """
-    with contextlib.closing(Connection(settings)) as connection:
+    with closing(Connection(settings)) as connection:
         messages, consumers = _counts(connection, queue)
         version = str(connection.session.server.get("version", "unknown"))
         kind = None
@@ -112,7 +111,7 @@ def look_at_queue(settings: ConnectionSettings, queue: str) -> QueueFacts:
 
 
 class QueueConsumer:
-    """Takes messages out of queues, one queue after the other. What is not acknowledged is given back at the end.
+    """Takes messages out of queues, one queue after the other. What is not acknowledged is given back when it is closed.
 
     Messages that a process holds when it dies are given back by the broker.
 
@@ -130,17 +129,6 @@ class QueueConsumer:
         self._session: ConsumingSession = self._connection.session  # type: ignore[assignment]  # as it is made above
         self._held: list[int] = []  # the last tag of each consumer with unsettled messages
         self._sizes: dict[str, float] = {}  # bytes of a message of each queue, by what was taken last
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def ready(self, queue: str) -> int:
         """Return how many messages of a queue nobody holds.
@@ -219,7 +207,7 @@ class QueueConsumer:
         """Give back what is not acknowledged, and close the connection; may be called again."""
         try:
             if self._held and self._connection.failure is None:
-                with contextlib.suppress(Exception):
+                with suppress(Exception):
                     self.give_back()
         finally:
             self._connection.close()

@@ -292,9 +292,8 @@ class _Messages:
                 break
             first = int(place[0])
             length = 3 + self._data[first + 1]
-            pair = self._data[
-                first : first + length
-            ]  # a name, with its type and length, and the type of its value
+            # A name, with its type and length, and the type of its value.
+            pair = self._data[first : first + length]
             rows, at, place, end = self._alike(self._is_there(pair, place), rows, at, place, end)
             field = _ANNOTATION_FIELDS.get(pair[2:-1])
             sound = pair[0] == _SYMBOL and pair[-1] in (_SIMPLE if field is None else TEXT_TYPES)

@@ -217,9 +217,8 @@ class StreamWriter:
         self._claimed = 0  # the last id that the broker claims to have, until it is proved
         self._known = 0  # the last id that it claimed to have before we sent anything
         self._confirmed_id = 0  # the highest id before which all rows of ours are confirmed
-        self._found: StoredRow | None = (
-            None  # the last row of ours, when it was looked up; it may be one of a later call
-        )
+        # The last row of ours, when it was looked up; it may be one of a later call.
+        self._found: StoredRow | None = None
         self._numbered = 0  # of rows without ids: how many were numbered
         self._rows = Rows(pa.array([], pa.binary()), pa.array([], pa.binary()), np.empty(0, np.int64), None)
         self._encoded: EncodedRows | None = None

@@ -1,4 +1,4 @@
-"""Rows moved into one partition for each queue, or for each slice of a queue."""
+"""Rows moved into one partition for each queue, for each slice of a queue, or for each stream."""
 
 from __future__ import annotations
 
@@ -69,17 +69,57 @@ def place(
             "order_by: Spark does not sort streaming frames; leave it out, or place and publish each batch in "
             "foreachBatch"
         )
-    column, nullable = text_column(df, key, "the routing key with key=")
+    column, nullable = _text_column(df, key, "the routing key with key=")
     placement = Placement.of(
         ring, slices=slices, partitions=partitions, spare=nullable or None in ring.shares()
     )
     columns: Any = (
         [order_by] if isinstance(order_by, str) or not isinstance(order_by, (list, tuple)) else order_by
     )
-    return moved(df, column, ring, placement, () if order_by is None else columns)
+    return _moved(df, column, ring, placement, () if order_by is None else columns)
 
 
-def moved(
+def place_for_streams(df: DataFrame, streams: SuperStream | KeyMap | str, key: str = "key") -> DataFrame:
+    """Return the same rows as ``delivery=exactly-once`` needs them: one partition for each stream, sorted by key and value.
+
+    The number of a row in its stream is its id there, so each attempt of a task has to give the same rows in the same order. Equal
+    rows may change places. Call it last: what is done to the rows after it may move them, and the write then refuses them.
+
+    Streaming frames can be placed as well. Spark does not sort them, so the write sorts the rows of each task itself.
+
+    Args:
+        df: the rows; the columns stay as they are. One is `value`, the body, string or binary.
+        streams: the super stream (``SuperStream(["orders-0", "orders-1"])``, in the broker's order), or the ring of a hash exchange
+            or the table of its slots whose queues are streams, or the JSON of either.
+        key: name of the column with the routing key, string or binary.
+
+    Raises:
+        InputError: a column is missing or of another type, or the ring has no buckets.
+
+    Example::
+
+        rows = place_for_streams(df, SuperStream(["orders-0", "orders-1"]))
+        once = {"superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 42}
+        rows.write.format("rabbitmq").options(url=url, **once).mode("append").save()
+    """
+    from pyspark.sql import functions
+
+    placing = streams if isinstance(streams, SuperStream) else as_ring(streams)
+    column, nullable = _text_column(df, key, "the routing key with key=")
+    value, _ = _text_column(df, "value", "the body 'value'")
+    names = placing.partitions if isinstance(placing, SuperStream) else tuple(map(str, placing.destinations))
+    # The write names the rows of the spare partition, which have no stream.
+    placement = Placement(names, (1,) * len(names), spare=nullable or _has_holes(placing))
+    # By bytes, whatever the collation of a column is.
+    order = [functions.col(f"`{name}`").cast("binary") for name in (column, value)]
+    return _moved(df, column, placing, placement, () if df.isStreaming else order)
+
+
+def _has_holes(placing: SuperStream | KeyMap) -> bool:
+    return not isinstance(placing, SuperStream) and None in placing.shares()
+
+
+def _moved(
     df: DataFrame,
     key: str,
     placing: KeyMap | SuperStream,
@@ -109,7 +149,7 @@ def moved(
     return rows.drop(helper)
 
 
-def text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
+def _text_column(df: DataFrame, name: str, what: str) -> tuple[str, bool]:
     """Return the name of a column of texts or binaries as the frame has it, and whether the column may be null.
 
     Raises:

@@ -34,7 +34,7 @@ class MicroBatches:
 
     def close(self) -> None:
         """Close the connections."""
-        self._logs.close()
+        self._sources.close()
 
     def hold(self) -> None:
         """Let the query end where the streams end now."""

@@ -1,14 +1,16 @@
-"""Which queues are read, and whether they may be. Only the driver and the planner load it."""
+"""Which queues are behind an exchange, and which of them may be read as queues. Only the driver and the planner load it."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from functools import partial
 
+from rabbit_chx.amqp.management_url import ManagementUrl
+from rabbit_chx.broker.management import Management
 from rabbit_chx.connection.queue_consumer import QueueFacts, look_at_queue
 from rabbit_chx.errors import InputError, MismatchError
 from spark_connector.options.queue_options import QueueOptions
-from spark_connector.reading.bound_streams import bound_queues
 
 #: From here on a quorum queue does not count as failed what is given back.
 _COUNTS_FAILURES_ONLY = (4, 3)
@@ -29,6 +31,36 @@ def queues_of(options: QueueOptions) -> dict[str, int]:
         _refuse_unfit(queue, facts, options)
         ready[queue] = facts.messages
     return ready
+
+
+def bound_queues(management_url: ManagementUrl, vhost: str, exchange: str) -> dict[str, str]:
+    """Return the types of the queues that are bound to an exchange, or to exchanges behind it.
+
+    Args:
+        management_url: the management API, with its login.
+        vhost: the exchange's vhost.
+        exchange: its name.
+
+    Raises:
+        NotFoundError: there is no such exchange.
+        BrokerRefusedError: the user lacks a permission, or the tag management.
+        UnreachableError: nothing answers at the URL.
+    """
+    management = Management(management_url)
+    management.request("GET", "exchanges", vhost, exchange)  # raises where there is none
+    targets = defaultdict(set)
+    for binding in management.request("GET", "bindings", vhost):
+        targets[binding["source"]].add((binding["destination_type"], binding["destination"]))
+    queues, seen, left = set(), {exchange}, [exchange]
+    while left:
+        for kind, name in targets[left.pop()]:
+            if kind == "queue":
+                queues.add(name)
+            elif name not in seen:
+                seen.add(name)
+                left.append(name)
+    listed = management.request("GET", "queues", vhost, query={"columns": "name,type"})
+    return {queue["name"]: queue["type"] for queue in listed if queue["name"] in queues}
 
 
 def _bound(options: QueueOptions) -> list[str]:

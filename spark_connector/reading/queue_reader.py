@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -19,6 +20,7 @@ from rabbit_chx.errors import InputError
 from spark_connector.executor_functions import pickled_as_code
 from spark_connector.options.queue_options import QueueOptions
 from spark_connector.reading.queue_rows import batch_of, columns
+from spark_connector.reading.spark_readers import check_schema
 from spark_connector.spark_errors import raising_without_traceback
 
 if TYPE_CHECKING:
@@ -45,11 +47,7 @@ def queue_reader(texts: Mapping[str, str], schema: StructType, *, speculation: b
         InputError: an option cannot be used, the schema is another one, or ``spark.speculation`` is on.
     """
     options = QueueOptions.parse(texts, peeks=True)
-    given = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
-    if given != columns(options.include):
-        raise InputError(
-            f"the schema is {given}, and the rows have {columns(options.include)}: leave .schema(...) out, and select columns"
-        )
+    check_schema(schema, columns(options.include))
     if speculation:
         raise InputError(
             "spark.speculation is on, and a copy of a task that peeks finds what the task holds missing: set spark.speculation to false"
@@ -110,7 +108,7 @@ def peek(options: QueueOptions, queue: str, task: int = 0, *, expected: int = 0)
         BrokerTimeoutError: another consumer goes first.
         UnreachableError: nobody answers, or the connection was lost; then the broker gives back what was taken.
     """
-    with options.brokers.first_that_answers(QueueConsumer, task) as consumer:
+    with closing(options.brokers.first_that_answers(QueueConsumer, task)) as consumer:
         deadline = time.monotonic() + _GIVEN_BACK_S
         while (ready := consumer.ready(queue)) < expected and time.monotonic() < deadline:
             time.sleep(_LOOK_S)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,7 +71,7 @@ def replay(
     else:
         if ring is not None or ring_via is not None:
             raise InputError("a super stream has no ring: leave it out")
-        with Sources(parsed) as sources:
+        with closing(Sources(parsed)) as sources:
             partitions = SuperStream(sources.logs.partitions(str(super_stream)))
         streams = [partitions.partition_for(each) for each in keys]
     for each, stream in zip(keys, streams, strict=True):

@@ -6,8 +6,6 @@ import logging
 import time
 from collections.abc import Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 from rabbit_chx.errors import InputError, MissingRowsError, UnreachableError
 from spark_connector.options.read_options import Bound, ReadOptions
@@ -41,15 +39,8 @@ class Sources:
         self._now: tuple[str, ...] = ()  # the streams whose ends were asked last
         self._read_at = -_BINDINGS_S
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the connections."""
         self.logs.close()
 
     def ends(self) -> dict[str, LogEnd]:
@@ -140,14 +131,17 @@ class Sources:
         management_url = self._options.management_url
         if management_url is None:
             streams = self.logs.streams_of(exchange)
-            if not streams:
-                raise InputError(
-                    f"no stream is bound to exchange {exchange!r}: check its name and the vhost, or give managementUrl, which tells "
-                    "the streams behind exchanges that are bound to it",
-                    exchange=exchange,
-                )
-            return streams
-        from spark_connector.reading.bound_streams import bound_streams  # only the planner loads it
+            remedy = "check its name and the vhost, or give managementUrl, which tells the streams behind exchanges that are bound to it"
+        else:
+            from spark_connector.reading.queue_choice import bound_queues  # only the planner loads it
 
-        settings = self._options.brokers.resolve()[0]
-        return bound_streams(management_url.with_login_of(settings), settings.vhost, exchange)
+            login = self._options.brokers.resolve()[0]
+            types = bound_queues(management_url.with_login_of(login), login.vhost, exchange)
+            streams = tuple(sorted(queue for queue, kind in types.items() if kind == "stream"))
+            remedy = (
+                f"bind queues of the type stream, or name the streams with the option 'stream'; mode=peek looks at the {len(types)} other "
+                "queues that are"
+            )
+        if not streams:
+            raise InputError(f"no stream is bound to exchange {exchange!r}: {remedy}", exchange=exchange)
+        return streams

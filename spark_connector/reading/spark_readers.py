@@ -7,6 +7,7 @@ tasks get another one, so nothing but ranges goes from one to the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -62,7 +63,7 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
         InputError: an option or the schema cannot be used.
     """
     options = ReadOptions.parse(texts)
-    _check_schema(options, schema)
+    check_schema(schema, columns(options.include))
     return BatchReader(options)
 
 
@@ -80,12 +81,20 @@ def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchRea
             "or take batches out of the queue with spark.read or spark_connector.drain"
         )
     options = ReadOptions.parse(texts, streaming=True)
-    _check_schema(options, schema)
+    check_schema(schema, columns(options.include))
     return MicroBatchReader(options)
 
 
-def _check_schema(options: ReadOptions, schema: StructType) -> None:
-    ours = columns(options.include)
+def check_schema(schema: StructType, ours: str) -> None:
+    """Check that a schema, which a user may have given, is that of the rows.
+
+    Args:
+        schema: the schema.
+        ours: the columns and their types, as Spark writes them.
+
+    Raises:
+        InputError: it is another one.
+    """
     given = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in schema.fields)
     if given != ours:
         raise InputError(
@@ -131,7 +140,7 @@ class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the ranges; their ends are those of now."""
         options = self._options
-        with Sources(options) as sources:
+        with closing(Sources(options)) as sources:
             ends = sources.ends()
             starts = sources.offsets_at("startingOffsets", options.start or "earliest", ends)
             stops = sources.offsets_at("endingOffsets", options.end or "latest", ends)
@@ -188,13 +197,13 @@ class MicroBatchReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailable
         """Return the ranges of a micro-batch; the one that begins a query has none."""
         if is_anchor(start):
             return []
-        places = places_in(start)
+        starts = places_in(start)
+        # A stream that is new is noted with its first offset, and read in the next micro-batch.
         return self._partitions(
             [
-                Range(stream, places[stream].next, place.next, places[stream].before)
+                Range(stream, starts[stream].next, place.next, starts[stream].before)
                 for stream, place in places_in(end).items()
-                if stream
-                in places  # one that is new is noted with its first offset, and read in the next micro-batch
+                if stream in starts
             ]
         )
 

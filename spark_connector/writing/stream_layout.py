@@ -231,7 +231,6 @@ def check_end(stream: str, name: str, version: int, rows: int, last_id: int) -> 
             "those of the earlier run; give the same rows, or a higher version for others",
             queue=stream,
         )
-
     if rows and last_id < (version << ROW_BITS) + rows:
         raise MismatchError(
             f"stream {stream!r} has confirmed {rows:,} rows of version {version} of {name!r}, and now it does not know them all: it was "

@@ -61,9 +61,8 @@ class StreamTaskWriter(TaskWriter):
         super().__init__(plan, task)
         assert plan.layout is not None  # noqa: S101  # `writer_of`
         self._layout = plan.layout
-        self._options = replace(
-            plan.options, ring=None
-        )  # predicts nothing: the rows go where the layout says
+        # It predicts nothing: the rows go where the layout says.
+        self._options = replace(plan.options, ring=None)
         self._sorts = plan.streaming
         self._total = StreamReport()
         self._counts = StreamCounts()

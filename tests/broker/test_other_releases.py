@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pika
@@ -191,7 +192,7 @@ def test_the_type_of_a_queue_is_not_told(inside: RunningBroker, its_shop: Shop) 
     with Publisher(its_shop.settings, exchange="") as publisher:
         publisher.publish_many(["q"], [b"1"])
     assert look_at_queue(its_shop.settings, "q") == QueueFacts(None, 1, 0, "3.8.9")
-    with QueueConsumer(its_shop.settings) as consumer:
+    with closing(QueueConsumer(its_shop.settings)) as consumer:
         assert [message.body for message in consumer.take("q", 10, 1_000)] == [b"1"]
     options = QueueOptions.parse({"url": inside.url, "queue": "q", "mode": "peek"}, peeks=True)
     with pytest.raises(

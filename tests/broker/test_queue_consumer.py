@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
 import pika
@@ -67,7 +68,7 @@ def test_what_is_looked_at_often_is_as_before(settings: ConnectionSettings, queu
     """A quorum queue of 4.3 that drops what fails once drops nothing: no delivery has failed."""
     fill(settings, queue, 3_000)
     for number in range(4):
-        with QueueConsumer(settings) as consumer:
+        with closing(QueueConsumer(settings)) as consumer:
             taken = consumer.take(queue, 2_500, EVERYTHING)  # by several consumers
             assert numbers(taken) == list(range(2_500))
             assert {delivery.redelivered for delivery in taken} == {number > 0}
@@ -79,7 +80,7 @@ def test_what_is_looked_at_often_is_as_before(settings: ConnectionSettings, queu
 @pytest.mark.parametrize("queue", ["classic", "quorum"])
 def test_what_is_acknowledged_leaves_the_queue(settings: ConnectionSettings, queue: str) -> None:
     fill(settings, queue, 1_000)
-    with QueueConsumer(settings) as consumer:
+    with closing(QueueConsumer(settings)) as consumer:
         taken = consumer.take(queue, 600, EVERYTHING)
         consumer.acknowledge(taken[399])
         until_ready(settings, queue, 600)
@@ -95,7 +96,7 @@ def test_a_message_as_it_was_published(settings: ConnectionSettings, queues: Blo
     queues.queue_bind("classic", "amq.topic", "#")
     queues.basic_publish("amq.topic", "a.b", b"", properties)
     queues.basic_publish("", "classic", bytes(300_000))
-    with QueueConsumer(settings) as consumer:
+    with closing(QueueConsumer(settings)) as consumer:
         small, large = consumer.take("classic", 2, EVERYTHING)
     assert (small.exchange, small.key, small.body) == (b"amq.topic", b"a.b", b"")
     assert small.properties == b"".join(properties.encode())
@@ -106,7 +107,7 @@ def test_what_is_more_than_was_wanted_is_not_kept(settings: ConnectionSettings) 
     """The sizes of the first messages let expect more than there is room for."""
     fill(settings, "classic", 300)
     fill(settings, "classic", 700, size=50_000)
-    with QueueConsumer(settings) as consumer:
+    with closing(QueueConsumer(settings)) as consumer:
         taken = consumer.take("classic", 1_000, 1_000_000)
         assert 300 < len(taken) < 330
         assert sum(len(delivery.body) for delivery in taken) < 1_060_000
@@ -119,7 +120,7 @@ def test_few_messages_are_fetched_and_given_back(settings: ConnectionSettings, q
     """Each counts against the delivery limit of a quorum queue before 4.3."""
     fill(settings, queue, 300, 10_000)
     again = []
-    with QueueConsumer(settings) as consumer:
+    with closing(QueueConsumer(settings)) as consumer:
         while taken := consumer.take(queue, 1_000, 100_000):
             again += [delivery.redelivered for delivery in taken]
             consumer.acknowledge(taken[-1])
@@ -131,7 +132,7 @@ def test_few_messages_are_fetched_and_given_back(settings: ConnectionSettings, q
 def test_a_queue_that_has_no_more_ends_at_once(settings: ConnectionSettings) -> None:
     fill(settings, "quorum", 3)
     began = time.monotonic()
-    with QueueConsumer(settings) as consumer:
+    with closing(QueueConsumer(settings)) as consumer:
         assert len(consumer.take("quorum", 10, EVERYTHING)) == 3
         assert consumer.take("quorum", 10, EVERYTHING) == consumer.take("classic", 10, EVERYTHING) == []
     assert time.monotonic() - began < 5
@@ -147,12 +148,12 @@ def test_others_come_first(
         queues.basic_qos(prefetch_count=1)
         queues.basic_consume(queue, lambda *_: None, exclusive=queue == "classic")
     with (
-        QueueConsumer(settings) as consumer,
+        closing(QueueConsumer(settings)) as consumer,
         pytest.raises(BrokerTimeoutError, match=r"'single' has 4 messages, and gives none .* consumer goes"),
     ):
         consumer.take("single", 5, EVERYTHING)
     with (
-        QueueConsumer(settings) as consumer,
+        closing(QueueConsumer(settings)) as consumer,
         pytest.raises(AccessRefusedError, match="one consumer has the queue for itself: stop it first"),
     ):
         consumer.take("classic", 5, EVERYTHING)
@@ -165,13 +166,13 @@ def test_a_lost_connection_gives_back(
 ) -> None:
     fill(settings, queue, 2_000)
     way = proxy()
-    with QueueConsumer(replace(settings, port=way.port)) as consumer:
+    with closing(QueueConsumer(replace(settings, port=way.port))) as consumer:
         taken = consumer.take(queue, 1_000, EVERYTHING)
         way.cut()
         with pytest.raises(ConnectionLostError):
             consumer.acknowledge(taken[-1])
     until_ready(settings, queue, 2_000)
-    with QueueConsumer(settings) as consumer:
+    with closing(QueueConsumer(settings)) as consumer:
         assert numbers(consumer.take(queue, 2_000, EVERYTHING)) == list(range(2_000))
 
 
@@ -188,7 +189,7 @@ def test_looking_needs_the_right_to_read_and_no_other(
         fill(settings, "quorum", 7)
         for kind, messages in (("classic", 0), ("quorum", 7), ("stream", 0)):
             assert look_at_queue(reader, kind) == QueueFacts(kind, messages, 0, vhost.version)
-        with QueueConsumer(reader) as consumer:
+        with closing(QueueConsumer(reader)) as consumer:
             assert len(consumer.take("quorum", 7, EVERYTHING)) == 7
     finally:
         management.request("DELETE", "users", user)

@@ -68,9 +68,8 @@ def chunk_of(delivery: Delivery) -> tuple[int, int, int, bytes]:
     entries = delivery.chunk[CHUNK.size : CHUNK.size + size]
     assert magic == 0x50
     assert zlib.crc32(entries) == crc
-    assert (
-        len(delivery.chunk) == CHUNK.size + size
-    )  # the trailer is not sent, though the header has its length
+    # The trailer is not sent, though the header has its length.
+    assert len(delivery.chunk) == CHUNK.size + size
     return first, rows, time_ms, bytes(entries)
 
 

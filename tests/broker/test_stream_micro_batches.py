@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 
 import pytest
 from exchange_types import FANOUT
@@ -65,15 +66,15 @@ def test_the_streams_of_an_exchange_without_the_management_api(
     channel.queue_declare("no stream", durable=True)
     channel.queue_bind("no stream", "rows")
     del options["managementUrl"]
-    with Sources(ReadOptions.parse(options)) as found:
+    with closing(Sources(ReadOptions.parse(options))) as found:
         assert sorted(found.ends()) == list(STREAMS)
     with (
-        Sources(ReadOptions.parse({**options, "exchange": "amq.topic"})) as nothing,
+        closing(Sources(ReadOptions.parse({**options, "exchange": "amq.topic"}))) as nothing,
         pytest.raises(InputError, match=r"no stream is bound to exchange 'amq\.topic'"),
     ):
         nothing.ends()
     with (
-        Sources(ReadOptions.parse({**options, "exchange": "no"})) as nowhere,
+        closing(Sources(ReadOptions.parse({**options, "exchange": "no"}))) as nowhere,
         pytest.raises(NotFoundError, match="list the queues of exchange 'no'"),
     ):
         nowhere.ends()

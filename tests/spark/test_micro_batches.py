@@ -149,10 +149,8 @@ def test_streams_that_go_and_come(plan: Plan, vhost: RunningBroker) -> None:
     other = Streamed(vhost, "t", {})
     other.publish_singly(["1", "2"])  # to both, as both are bound to one exchange
     places = batches.after(places, None, None)
-    assert (places["s"].next, places["t"].next) == (
-        12,
-        2,
-    )  # it is another one: the reading goes on at its end
+    # It is another one: the reading goes on at its end.
+    assert (places["s"].next, places["t"].next) == (12, 2)
     other.publish_singly(["3"])
     assert batches.after(places, None, None)["t"].next == 3
 

@@ -13,7 +13,7 @@ import pika
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from stream_sink_jobs import PLACING, STREAMS, expected, found, frame, orders_in
+from stream_sink_jobs import PLACING, STREAMS, expected, found, frame, load_into, orders_in
 
 import spark_connector
 from rabbit_chx.broker import Broker, DiagnosticsRing, pika_parameters
@@ -36,10 +36,8 @@ def url(vhost: RunningBroker) -> str:
 
 
 @pytest.fixture
-def options(url: str) -> dict[str, object]:
-    return {
-        "url": url, "superStream": "orders", "delivery": "exactly-once", "appId": "load", "version": 1, "verify": "full",
-    }  # fmt: skip
+def options(url: str) -> dict[str, Any]:
+    return load_into(url)
 
 
 def placed(spark: SparkSession, rows: int = ROWS) -> DataFrame:
@@ -58,13 +56,9 @@ def test_each_row_is_stored_once(spark: SparkSession, url: str, options: dict[st
     assert report.streams.rows == Counter(stream for stream, *_ in expected(ROWS))
     assert (report.streams.known, report.exchange, report.notes) == (0, "orders", ())
     again = publish(placed(spark), options)
-    assert again.streams is not None
-    assert (again.streams.known, again.streams.verified, again.streams.lost, again.streams.doubled) == (
-        ROWS,
-        ROWS,
-        0,
-        0,
-    )
+    streams = again.streams
+    assert streams is not None
+    assert (streams.known, streams.verified, streams.lost, streams.doubled) == (ROWS, ROWS, 0, 0)
     assert "known" in str(again)
     assert "Load of each stream" in again.to_html()
     assert found(url) == expected(ROWS)
@@ -276,9 +270,8 @@ def test_for_each_batch(spark: SparkSession, url: str, options: dict[str, object
     query.stop()
     values = [int(value) for _, _, value in found(url)]
     assert len(set(values)) == len(values)
-    assert set(range(2_000)) <= set(
-        values
-    )  # of the batch that ran when the query was stopped, a part may be there
+    # Of the batch that ran when the query was stopped, a part may be there.
+    assert set(range(2_000)) <= set(values)
     assert [report.streams.verified for report in reports[:2]] == [1_000, 1_000]
 
 

@@ -75,8 +75,9 @@ def by_pika(url: str, _: str, stream: str) -> list[Sent]:
             "m-2",
             {"n": "5", "s": "text", "x-mine": "true", "x-exchange": EXCHANGE},
         ),
+        # A header that is a list is not stored.
         Sent("é" * 100, b"", "m-3", {"x-routing-key": "é" * 100}),
-    ]  # a header that is a list is not stored
+    ]
 
 
 def by_aio_pika(url: str, _: str, stream: str) -> list[Sent]:
