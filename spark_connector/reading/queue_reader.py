@@ -78,9 +78,10 @@ class QueueReader(DataSourceReader):
 
         return [InputPartition(counted) for counted in queues_of(self._options).items()]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the messages that are in a queue now."""
-        if partition.value is None:  # Spark's own, where there are no partitions
+        # Spark's own, where there are no partitions: None in PySpark 4.0, later one that is empty.
+        if partition is None or partition.value is None:
             return
         queue, planned = partition.value
         context = TaskContext.get()

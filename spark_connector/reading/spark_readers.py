@@ -70,15 +70,15 @@ def batch_reader(texts: Mapping[str, str], schema: StructType) -> BatchReader:
 @raising_without_traceback
 def stream_reader(texts: Mapping[str, str], schema: StructType) -> MicroBatchReader:
     """Return the reader of a streaming query. The arguments and errors are those of `batch_reader`."""
+    if is_of_queues(texts):
+        raise InputError(
+            "options 'queue' and 'mode': a queue cannot be read as a streaming query, as its messages cannot be read again: read a stream, "
+            "or take batches out of the queue with spark_connector.drain"
+        )
     if not _HAS_LIMITS:
         raise InputError(
             "readStream.format('rabbitmq') needs PySpark 4.2 or newer, where a source can bound a micro-batch: upgrade, or read "
             "batches with spark.read"
-        )
-    if is_of_queues(texts):
-        raise InputError(
-            "options 'queue' and 'mode': a queue cannot be read as a streaming query, as its messages cannot be read again: read a stream, "
-            "or take batches out of the queue with spark.read or spark_connector.drain"
         )
     options = ReadOptions.parse(texts, streaming=True)
     check_schema(schema, columns(options.include))
@@ -108,9 +108,10 @@ class _Reader:
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
-        if partition.value is None:  # Spark's own, where a batch has no ranges
+        # Spark's own, where a batch has no ranges: None in PySpark 4.0, later one that is empty.
+        if partition is None or partition.value is None:
             return
         stream, start, end, before = partition.value
         each = Range(stream, start, end, before and Fingerprint(*before))

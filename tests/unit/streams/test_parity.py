@@ -89,6 +89,11 @@ def test_no_row_of_a_stream_outside_of_the_ring_is_right() -> None:
     assert (found.right, found.wrong, len(found.examples)) == (0, 300, 3)
 
 
+def test_a_row_of_no_destination_is_not_right_in_a_stream_outside_of_the_ring() -> None:
+    found = stream_parity("removed", [rows(KEYS)], HashRing.from_buckets(["s0", None, "s1"]), "orders")
+    assert found.right == 0
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match=r"include=\['exchange'\]"):
         stream_parity("s0", [rows(KEYS).drop_columns(["exchange"])], RING, "orders")

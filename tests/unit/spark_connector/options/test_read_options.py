@@ -58,6 +58,8 @@ def test_where_it_begins_and_ends() -> None:
     given = parse(startingOffsets='{"s": 23, "t": -2}', endingOffsets='{"s": -1}')
     assert (given.start, given.end) == ({"s": 23, "t": -2}, {"s": -1})
     assert parse(startingOffsets="Earliest").start == "earliest"
+    nothing = parse(startingOffsets='{"s": 23}', endingOffsets='{"s": 23}')
+    assert nothing.start == nothing.end
     at_noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     for text in ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "1769860800000"):
         assert parse(startingTimestamp=text, endingTimestamp=text).start == at_noon

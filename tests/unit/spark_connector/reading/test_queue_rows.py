@@ -45,6 +45,12 @@ def test_of_two_headers_with_one_name_the_last_counts() -> None:
     assert batch["headers"].to_pylist() == [[("h", "2"), ("other", None)]]
 
 
+def test_properties_are_texts_and_times_are_in_seconds() -> None:
+    properties = (1 << 6 | 1 << 11).to_bytes(2) + b"\x05" + (1_700_000_000).to_bytes(8)
+    batch = batch_of("q", [Delivery(1, False, b"", b"k", properties, b"v")], ["properties"])
+    assert batch["properties"].to_pylist() == [[("priority", "5"), ("timestamp", "2023-11-14T22:13:20.000Z")]]
+
+
 def test_no_messages_are_a_batch_too() -> None:
     batch = batch_of("q", [], EVERYTHING)
     assert batch.num_rows == 0

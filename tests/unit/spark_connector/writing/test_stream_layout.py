@@ -25,7 +25,7 @@ def digest(placing: SuperStream | HashRing | SlotTable, schema: StructType = SCH
 
 
 def test_another_layout_has_another_name() -> None:
-    slots = HashRing.from_buckets([ExchangeRef("a"), ExchangeRef("b")])
+    slots = HashRing.from_buckets([ExchangeRef(name) for name in "abc"])
     layouts = [
         digest(RING),
         digest(HashRing.from_buckets(["s0", "s0", "s1"])),
@@ -33,8 +33,12 @@ def test_another_layout_has_another_name() -> None:
         digest(SuperStream(["s0", "s1"])),
         digest(SuperStream(["s1", "s0"])),
         digest(SuperStream(["s0", "s1", "s2"])),
-        digest(SlotTable(slots, {ExchangeRef("a"): "s0", ExchangeRef("b"): "s1"})),
-        digest(SlotTable(slots, {ExchangeRef("a"): "s1", ExchangeRef("b"): "s0"})),
+        *(
+            digest(
+                SlotTable(slots, {ExchangeRef("a"): first, ExchangeRef("b"): second, ExchangeRef("c"): third})
+            )
+            for first, second, third in (("s0", "s1", "s0"), ("s0", "s1", "s1"), ("s1", "s0", "s0"))
+        ),
         digest(RING, StructType().add("key", StringType()).add("value", BinaryType())),
     ]
     assert len(set(layouts)) == len(layouts)

@@ -75,6 +75,15 @@ def test_rows_of_a_micro_batch_are_sorted(monkeypatch: pytest.MonkeyPatch) -> No
         list(writer()._sorted(batches))
 
 
+def test_a_piece_has_many_rows_or_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.record_batch([pa.array(["k"] * 10), pa.array(["v" * 99] * 10)], names=["key", "value"])
+    for bound, most in (("_PIECE_ROWS", 20), ("_PIECE_BYTES", 1_500)):
+        with monkeypatch.context() as bounded:
+            bounded.setattr(stream_task_writer, bound, most)
+            pieces = stream_task_writer._pieces(writer()._messages([batch] * 5))
+            assert [len(keys) for keys, _ in pieces] == [20, 20, 10]
+
+
 def test_a_null_key_has_the_last_partition() -> None:
     placement = Placement(PLACING.partitions, (1, 1), spare=True)
     keys = pa.array([OF_S1[0], None, "é"])
