@@ -19,7 +19,15 @@ from rabbit_chx.broker import Broker, DiagnosticsRing
 from rabbit_chx.errors import InputError
 from rabbit_chx.routing import ExchangeRef, HashRing, KeyMap, SlotTable
 from rabbit_chx.testing import RunningBroker
-from spark_connector import WriteReport, batch_publisher, dry_run, place, publish, queue_for
+from spark_connector import (
+    WriteReport,
+    batch_publisher,
+    dry_run,
+    place,
+    place_for_streams,
+    publish,
+    queue_for,
+)
 from spark_connector.placing.placement import Placement, _partition_column, salts
 
 if TYPE_CHECKING:
@@ -58,6 +66,23 @@ def test_the_queue_of_each_key(spark: SparkSession) -> None:
             } == expected
     binary = df.select(queue_for(F.encode("key", "utf-8"), RING).alias("queue")).distinct().collect()
     assert {row.queue for row in binary} == {"q1", "q2", "q3", None}
+
+
+@pytest.mark.pyspark("4.0", "collations")
+def test_rows_for_streams_are_sorted_by_their_bytes_and_those_of_a_hole_come_last(
+    spark: SparkSession,
+) -> None:
+    ring = HashRing.from_buckets(["s0", None, "s1"])
+    key = "coalesce(collate(concat(if(id % 2 = 0, 'Key ', 'key '), id % 50), 'UTF8_LCASE'), '') AS key"
+    placed = place_for_streams(spark.range(0, 1_000, 1, 2).selectExpr(key, "string(id) AS value"), ring)
+    assert placed.rdd.getNumPartitions() == 3
+    rows = placed.select(F.spark_partition_id(), F.col("key").cast("binary"), "value").collect()
+    found = [(partition, bytes(key), value) for partition, key, value in rows]
+    assert len(found) == 1_000
+    assert found == sorted(found)
+    of_hole = [ring.destination_for(key) is None for _, key, _ in found]
+    assert of_hole == [partition == 2 for partition, _, _ in found]
+    assert any(of_hole)
 
 
 def test_what_is_no_key_or_no_ring(spark: SparkSession) -> None:

@@ -126,6 +126,7 @@ def test_times_and_further_columns(vhost: RunningBroker, read: Read) -> None:
     assert (row.headers["tenant"], row.headers["n"]) == ("t1", "5")
 
 
+@pytest.mark.pyspark("4.1", "a plan for all actions of a DataFrame")
 def test_what_is_there_when_spark_plans(vhost: RunningBroker, read: Read) -> None:
     """Spark plans once for a DataFrame, so each of its actions has the same rows."""
     stream = filled(vhost, "s", 10)
