@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tls_broker import TlsBroker, tls_broker
 
+import spark_connector
 from rabbit_chx.errors import AccessRefusedError, InputError, RabbitChxError, UnreachableError
-from spark_connector import publish
+from rabbit_chx.routing import SuperStream
+from rabbit_chx.streams.connection import StreamConnection, stream_settings
+from spark_connector import place_for_streams, publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.docker]
 
@@ -45,6 +49,29 @@ def test_the_options_of_tls(mutual: TlsBroker, frame: DataFrame) -> None:
     url = {"url": mutual.amqps({}), "exchange": "x"}
     files = {name: value for name, value in options(mutual, "client").items() if name.endswith("File")}
     assert publish(frame, url | files).confirmed == 100
+
+
+@pytest.mark.pyspark("4.0", "format('rabbitmq')")
+def test_streams(mutual: TlsBroker, spark: SparkSession, frame: DataFrame) -> None:
+    files = {name: str(value) for name, value in options(mutual, "client").items() if name.endswith("File")}
+    to_streams = {"url": mutual.streams({}), **files}
+    with closing(StreamConnection(stream_settings(mutual.streams(mutual.certified)))) as connection:
+        connection.create_super_stream("orders", ["orders-0", "orders-1"], ["0", "1"])
+    placed = place_for_streams(frame, SuperStream(["orders-0", "orders-1"]))
+    once = {
+        "superStream": "orders",
+        "delivery": "exactly-once",
+        "appId": "load",
+        "version": 1,
+        "verify": "full",
+    }
+    for known in (0, 100):
+        report = publish(placed, {**to_streams, **once})
+        assert report.streams is not None
+        assert (report.streams.known, report.streams.verified) == (known, 100)
+    spark_connector.register(spark)
+    rows = spark.read.format("rabbitmq").options(**to_streams, superStream="orders").load()
+    assert {bytes(row.value) for row in rows.collect()} == {b"body %d" % number for number in range(100)}
 
 
 def test_the_certificate_is_the_login(mutual: TlsBroker, frame: DataFrame) -> None:
