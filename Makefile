@@ -23,7 +23,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? 3 : n > 6
 # Which broker releases `make parity` goes through, the longest first; one that is named and cannot be had is a failure.
 RELEASES ?= 4.3 4.0 3.10 3.8
 # Which versions of PySpark `make test-spark-matrix` goes through, each in an environment of its own.
-SPARKS ?= 3.5 4.0 4.1 4.3
+SPARKS ?= 3.5 4.0 4.1 4.2 4.3
 # And which tests it runs.
 SPARK_TESTS ?= tests/spark tests/docs/test_spark.py tests/docs/test_placement.py tests/docs/test_readme.py
 # Which versions of Python `make test-python-matrix` goes through, each in an environment of its own.
