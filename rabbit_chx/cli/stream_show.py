@@ -47,6 +47,7 @@ class ShownStream:
         first: its first row; None where it has no rows.
         last: its last row.
         rows: how many rows were counted; None where they were not.
+        chunks: in how many chunks they are.
         segments: of how many files its log is; None where no API tells it.
         writers: the last id of each name that it remembers; None where no API tells it.
     """
@@ -57,6 +58,7 @@ class ShownStream:
     first: RowPlace | None = None
     last: RowPlace | None = None
     rows: int | None = None
+    chunks: int | None = None
     segments: int | None = None
     writers: Mapping[str, int] | None = None
 
@@ -77,9 +79,10 @@ class StreamsReport:
     def blocks(self) -> Iterator[Block]:
         """Return the streams, where they are, and who writes to them."""
         yield Facts([("vhost", self.vhost), ("broker", f"RabbitMQ {self.version}")])
+        has_chunks = any(stream.chunks is not None for stream in self.streams)
         columns = [
             *texts("stream"),
-            *numbers("first", "last", "rows"),
+            *numbers("first", "last", "rows", *(["chunks"] if has_chunks else [])),
             *texts("first at", "last at"),
             *numbers("segments", "writers"),
         ]
@@ -89,6 +92,7 @@ class StreamsReport:
                 _UNKNOWN if stream.first is None else stream.first.offset,
                 _UNKNOWN if stream.last is None else stream.last.offset,
                 _rows_text(stream),
+                *([_UNKNOWN if stream.chunks is None else stream.chunks] if has_chunks else []),
                 _time_text(stream.first),
                 _time_text(stream.last),
                 _UNKNOWN if stream.segments is None else stream.segments,
@@ -134,7 +138,7 @@ class StreamsReport:
                     "first": _end_json(stream.first),
                     "last": _end_json(stream.last),
                     "offsets": stream.span,
-                    **entry(stream, "rows", "segments"),
+                    **entry(stream, "rows", "chunks", "segments"),
                     "leader": stream.places.leader and str(stream.places.leader),
                     "replicas": [str(node) for node in stream.places.replicas],
                     "writers": None if stream.writers is None else dict(stream.writers),
@@ -164,7 +168,7 @@ def _end_json(end: RowPlace | None) -> dict[str, Any] | None:
 def show(
     *,
     names: tuple[str, ...] = argument(nargs=-1, required=True, type=TEXT, metavar="NAME..."),
-    count: bool = option(is_flag=True, help="Read all rows, and count them."),
+    count: bool = option(is_flag=True, help="Read all rows, and count them and their chunks."),
     address: tuple[str, ...] = option(
         "--address",
         multiple=True,
@@ -253,7 +257,7 @@ def _counted(settings: ConnectionSettings, stream: ShownStream, addresses: Mappi
         for batch in reader:
             rows += batch.num_rows
             seen(rows)
-    return replace(stream, rows=rows)
+        return replace(stream, rows=rows, chunks=reader.chunks)
 
 
 def _with_figures(at: LiveBroker, streams: Sequence[ShownStream]) -> Iterator[ShownStream]:

@@ -100,6 +100,7 @@ class StreamReader:
         next_offset: the offset behind the batches that were given so far; a later reading may start there.
         end_fingerprint: the fingerprint of the last chunk of rows in the stream when the reading began; None where there is none.
         fingerprint: the fingerprint of the last chunk of rows that was given; before there is one it is `expect`.
+        chunks: of how many chunks, which the broker wrote at once, the batches are that were given so far.
 
     Raises:
         InputError: an argument cannot be used.
@@ -156,6 +157,7 @@ class StreamReader:
         self.end_fingerprint = self._patiently(until, lambda: self._find_range(start, end, expect, until))
         self.fingerprint = self._progress.last = expect
         self.start_offset = self.next_offset = self._progress.next
+        self.chunks = 0
         self.end_offset = self._progress.end
 
     @property
@@ -259,6 +261,7 @@ class StreamReader:
                 rows += chunk.records
                 size += len(chunk.data)
         batch = columns_of(held, self.start_offset, self.end_offset, self._include) if held else None
+        self.chunks += len(held)
         self.next_offset, self.fingerprint = min(progress.next, progress.end), progress.last
         return batch
 

@@ -126,7 +126,7 @@ def test_the_example_prints_what_the_page_says(
         elif "events" in command:
             declare_slots(channel, "events", 8, ("events.1", "events.2", "events.3"))
         elif "trips" in command:
-            declare_trips(channel, vhost.url)
+            declare_trips(channel)
         if "images" in command:
             declare_shards(vhost, channel)
     management = Management(vhost.management_url)

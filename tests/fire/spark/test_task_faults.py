@@ -18,6 +18,7 @@ MASTER = "local[2,4]"
 ROWS = 60_000
 PARTITIONS = 4
 FAULT_AT = 10_000
+PAUSE_S = 0.5  # so that the first tasks are in the middle, however late a busy machine sees the rows
 REPEATS = (
     "The write succeeds: Spark runs the task again, with all its rows. Every row is in its queue, first copies in the order of "
     "their key; the report has the attempt and a note."
@@ -62,7 +63,8 @@ def test_a_python_worker_that_is_killed(
 ) -> None:
     run = prepared({"ordering": "per-key"})
     killed: list[int] = []
-    run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS)
+    trickle = spark_jobs.Trickle(run.begun, PAUSE_S)
+    run.begin(spark_jobs.write, way=way, rows=ROWS, partitions=PARTITIONS, step=trickle)
     assert run.end(run.meet(workers_killed(run, killed), FAULT_AT)).error is None
     expect_repeats(run, record, way, "the Python worker of a task killed (SIGKILL)", len(killed))
 

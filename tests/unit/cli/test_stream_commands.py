@@ -189,14 +189,15 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
         first,
         last,
         1_099,
+        13,
         2,
         {f"w{n}": n for n in range(21)},
     )
     found = StreamsReport("shop", "4.3.6", [full, ShownStream("s1", None, StreamPlaces(None, ()))])
     ConsoleOutput().show(found)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "s0 5 1,104 1,099 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z 2 21 of 255" in lines
-    assert "s1 - - 0 - - - -" in lines
+    assert "s0 5 1,104 1,099 13 2026-11-22 18:00:00Z 2026-11-22 18:00:01Z 2 21 of 255" in lines
+    assert "s1 - - 0 - - - - -" in lines
     assert "s0 rabbit-0:5552 rabbit-1:5552, rabbit-2:5552" in lines
     assert "s1 none none" in lines
     assert lines[-1] == "and 1 more writer; --output json has all"
@@ -208,6 +209,7 @@ def test_streams_as_tables_and_as_json(capsys: pytest.CaptureFixture[str]) -> No
         1_100,
         1_099,
     )
+    assert (shown["chunks"], empty["chunks"]) == (13, None)
     assert shown["replicas"] == ["rabbit-1:5552", "rabbit-2:5552"]
     assert len(shown["writers"]) == 21
     assert (empty["first"], empty["leader"], empty["rows"], empty["writers"]) == (None, None, None, None)
