@@ -36,7 +36,9 @@ def start(
         rows = [(row.stream, row.offset, bytes(row.value).decode()) for row in frame.collect()]
         if before is not None:
             before(batch)
-        Path(folder, f"batch-{batch}.json").write_text(json.dumps(rows))
+        begun = Path(folder, f"begun-{batch}.json")
+        begun.write_text(json.dumps(rows))
+        begun.replace(Path(folder, f"batch-{batch}.json"))  # those who look meanwhile see it whole
 
     frame = spark.readStream.format("rabbitmq").options(**options).load()
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", f"{folder}/checkpoint")
