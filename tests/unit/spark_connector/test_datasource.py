@@ -11,7 +11,9 @@ from pyspark.sql.types import StringType, StructType
 
 pytest.importorskip("pyspark.sql.datasource", reason="format('rabbitmq') needs PySpark 4.0")
 
+from rabbit_chx.errors import InputError
 from spark_connector.datasource import data_source
+from spark_connector.reading import spark_readers
 from spark_connector.writing.spark_writers import BatchWriter, StreamArrowWriter, StreamRowWriter
 
 SCHEMA = StructType().add("key", StringType()).add("value", StringType())
@@ -30,3 +32,14 @@ def test_its_writers_are_found_after_it_travelled() -> None:
     assert isinstance(batch, BatchWriter)
     assert isinstance(source.streamWriter(SCHEMA, overwrite=False), (StreamArrowWriter, StreamRowWriter))
     assert isinstance(travelled(batch), BatchWriter)
+
+
+def test_a_query_on_a_release_that_cannot_limit_its_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_readers, "_HAS_LIMITS", False)
+    source = data_source(speculation=False)
+    with pytest.raises(
+        InputError, match=r"needs PySpark 4\.2 or newer, .*: upgrade, or read batches with spark\.read"
+    ):
+        source({"url": "amqp://here", "stream": "s"}).streamReader(SCHEMA)
+    with pytest.raises(InputError, match="take batches out of the queue with"):
+        source({"url": "amqp://here", "queue": "q"}).streamReader(SCHEMA)
