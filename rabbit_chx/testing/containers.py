@@ -25,6 +25,9 @@ _SERVING_TIMEOUT_S = 150
 _ATTEMPTS = 3
 _LOG_LINES = 40
 _DEFAULT_NETWORK = "bridge"
+# Docker leaves a container's old address in /etc/hosts when it takes it off a network. Another container may have that
+# address by now, and the server's tools then talk to that one.
+_FORGET_ADDRESS = """hosts=$(grep -v "[[:space:]]$(hostname)" /etc/hosts) && echo "$hosts" >/etc/hosts"""
 _PORT_TAKEN = ("port is already allocated", "address already in use")
 
 # A sample for each of the last 605 seconds.
@@ -176,6 +179,7 @@ class _ContainerServer:
 
     def reconnect(self) -> None:
         if not self._connected():
+            docker("exec", "--user", "0", self._name, "sh", "-c", _FORGET_ADDRESS)
             self.docker("network", "connect", self._network or _DEFAULT_NETWORK)
             self.wait()
 

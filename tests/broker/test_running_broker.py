@@ -20,6 +20,7 @@ import pytest
 
 from rabbit_chx.errors import BrokerRefusedError, BrokerTimeoutError, InputError
 from rabbit_chx.testing import NoBrokerError, RunningBroker, docker_broker, find_broker, local_broker, need
+from rabbit_chx.testing.containers import docker
 from rabbit_chx.testing.readiness import amqp_version, check_management, free_ports
 
 Kind = Literal["docker", "local"]
@@ -181,13 +182,19 @@ def test_cut_off_it_refuses_clients_and_comes_back_at_its_ports(broker: RunningB
         with pytest.raises(InputError, match="no network of its own"):
             broker.disconnect()
         return
-    queue = put(broker)
+    assert broker.ring_via is not None
+    queue, container = put(broker), broker.ring_via[-1]
+    image = docker("inspect", "--format", "{{.Config.Image}}", container).strip()
     with broker.disconnected():
         broker.disconnect()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address(broker), timeout=5)
+        # It has the address that the broker had.
+        neighbour = docker("run", "--detach", "--rm", "--entrypoint", "sleep", image, "100").strip()
+    docker("rm", "--force", neighbour)
     broker.reconnect()
     assert get(broker, queue) == b"kept"
+    assert len(set(docker("exec", container, "hostname", "-i").split())) == 1
 
 
 def test_a_fault_ends_with_its_block_whatever_happens_in_it(broker: RunningBroker) -> None:

@@ -24,6 +24,7 @@ STREAM = """
 import sys
 from pathlib import Path
 
+from pyspark.errors.exceptions.connect import SparkException
 from pyspark.sql import SparkSession
 
 from rabbit_chx import HashRing
@@ -42,12 +43,17 @@ rows.repartition(3).write.parquet(f"{folder}/rows")
 stream = spark.readStream.schema(rows.schema).option("maxFilesPerTrigger", 1).parquet(f"{folder}/rows")
 ring = HashRing.from_bindings([("q1", 1), ("q2", 2), ("q3", 3)])
 publisher = batch_publisher({"url": url, "exchange": "x"}, ring, on_report=note)
-query = (
-    stream.writeStream.foreachBatch(publisher)
-    .option("checkpointLocation", f"{folder}/checkpoint")
-    .trigger(availableNow=True)
-    .start()
-)
+writer = stream.writeStream.foreachBatch(publisher).trigger(availableNow=True)
+for attempt in range(3):
+    try:
+        query = writer.option("checkpointLocation", f"{folder}/checkpoint-{attempt}").start()
+    except SparkException as error:
+        # Spark waits 10 s for the Python that is to call the publisher (PythonWorkerFactory.createSimpleWorker).
+        # It has no option for this, and a busy machine may need longer.
+        if attempt == 2 or "failed to connect back" not in str(error):
+            raise
+    else:
+        break
 if not query.awaitTermination(120):
     raise SystemExit("the stream does not end")
 spark.stop()
