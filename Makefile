@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # The tests that use brokers or Spark run in so many processes, each with a broker and a Spark of its own: more than two
 # cores, since they wait much, and not many more than they have memory for. WORKERS=0 runs them in one.
-WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 4 ? 4 : n > 6 ? 6 : n)))
+WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 3 ? 3 : n > 6 ? 6 : n)))
 
 # Which broker releases `make parity` goes through, the longest first; one that is named and cannot be had is a failure.
 RELEASES ?= 4.3 4.0 3.10 3.8
