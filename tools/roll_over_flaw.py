@@ -31,6 +31,8 @@ _COORDINATOR_S = (
     8.0  # the streams of a broker that dies in the first seconds of its first stream never come back
 )
 _CALL = 20_000
+_SEGMENT = 50_000  # bytes: room for 199 rows, even if each one is a chunk
+_LAST = 232  # 32 rows are one chunk, if the broker gets them at once
 _LOG_HEADER, _CHUNK_HEADER = 8, 48
 _SNAPSHOT = 2
 _KINDS = ("rows", "tracking delta", "tracking snapshot")
@@ -56,11 +58,12 @@ def main() -> None:
 
 def cut(broker: RunningBroker) -> list[int]:
     """Cut the log between the snapshot and the rows that it covers; return what is in the stream when all is published again."""
-    make_stream(broker, segment_bytes=6_000)
+    make_stream(broker, segment_bytes=_SEGMENT)
     with StreamPublisher(broker.stream_url, stream=_STREAM, name="load", window=1_000) as publisher:
-        for first, last in ((1, 200), (201, 264)):
-            publish(publisher, first, last)
-    print(f"published and confirmed: 264 rows, ids 1 to 264; in the stream: {len(stored(broker))}")
+        publish(publisher, 1, 199)
+        publish(publisher, 200, 200, row_bytes=_SEGMENT)  # so that row 201 begins a segment
+        publish(publisher, 201, _LAST)
+    print(f"published and confirmed: {_LAST} rows, ids 1 to {_LAST}; in the stream: {len(stored(broker))}")
     time.sleep(_COORDINATOR_S)
     segment = newest_segment(broker)
     broker.kill()
@@ -118,10 +121,11 @@ def make_stream(broker: RunningBroker, segment_bytes: int) -> None:
         connection.create_stream(_STREAM, {"stream-max-segment-size-bytes": str(segment_bytes)})
 
 
-def publish(publisher: StreamPublisher, first: int, last: int) -> int:
-    """Publish rows, and return how many are confirmed."""
+def publish(publisher: StreamPublisher, first: int, last: int, row_bytes: int = 0) -> int:
+    """Publish rows of at least so many bytes, and return how many are confirmed."""
     ids = np.arange(first, last + 1)
-    return publisher.publish_many(["k"] * len(ids), [f"row {row}" for row in ids], ids=ids).confirmed
+    rows = [f"row {row}".ljust(row_bytes) for row in ids]
+    return publisher.publish_many(["k"] * len(ids), rows, ids=ids).confirmed
 
 
 def stored(broker: RunningBroker) -> list[int]:

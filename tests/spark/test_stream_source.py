@@ -37,11 +37,16 @@ def run(spark: SparkSession, vhost: RunningBroker, tmp_path: Path) -> Run:
     def run(before: Callable[[int], None] | None = None, **options: object) -> list[Rows]:
         texts = {"url": vhost.stream_url, "stream": "s", "startingOffsets": "earliest"}
         texts |= {name: str(value) for name, value in options.items()}
-        query = stream_queries.start(spark, str(tmp_path), texts, available_now=True, before=before)
-        try:
-            assert query.awaitTermination(120), "AvailableNow does not end"
-        finally:
-            query.stop()
+        for attempt in range(3):
+            query = stream_queries.start(spark, str(tmp_path), texts, available_now=True, before=before)
+            try:
+                assert query.awaitTermination(120), "AvailableNow does not end"
+                break
+            except StreamingQueryException as error:
+                if attempt == 2 or not stream_queries.python_came_late(error):
+                    raise
+            finally:
+                query.stop()
         return batches(tmp_path)
 
     return run

@@ -61,6 +61,14 @@ def hang_in(spark: SparkSession, folder: str, options: Mapping[str, str], batch:
     start(spark, folder, options, available_now=True, before=hang).awaitTermination()
 
 
+def python_came_late(error: Exception) -> bool:
+    """Whether a query failed before any code of ours ran, as its Python took longer than Spark waits for it on a busy machine.
+
+    It waits 10 s, without an option (PythonWorkerFactory.createSimpleWorker). The query may be started again.
+    """
+    return "failed to connect back" in str(error)
+
+
 def batches(folder: Path) -> list[Rows]:
     """Return the rows of each micro-batch."""
     count = len(list(folder.glob("batch-*.json")))
