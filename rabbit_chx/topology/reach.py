@@ -90,6 +90,8 @@ class Reach:
 
         ring = self._live.rings[exchange.name]
         seeds = self._nowhere_of_ring(exchange, ring, frozenset())
+        if seeds is False:
+            return UnroutableKeys(0.0, {})
         index = ring.indices_of_all_seeds()
         counts = np.bincount(index[seeds] + 1, minlength=len(ring.destinations) + 1)
         places: tuple[Place, ...] = (None, *ring.destinations)
@@ -98,16 +100,17 @@ class Reach:
         }
         return UnroutableKeys(int(np.count_nonzero(seeds)) / len(index), by_place)
 
-    def _nowhere_of_ring(
-        self, exchange: ExchangeDefinition, ring: HashRing, seen: frozenset[str]
-    ) -> NDArray[np.bool_]:
+    def _nowhere_of_ring(self, exchange: ExchangeDefinition, ring: HashRing, seen: frozenset[str]) -> Nowhere:
+        """Return for each of the 2^21 seeds whether it ends nowhere; False if none does, which most rings tell without a walk."""
         import numpy as np
 
-        index = ring.indices_of_all_seeds()
         hashed, visited = _hashed_on(exchange), seen | {exchange.name}
         ends = [self._nowhere(place, hashed, visited) for place in ring.destinations]
+        if ring.bucket_count and None not in ring.buckets and all(end is False for end in ends):
+            return False
         # -1, a hole, is the last place.
         ends.append(self._nowhere_without_destination(exchange, hashed, visited))
+        index = ring.indices_of_all_seeds()
         seeds: NDArray[np.bool_] = np.array([end is True for end in ends])[index]
         for number, end in enumerate(ends):
             if not isinstance(end, bool):
@@ -128,12 +131,14 @@ class Reach:
     def _nowhere_after(
         self, exchange: ExchangeDefinition, hashed: HashedOn | None, seen: frozenset[str]
     ) -> Nowhere:
+        import numpy as np
+
         ring = self._live.rings.get(exchange.name)
         if exchange.type == HASH_EXCHANGE and ring is not None:
             if hashed is not None and _hashed_on(exchange) == hashed:
                 return self._nowhere_of_ring(exchange, ring, seen)
             # The seeds of what another exchange hashes are other ones: only what holds for all of them is certain.
-            return bool(self._nowhere_of_ring(exchange, ring, seen).all())
+            return bool(np.all(self._nowhere_of_ring(exchange, ring, seen)))
         if exchange.name in self._live.sources_left_out:
             return False
         visited = seen | {exchange.name}

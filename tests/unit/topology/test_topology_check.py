@@ -10,6 +10,7 @@ import pytest
 
 from rabbit_chx.errors import InputError, MismatchError, NotFoundError
 from rabbit_chx.routing import ExchangeRef, HashRing, Place, Release
+from rabbit_chx.routing.arrays import seeds
 from rabbit_chx.topology import (
     BindingDefinition,
     ExchangeDefinition,
@@ -62,6 +63,19 @@ def test_what_is_as_it_should_be_is_sound() -> None:
     )
     assert check(live()).sound
     assert check(live()).misplaced == {}
+
+
+def test_of_a_sound_ring_only_the_shares_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count more takes a second a ring, and `ring list` checks all rings of a broker."""
+
+    def count(*_: object) -> None:
+        pytest.fail("more is counted")
+
+    monkeypatch.setattr(HashRing, "indices_of_all_seeds", count)
+    monkeypatch.setattr(seeds, "stays_of_seeds", count)
+    found = check(live())
+    assert found.sound
+    assert found.unroutable == {"orders": 0.0}
 
 
 def test_a_file_of_another_cluster_is_found() -> None:
