@@ -67,7 +67,7 @@ def traces_of_canary(folder: Path) -> list[str]:
 
     Raises:
         ValueError: there is no file, so that a search would show nothing.
-        OSError: a file cannot be read.
+        OSError: a file is there and cannot be read.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if not files:
@@ -75,10 +75,19 @@ def traces_of_canary(folder: Path) -> list[str]:
     found = []
     for path in files:
         name = str(path.relative_to(folder))
-        with path.open("rb") as file:
-            if _shows(io.BytesIO(name.encode()), _DEEPEST) or _shows(file, 0):
-                found.append(name)
+        if _shows(io.BytesIO(name.encode()), _DEEPEST) or _file_shows(path):
+            found.append(name)
     return found
+
+
+def _file_shows(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return _shows(file, 0)
+    except (
+        FileNotFoundError
+    ):  # a Spark that runs has deleted it meanwhile, as it does with those of a shuffle
+        return False
 
 
 def _ends(text: str) -> tuple[str, str]:

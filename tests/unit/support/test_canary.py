@@ -9,8 +9,10 @@ import string
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
+import canary
 import pyarrow as pa
 import pytest
 import zstandard
@@ -111,3 +113,18 @@ def test_a_folder_without_a_file_shows_nothing(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match="holds no file"):
         traces_of_canary(tmp_path)
+
+
+def test_a_file_that_is_deleted_meanwhile_shows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(CANARY)
+    look = canary._shows
+
+    def look_late(file: IO[bytes], depth: int) -> bool:
+        (tmp_path / "b").unlink(missing_ok=True)
+        return look(file, depth)
+
+    monkeypatch.setattr(canary, "_shows", look_late)
+    assert traces_of_canary(tmp_path) == ["a", "c"]
