@@ -147,8 +147,7 @@ class CheckedExchange:
             place: tuple(bucket for bucket in self.ring.buckets if bucket != place) for place in places
         }
         figures = RingFigures(self.ring.buckets)
-        if remaining:  # to prepare figures takes a second
-            figures.prepare(map(bucket_count, remaining.values()))
+        figures.prepare(map(bucket_count, remaining.values()))
         return {place: figures.moved(buckets) for place, buckets in remaining.items()}
 
     def finding(

@@ -72,7 +72,9 @@ class RingFigures:
 
         from rabbit_chx.routing.arrays.seeds import stays_of_seeds
 
-        least, most = min(counts := (*counts, self._least)), max(*counts, self._most, len(self._before))
+        if not (asked := [*counts]):
+            return
+        least, most = min(*asked, self._least), max(*asked, self._most, len(self._before))
         if least < self._least or most > self._most:
             self._least, self._most = least, most
             stays = stays_of_seeds(len(self._before), least, most)

@@ -112,7 +112,7 @@ def test_what_is_more_than_was_wanted_is_not_kept(settings: ConnectionSettings) 
         assert 300 < len(taken) < 330
         assert sum(len(delivery.body) for delivery in taken) < 1_060_000
         consumer.acknowledge(taken[-1])
-        # Not at once: a queue tells its counts before it takes messages back.
+        # Not at once: a queue tells its counts before it takes messages back (rabbit_amqqueue_process.erl, prioritise_call).
         until_ready(settings, "classic", 1_000 - len(taken))
 
 

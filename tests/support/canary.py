@@ -84,9 +84,7 @@ def _file_shows(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return _shows(file, 0)
-    except (
-        FileNotFoundError
-    ):  # a Spark that runs has deleted it meanwhile, as it does with those of a shuffle
+    except FileNotFoundError:  # a Spark that runs deletes files of its shuffles
         return False
 
 
